@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import dis
 import hashlib
 import importlib
 import inspect
@@ -22,12 +23,12 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from dataclasses import dataclass, is_dataclass
+from functools import cache, cached_property, lru_cache, partial
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import Field
@@ -444,45 +445,140 @@ def _sources(module: ModuleType) -> tuple[Path, list[Path]]:
 def _digest_of_parts(kind: str, name: str, declared: Any) -> str:
     """The digest of a declaration that was made in this process.
 
-    That of the modules that its parts come from; for what was defined in a notebook or a script the source of every
-    function that the parts reach there, fields and plain values.
+    That of the modules that its parts come from or reach; for what was defined in a notebook or a script the source of
+    every function that the parts reach there, fields and plain values.
     """
-    parts = [value for value in vars(declared).values() if inspect.isclass(value) or inspect.isfunction(value)]
-    modules = {part.__module__ for part in parts} - {"__main__"}
-    digests = [source_digest(sys.modules[module]) for module in sorted(modules) if not module.startswith("chestfed.")]
-    texts: dict[str, str] = {}
+    parts = [value for value in vars(declared).values() if not isinstance(value, str)]
     try:
-        for part in parts:
-            _describe(part, texts)
+        found = Definitions(parts)
     except (OSError, TypeError):
         raise ConfigError(f"{kind} '{name}': its source cannot be read; put it into a file and import it") from None
-    text = "\0".join([*digests, *(f"{key}\0{value}" for key, value in sorted(texts.items()))])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    direct = {part.__module__ for part in parts if inspect.isclass(part) or inspect.isfunction(part)}
+    digests = [_digest_in_memory(sys.modules[one]) for one in sorted(found.modules) if _is_own(one, one in direct)]
+    return hashlib.blake2b("\0".join([*digests, *sorted(found.texts)]).encode(), digest_size=8).hexdigest()
 
 
-def _describe(value: Any, texts: dict[str, str]) -> None:
-    """Add what was defined in the main module, and is reached from a class or function there, to `texts`."""
-    if getattr(value, "__module__", None) != "__main__" or value.__qualname__ in texts:
-        return
-    if inspect.isclass(value):
+def _is_own(module: str, direct: bool) -> bool:
+    """Whether a module's code may change a result: files of the user, and distributions that a part comes from."""
+    known = {"__main__", "chestfed", *sys.stdlib_module_names}
+    if module.partition(".")[0] in known or not getattr(sys.modules.get(module), "__file__", None):
+        return False
+    return direct or _distribution(sys.modules[module]) is None
+
+
+#: By module as it was imported (its specification is another after a reload): its digest when that was first asked for.
+_in_memory: dict[str, tuple[Any, str]] = {}
+
+
+def _digest_in_memory(module: ModuleType) -> str:
+    """The digest of a module's source, which must still be what runs."""
+    now = source_digest(module)
+    spec, digest = _in_memory.setdefault(module.__name__, (module.__spec__, now))
+    if _pinned.get():
+        return digest
+    if spec is module.__spec__ and digest != now:
+        raise ConfigError(
+            f"module '{module.__name__}', or one that it imports, has changed since it was imported, and the old code "
+            "would run: restart the notebook or script, or reload it with importlib.reload"
+        )
+    _in_memory[module.__name__] = module.__spec__, now
+    return now
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
+
+
+class Definitions:
+    """What was defined in a notebook or a script and is reached from some parts: sources and plain values.
+
+    `texts` change if one of these does. `modules` are the other modules that are reached.
+
+    Raises
+    ------
+    OSError, TypeError
+        If a source cannot be read.
+    """
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        self.texts: list[str] = []
+        self.modules: set[str] = set()
+        self._seen: dict[int, Any] = {}
+        for part in parts:
+            self._add(part)
+
+    def _add(self, value: Any) -> None:
+        if isinstance(value, _PLAIN) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, ModuleType):
+            self.modules.add(value.__name__)
+        elif inspect.isclass(value) or inspect.isfunction(value):
+            value = inspect.unwrap(value)
+            if value.__module__ != "__main__":
+                self.modules.add(value.__module__)
+            elif inspect.isclass(value):
+                self._add_class(value)
+            elif value.__code__.co_filename != "<string>":  # a dataclass makes these
+                self._add_function(value)
+        else:
+            for part in _inside(value):
+                self._add(part)
+
+    def _add_class(self, value: type) -> None:
         own = {key: part for key, part in vars(value).items() if not key.startswith("__") or inspect.isfunction(part)}
         schema = getattr(value, "model_json_schema", None)
         fields = inspect.get_annotations(value) if schema is None else schema()
-        texts[value.__qualname__] = repr((fields, sorted(_plain(own).items())))
-        reached = [*value.__bases__, *own.values()]
-    else:
-        code, names = value.__code__, value.__globals__
-        known = {key: names[key] for key in code.co_names if key in names}
-        texts[value.__qualname__] = inspect.getsource(value) + repr(sorted(_plain(known).items()))
-        reached = list(known.values())
-    for part in reached:
-        written = inspect.isfunction(part) and inspect.unwrap(part).__code__.co_filename != "<string>"
-        if written or inspect.isclass(part):
-            _describe(part, texts)
+        self.texts.append(repr((value.__qualname__, fields, _plain(own))))
+        for part in (*value.__bases__, *own.values()):
+            self._add(part)
+
+    def _add_function(self, value: FunctionType) -> None:
+        outer = {key: value.__globals__[key] for key in _names(value.__code__) if key in value.__globals__}
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        outer |= {key: cell.cell_contents for key, cell in cells}
+        outer |= {"": [value.__defaults__, value.__kwdefaults__]}
+        self.texts.append(inspect.getsource(value) + repr(_plain(outer)))
+        for part in outer.values():
+            self._add(part)
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if isinstance(value, str | int | float | tuple)}
+def _names(code: CodeType) -> Iterator[str]:
+    """The global names that a function uses, and the functions and comprehensions in it."""
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _names(part)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What a value that is neither a function nor a class holds."""
+    match value:
+        case Mapping():
+            return value.values()
+        case list() | tuple() | set() | frozenset():
+            return value
+        case staticmethod() | classmethod():
+            return (value.__func__,)
+        case property():
+            return (value.fget, value.fset, value.fdel)
+        case cached_property() | partial():
+            return (value.func, *([*value.args, *value.keywords.values()] if isinstance(value, partial) else ()))
+    return (type(value), *vars(value).values()) if is_dataclass(value) else ()
+
+
+def _plain(value: Any) -> Any:
+    """The plain values in a value, in an order that is always the same; None in the place of others."""
+    if isinstance(value, _PLAIN):
+        return value
+    if hasattr(value, "tolist"):  # a tensor or an array
+        return value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(vars(value))
+    if isinstance(value, Mapping):
+        return sorted(repr((_plain(key), _plain(part))) for key, part in value.items())
+    if isinstance(value, set | frozenset):
+        return sorted(repr(_plain(part)) for part in value)
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else None
 
 
 def _with_imports(file: Path) -> set[Path]:
