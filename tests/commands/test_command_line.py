@@ -270,9 +270,10 @@ def test_a_pipeline_of_chestfed_is_found_by_its_name_from_any_folder(
     monkeypatch.chdir(tmp_path)
     few = ["--algorithms", "fedavg", "--seeds", "1", "--dry-run"]
     assert "Digits" in chestfed("study", "digits_ih", *few).out
-    missing = chestfed("study", "digits_hi.yaml", *few)
-    assert missing.code == 1
-    assert "digits_hi.yaml: no such file; the pipelines of chestfed are in " in missing.err
+    for words in (["study", *few], ["federation", "run", "--federation", "trial"]):
+        missing = chestfed(*words, "digits_hi.yaml")
+        assert missing.code == 1
+        assert "digits_hi.yaml: no such file; the pipelines of chestfed are in " in missing.err
 
 
 def test_a_bundled_site_is_found_by_its_path_from_any_folder(

@@ -14,6 +14,7 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.study.command import Out, Set, Tracking
+from chestfed.core.bundled import pipeline_file
 from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ChestfedError, ConfigError
 
@@ -125,6 +126,7 @@ def federation_run(
 
         chestfed federation run pipelines/source_addition_samples.yaml --federation trial
     """
+    pipeline = pipeline_file(pipeline)
     _needs_flower()
     from chestfed.commands.progress import Bars
     from chestfed.commands.study.run import show_study
