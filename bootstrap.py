@@ -41,8 +41,11 @@ def main() -> int:
         return lock(options)
     install("dev" if command in ("test", "docs") else "")
     if command == "study":
-        signal.signal(signal.SIGINT, lambda *_: None)  # the study gets Ctrl-C too, and needs time to stop
-        return subprocess.call([PYTHON, "-P", "-m", "chestfed", "study", *options])  # not a chestfed of this folder
+        words = [PYTHON, "-P", "-m", "chestfed", "study", *options]  # -P: not a chestfed of the working folder
+        if os.name != "nt":
+            os.execv(PYTHON, words)  # signals reach the study, which needs time to stop
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return subprocess.call(words)
     if command == "test":
         return test(options)
     if command == "docs":

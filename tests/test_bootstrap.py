@@ -113,14 +113,16 @@ def test_an_environment_of_an_older_or_removed_python_is_refused_and_not_touched
     assert "Delete it, or set CHESTFED_VENV to another folder" in capsys.readouterr().out
 
 
-def test_ctrl_c_is_left_to_the_study(tmp_path: Path) -> None:
-    """The script would otherwise kill the study while it stops."""
+def test_the_study_takes_the_place_of_the_script_so_that_signals_reach_it(tmp_path: Path) -> None:
+    """Ctrl-C would otherwise kill it while it stops, and another signal would leave it running."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nkill -INT $PPID\nexit 3\n")
+    python.write_text("#!/bin/sh\necho $$\nexit 3\n")
     python.chmod(0o755)
-    code = "import sys, bootstrap as b; b.install = print; b.PYTHON = sys.argv.pop(); raise SystemExit(b.main())"
-    done = subprocess.run([sys.executable, "-c", code, "study", python], cwd=ROOT, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (3, b"")
+    code = "import sys, bootstrap as b; b.install = bool; b.PYTHON = sys.argv.pop(); raise SystemExit(b.main())"
+    command = [sys.executable, "-c", code, "study", python]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as done:
+        assert done.communicate()[0].split() == [str(done.pid)]
+    assert done.returncode == 3
 
 
 def test_pythons_from_3_6_on_can_read_the_script_and_say_what_is_needed() -> None:
