@@ -145,7 +145,8 @@ class Federated(StrictModel):
             fitting = [name for name, other in ALGORITHMS.built_in.items() if objective.kind in other.takes]
             raise ValueError(
                 f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
-                f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
+                f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}. In a comparison give it to those that "
+                "take it: --set per_algorithm.NAME.objective=..."
             )
         if self.clients_per_round is not None and not spec.samples_clients:
             raise ValueError(
