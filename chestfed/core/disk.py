@@ -25,11 +25,16 @@ def check_folder(folder: Path, option: str) -> None:
     """Make sure that files can be written and renamed in a folder, made if need be; `option` chooses another."""
     probe = folder / ".probe"  # always the same: one that a killed process has left goes with the next
     try:
+        str(folder).encode()
         folder.mkdir(parents=True, exist_ok=True)
         write_text(probe, "chestfed\n")
         probe.unlink(missing_ok=True)
     except OSError as error:
         raise ChestfedError(f"{folder}: cannot be written: {error.strerror}. Choose another with {option}.") from None
+    except UnicodeEncodeError:
+        raise ChestfedError(
+            f"{folder}: this name is not UTF-8, as Parquet needs. Choose another with {option}."
+        ) from None
     except ChestfedError as error:
         raise ChestfedError(f"{error} Choose another folder with {option}.") from None
 

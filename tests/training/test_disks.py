@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,13 @@ def test_an_output_folder_that_cannot_be_is_told_before_images_are_decoded(home:
     result = run(home, command("elsewhere", "--cache", "file/cache", "--no-tracking"))
     assert (result.code, "--cache" in result.err) == (1, True)
     assert not (home / "never").exists()
+
+
+def test_an_output_folder_whose_name_is_not_utf8_is_refused_before_anything_is_trained(home: Path) -> None:
+    result = run(home, command(os.fsdecode(b"r\xfcns"), "--no-tracking"))
+    assert result.code == 1
+    assert "not UTF-8" in result.err
+    assert "--out" in result.err
 
 
 @pytest.mark.parametrize(("room", "told", "option"), [(1_000, "1.0 kB", "--cache"), (2_000_000, "2.0 MB", "--out")])
