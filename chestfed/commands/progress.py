@@ -99,6 +99,9 @@ class Bars(StepBars, Reporter):
         note = f"mean AUC {scored[-1]:.3f}" if scored else ""
         self.show(f"stage 2: K={k}", len(history), rounds, note, "round")
 
+    def alternative_trained(self, name: str, done: int, total: int) -> None:
+        self.show(name, done, total)
+
     def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
         mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
         again = " (from the earlier run)" if reused and self.tells_reused else ""

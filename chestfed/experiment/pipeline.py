@@ -21,6 +21,7 @@ from chestfed.core.plugins import Choice
 from chestfed.engines.declaration import ENGINES, EngineOptions
 from chestfed.evaluation.intervals import MethodName
 from chestfed.evaluation.protocols import ImageProtocol
+from chestfed.experiment.alternatives import Alternatives, centralized_settings
 from chestfed.experiment.ranges import Range
 from chestfed.experiment.stage_2 import Federated, section_for
 from chestfed.images.augment import Augment
@@ -314,6 +315,11 @@ class Pipeline(StrictModel):
     held_out: HeldOut | None = Field(
         None, description="hold each site out in turn; `k` is then the number of clients of all other sites"
     )
+    alternatives: Alternatives | None = Field(
+        None,
+        description="what each hospital could do instead of using the common model of the largest K: its own data "
+        "alone, the common model fine-tuned, centralized training; null: not trained",
+    )
     overlap: Overlap = Overlap()
     comparison: Comparison | None = Field(
         None, description="algorithms to compare, unless the command line names others"
@@ -386,6 +392,22 @@ class Pipeline(StrictModel):
             raise ValueError(
                 "with test_fraction the held-out patients are the 'test' split: set evaluation.split: test"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _alternatives_are_possible(self) -> Self:
+        wanted = self.alternatives
+        if wanted is None:
+            return self
+        if not self.sites or self.held_out is not None or self.evaluation.hospitals == "none":
+            raise ValueError("alternatives: needs sites that are scored on patients of their own, and no held_out")
+        if wanted.fine_tuned is not None and any(entry.validation_fraction is None for entry in self.sites):
+            raise ValueError(
+                "alternatives.fine_tuned chooses epochs and step size on validation patients: give every site a "
+                "validation_fraction, or set alternatives.fine_tuned: null"
+            )
+        if wanted.centralized is not None:
+            centralized_settings(self.federated, wanted.centralized)
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ _NOT_IDENTITY = (
     ("comparison",),
     ("search",),
     ("published",),
+    ("alternatives",),  # beside the models of every K; their folders know their own settings
     ("engine",),  # what of it changes results is with the machine: `EngineOptions.changes`
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),

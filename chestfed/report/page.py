@@ -85,6 +85,9 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
     hospitals = hospital_table.read(run.path)
     if hospitals is not None and hospitals.interval != how.method:
         hospitals = hospital_table.of_study(run, how.method)
+    alternatives = hospital_table.read(run.path, hospital_table.ALTERNATIVE_TABLE)
+    if alternatives is not None and alternatives.interval != how.method:
+        alternatives = hospital_table.read_alternatives([run], how.method)
     groups = page_figures(run, table, compared)
     groups["hospitals"] = [] if hospitals is None else hospital_gains(hospitals)
     histograms, cards = gray_levels(run), run.sites["sites"] if run.sites else []
@@ -104,7 +107,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         computed_now=computed_now,
         verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
-        **_who_gains(hospitals),
+        **_who_gains(hospitals, alternatives),
         scores_stay=run.scores_stay,
         points=None if run.scores_stay else _points_table(run, table),
         subgroups=None if run.scores_stay else subgroups(run),
@@ -147,7 +150,7 @@ def comparison_page(comparison: Comparison) -> Report:
         by_k=by_k,
         curves=curves,
         gains=gains,
-        **_who_gains(comparison.hospitals),
+        **_who_gains(comparison.hospitals, comparison.alternatives),
         published=comparison.published.source if comparison.published else "",
         runs=grid_of("runs", "Run folders", ("run", "seed", "folder"), runs, "plain"),
         versions=_versions(about.get("versions", {})),
@@ -160,15 +163,23 @@ def _head(title: str, origin: Origin) -> dict[str, str]:
     return about | {"tag": origin.tag, "mark": origin.sentence}
 
 
-def _who_gains(table: HospitalTable | None) -> dict[str, Any]:
+def _who_gains(table: HospitalTable | None, alternatives: HospitalTable | None) -> dict[str, Any]:
     """What the pages say of every hospital."""
-    if table is None:
-        return {"hospitals": None, "hospital_diseases": None, "who_gains": ""}
-    minus = f"; below it minus {table.models[0]}" if any(one.gain for one in table.hospitals) else ""
-    return {
-        "hospitals": hospital_table.grid(table, hospital_table.caption_of(table)),
-        "hospital_diseases": hospital_table.disease_grid(table, f"AUC per disease with {table.models[-1]}{minus}"),
-        "who_gains": hospital_table.verdict(table),
+    values: dict[str, Any] = {"hospitals": None, "hospital_diseases": None, "who_gains": ""}
+    if table is not None:
+        minus = f"; below it minus {table.models[0]}" if any(one.gain for one in table.hospitals) else ""
+        values = {
+            "hospitals": hospital_table.grid(table, hospital_table.caption_of(table)),
+            "hospital_diseases": hospital_table.disease_grid(table, f"AUC per disease with {table.models[-1]}{minus}"),
+            "who_gains": hospital_table.verdict(table),
+        }
+    if alternatives is None:
+        return values | {"alternatives": None}
+    caption = hospital_table.caption_of(alternatives)
+    return values | {
+        "alternatives": hospital_table.grid(alternatives, caption, name="alternatives"),
+        "alternatives_title": hospital_table.ALTERNATIVES_TITLE,
+        "instead": hospital_table.verdict(alternatives),
     }
 
 

@@ -129,6 +129,17 @@ class SeedStudies:
         found = self._there(self._comparison.hospitals, "only the test images of the target were scored")
         return hospital_table.frame(found)
 
+    def alternatives(self) -> pd.DataFrame:
+        """What each hospital could do instead of using the largest K, over the seeds.
+
+        Raises
+        ------
+        ChestfedError
+            If the pipeline has no `alternatives`.
+        """
+        table = self._there(self._comparison.alternatives, "no alternatives were trained")
+        return hospital_table.frame(table)
+
     def _there(self, found: _T | None, otherwise: str) -> _T:
         if found is None:
             raise ChestfedError(f"{self.folder}: {otherwise}")

@@ -145,6 +145,19 @@ class Study:
             )
         return hospital_table.frame(found)
 
+    def alternatives(self) -> pd.DataFrame:
+        """What each hospital could do instead of using the largest K: columns as in `alternatives.csv`.
+
+        Raises
+        ------
+        ChestfedError
+            If the pipeline has no `alternatives`, or the study is not finished.
+        """
+        table = hospital_table.read(self.folder, hospital_table.ALTERNATIVE_TABLE)
+        if table is None:
+            raise ChestfedError(f"{self.folder}: no alternatives were trained: set `alternatives` in the pipeline")
+        return hospital_table.frame(table)
+
     def compare(
         self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = "t-logit"
     ) -> pd.DataFrame:

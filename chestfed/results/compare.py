@@ -24,7 +24,7 @@ from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.results import hospital_table, significance
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
-from chestfed.results.hospital_table import HospitalTable
+from chestfed.results.hospital_table import ALTERNATIVE_TABLE, ALTERNATIVES_TITLE, HospitalTable
 from chestfed.results.predictions import as_one, read_run
 from chestfed.results.run_folder import COMPARISON, SIGNIFICANCE, RunFolder, expected, read_json_file
 from chestfed.results.significance import Significance
@@ -52,6 +52,7 @@ class Comparison:
     about: Mapping[str, Any] = field(default_factory=dict)
     compared: Significance | None = None  #: the others minus the first, with two or more seeds
     hospitals: HospitalTable | None = None  #: all of them at every hospital that takes part, if there are several
+    alternatives: HospitalTable | None = None  #: what hospitals could do instead of using the largest K
 
     @property
     def trained(self) -> list[int]:
@@ -71,14 +72,14 @@ def collect(
     results: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     names: list[dict[str, Any]] = []
-    models: dict[str, list[tuple[Path, int]]] = {}
+    models: dict[str, list[tuple[Path, int, str]]] = {}
     for run, k in ((one, k) for one in runs for k in one.settings.ks):
         settings, row = run.settings, run.row(k)
         label = f"{settings.algorithm}, I={settings.window}" if by_window else settings.algorithm
         label = f"K={k}" if len(settings.ks) > 1 else label
         head = {"run": label, "algorithm": settings.algorithm, "window": settings.window, "k": k, "seed": settings.seed}
         names.append({"run": label, "seed": settings.seed, "folder": run.path.name})
-        models.setdefault(label, []).append((run.path, k))
+        models.setdefault(label, []).append((run.path, k, ""))
         results += [head | {"added": row.clients[-1], "disease": one.disease, "auc": one.value} for one in row.diseases]
         sums = dict.fromkeys(("bytes_up", "bytes_down", "images", "gradients"), 0)
         for entry in run.rounds(k):
@@ -91,7 +92,9 @@ def collect(
     origin, compared = Origin.together(run.origin for run in runs), None
     several = len(models) > 1 and len({run.settings.seed for run in runs}) > 1
     if several and not any(run.scores_stay for run in runs):
-        every = [replace(as_one([read_run(*one) for one in its]), name=label) for label, its in models.items()]
+        every = [
+            replace(as_one([read_run(path, k) for path, k, _ in its]), name=label) for label, its in models.items()
+        ]
         compared = significance.compare_with_first(every, 0)
     table = runs[0].table()
     about = {name: getattr(table, name) for name in ("model", "protocol", "images", "patients")}
@@ -99,7 +102,8 @@ def collect(
     about["objectives"] = _objectives(runs)
     frames = pd.DataFrame(results).astype({"auc": float}), pd.DataFrame(curves).astype({"mean_auc": float})
     hospitals = hospital_table.of_models(models)
-    return Comparison(title, origin, *frames, published, tuple(names), about, compared, hospitals)
+    alternatives = hospital_table.read_alternatives(runs) if next(iter(models)).startswith("K=") else None
+    return Comparison(title, origin, *frames, published, tuple(names), about, compared, hospitals, alternatives)
 
 
 def write(comparison: Comparison, out: Path) -> Path:
@@ -127,6 +131,8 @@ def write(comparison: Comparison, out: Path) -> Path:
         significance.write(comparison.compared, folder, "significance")
     if comparison.hospitals is not None:
         hospital_table.write(comparison.hospitals, folder)
+    if comparison.alternatives is not None:
+        hospital_table.write(comparison.alternatives, folder, ALTERNATIVE_TABLE)
     return folder
 
 
@@ -158,6 +164,7 @@ def read(folder: Path) -> Comparison:
             plain.get("about", {}),
             None if tested is None else significance.from_json(tested),
             hospital_table.read(folder),
+            hospital_table.read(folder, ALTERNATIVE_TABLE),
         )
 
 
@@ -184,7 +191,8 @@ def metrics(comparison: Comparison) -> dict[str, float | None]:
         mean = comparison.compared.comparisons[-1][-1]
         low, high = mean.interval or (None, None)
         found |= {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, "gain/p": mean.p}
-    return found | (hospital_table.metrics(comparison.hospitals) if comparison.hospitals else {})
+    found |= hospital_table.metrics(comparison.hospitals) if comparison.hospitals else {}
+    return found | (hospital_table.alternative_metrics(comparison.alternatives) if comparison.alternatives else {})
 
 
 def largest_windows(comparison: Comparison) -> dict[str, int]:
@@ -270,6 +278,8 @@ def render(comparison: Comparison) -> RenderableType:
         ]
     if comparison.hospitals is not None:
         parts.append(hospital_table.render(comparison.hospitals))
+    if comparison.alternatives is not None:
+        parts.append(hospital_table.render(comparison.alternatives, ALTERNATIVES_TITLE))
     return Group(*parts)
 
 

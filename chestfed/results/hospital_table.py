@@ -1,10 +1,12 @@
-"""Who gains: the AUC at every hospital on its own held-out patients, for every K (or algorithm), over training seeds.
+"""AUCs of several models at every hospital, on its own held-out patients, over training seeds.
 
-Made from run folders (`hospitals.json` and `kN/hospitals/`), and written as
+Two tables have this form, made from run folders (`hospitals.json`, `kN/hospitals/` and `kN/alternatives/`). Who gains:
+every K (or algorithm), the last minus the first. And what a hospital could do instead (`ALTERNATIVES`): its own data
+alone, the common model of the largest K, that model fine-tuned, centralized training, each minus own data. Written as
 
-    hospitals.csv          one row per hospital, model and disease (and the mean)
-    hospital_gains.csv     the last model minus the first at every hospital, paired
-    hospital_table.json    both, to be read again
+    hospitals.csv, alternatives.csv                    one row per hospital, model and disease (and the mean)
+    hospital_gains.csv, alternative_gains.csv          the differences at every hospital, paired
+    hospital_table.json, alternative_table.json        both, to be read again
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ from chestfed.results.grid import (
 )
 from chestfed.results.predictions import Predictions, as_one, read_run
 from chestfed.results.run_folder import (
+    ALTERNATIVES,
+    CENTRALIZED,
+    FINE_TUNED,
     HOSPITALS,
+    OWN_DATA,
     RESULT,
     RunFolder,
     check_files,
@@ -52,11 +58,29 @@ from chestfed.results.significance import Significance, compare_with_first
 from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row
 
-#: What a model is called -> the run folder and K of each training seed.
-Models = Mapping[str, Sequence[tuple[Path, int]]]
+#: What a model is called -> the run folder, K and kind (empty: the common model) of each training seed.
+Models = Mapping[str, Sequence[tuple[Path, int, str]]]
 
-_CSV, _GAINS, _TABLE = "hospitals.csv", "hospital_gains.csv", "hospital_table.json"
-FILES: Final = (_CSV, _GAINS, _TABLE)
+
+@dataclass(frozen=True)
+class Files:
+    """Names of a table's files: estimates, differences, and both to be read again."""
+
+    estimates: str
+    gains: str
+    table: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.estimates, self.gains, self.table
+
+
+HOSPITAL_TABLE: Final = Files("hospitals.csv", "hospital_gains.csv", "hospital_table.json")
+ALTERNATIVE_TABLE: Final = Files("alternatives.csv", "alternative_gains.csv", "alternative_table.json")
+#: Heading of the second table.
+ALTERNATIVES_TITLE: Final = "What could each hospital do instead?"
+#: Kinds of alternatives -> what tables call them.
+ALTERNATIVE_TITLES: Final = {OWN_DATA: "own data alone", FINE_TUNED: "fine-tuned", CENTRALIZED: "centralized"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +95,7 @@ class AtHospital:
     #: spread.
     aucs: dict[str, tuple[Estimate, ...]]
     sd: dict[str, tuple[float | None, ...]]
-    gain: Significance | None  #: the last model minus the first; None for a single model
+    gain: Significance | None  #: the last K minus the first, or the alternatives minus own data; None for one model
 
 
 @dataclass(frozen=True)
@@ -98,47 +122,94 @@ class HospitalTable:
 
 def of_study(run: RunFolder, interval: MethodName | None = None) -> HospitalTable | None:
     """That of one study, for the K it was to run; as `of_models`."""
-    return of_models({f"K={k}": [(run.path, k)] for k in run.settings.ks}, interval)
+    return of_models({f"K={k}": [(run.path, k, "")] for k in run.settings.ks}, interval)
+
+
+def read_alternatives(runs: Sequence[RunFolder], interval: MethodName | None = None) -> HospitalTable | None:
+    """What each hospital could do instead of using the model of the largest K, over the training seeds of these runs.
+
+    None if nothing was trained for it. Raises as `of_models`.
+    """
+    k = runs[0].settings.ks[-1]
+    kinds = [kind for kind in ALTERNATIVE_TITLES if all((run.folder(k) / ALTERNATIVES / kind).is_dir() for run in runs)]
+    if not kinds:
+        return None
+    models = {ALTERNATIVE_TITLES[kind]: [(run.path, k, kind) for run in runs] for kind in kinds}
+    common = {f"K={k}": [(run.path, k, "") for run in runs]}
+    first = {name: models.pop(name) for name in [ALTERNATIVE_TITLES[OWN_DATA]] if name in models}
+    return of_models({**first, **common, **models}, interval)
 
 
 def of_models(models: Models, interval: MethodName | None = None) -> HospitalTable | None:
     """That of several models, each trained once per seed; None if nobody is scored but the target.
 
-    Gains are compared where models differ in K. Intervals are the stored ones, unless another method is named.
+    Gains are compared where models differ in K, or in kind. Intervals are the stored ones, unless another method is
+    named. A hospital for which no alternative was trained is left out of a table of alternatives.
 
     Raises `ChestfedError` if a result is missing or damaged.
     """
     run = RunFolder(next(iter(models.values()))[0][0])
     if not run.hospitals:
         return None
-    ks = {model: runs[0][1] for model, runs in models.items()}
+    ks, alternatives = {model: runs[0][1] for model, runs in models.items()}, has_alternatives(models)
     how = Intervals(interval or run.row(min(ks.values())).interval, run.settings.resamples)
-    found = [_at_hospital(one, models, how) for one in run.hospitals["hospitals"]]
-    gains = [one.gain for one in found if one.gain is not None]
-    corrected = iter(holm_over_comparisons([gain.comparisons[0] for gain in gains]))
+    rows = [_at_hospital(hospital, models, how) for hospital in run.hospitals["hospitals"]]
+    rows = [row for row in rows if len(row.aucs) > 1 or not alternatives]
+    corrected = iter(holm_over_comparisons([part for row in rows if row.gain for part in row.gain.comparisons]))
     every = [
-        one if one.gain is None else replace(one, gain=replace(one.gain, comparisons=(next(corrected),)))
-        for one in found
+        row
+        if row.gain is None
+        else replace(row, gain=replace(row.gain, comparisons=tuple(next(corrected) for _ in row.gain.comparisons)))
+        for row in rows
     ]
     seeds = max(len(runs) for runs in models.values())
-    warning = next((gain.warning for gain in gains if gain.warning), "")
-    return HospitalTable(run.origin, tuple(every), tuple(run.hospitals["untested"]), ks, seeds, how.method, warning)
+    warning = next((row.gain.warning for row in rows if row.gain and row.gain.warning), "")
+    left_out = {hospital["name"] for hospital in run.hospitals["hospitals"]} - {row.name for row in rows}
+    untested = (*run.hospitals["untested"], *sorted(left_out))
+    return HospitalTable(run.origin, tuple(every), untested, ks, seeds, how.method, warning)
+
+
+def has_alternatives(models: Models) -> bool:
+    """Whether some of the models are not common ones."""
+    return any(kind for runs in models.values() for _, _, kind in runs)
 
 
 def _at_hospital(about: Mapping[str, Any], models: Models, how: Intervals) -> AtHospital:
-    place = "" if about["is_test_set"] else f"{HOSPITALS}/{about['name']}"
-    read = {model: [_result(folder, k, place, how) for folder, k in runs] for model, runs in models.items()}
-    stays = any(row.scores_stay for its in read.values() for row, _ in its)
-    aucs = {model: _over_seeds([row.aucs for row, _ in its]) for model, its in read.items()}
-    sd = {
-        model: tuple(spread_of(one.value for one in ones) for ones in zip(*(row.aucs for row, _ in its), strict=True))
-        for model, its in read.items()
+    """One hospital, with those of the models that were scored there."""
+    results = {
+        model: [_result(*_place(about, *trained), how) for trained in runs]
+        for model, runs in models.items()
+        if all(_place_exists(about, *trained) for trained in runs)
     }
-    (start, *_), (*_, end), gain = models, models, None
-    if start != end and start.startswith("K=") and not stays:
-        both = [replace(as_one([found for _, found in read[model] if found]), name=model) for model in (start, end)]
-        gain = compare_with_first(both, how.resamples, how.method)
+    stays = any(row.scores_stay for pairs in results.values() for row, _ in pairs)
+    aucs = {model: _over_seeds([row.aucs for row, _ in pairs]) for model, pairs in results.items()}
+    sd = {
+        model: tuple(spread_of(one.value for one in ones) for ones in zip(*(row.aucs for row, _ in pairs), strict=True))
+        for model, pairs in results.items()
+    }
+    names, gain = list(results), None
+    compared = names if has_alternatives(models) else list(dict.fromkeys((names[0], names[-1])))
+    if len(compared) > 1 and not stays and (names[0].startswith("K=") or has_alternatives(models)):
+        predictions = [
+            replace(as_one([scored for _, scored in results[name] if scored]), name=name) for name in compared
+        ]
+        gain = compare_with_first(predictions, how.resamples, how.method)
     return AtHospital(about["name"], about["images"], about["patients"], about["joins"], aucs, sd, gain)
+
+
+def _place(about: Mapping[str, Any], folder: Path, k: int, kind: str) -> tuple[Path, int, str]:
+    """The run folder, the K, and the folder below it in which a model's result at a hospital lies."""
+    if kind == OWN_DATA and about["is_test_set"] and 1 in RunFolder(folder).settings.ks:
+        return folder, 1, ""  # the target alone is K=1
+    if kind:
+        return folder, k, f"{ALTERNATIVES}/{kind}/{about['name']}"
+    return folder, k, "" if about["is_test_set"] else f"{HOSPITALS}/{about['name']}"
+
+
+def _place_exists(about: Mapping[str, Any], folder: Path, k: int, kind: str) -> bool:
+    """Whether an alternative was trained for the hospital; the common model always was."""
+    path, number, place = _place(about, folder, k, kind)
+    return not kind or (RunFolder(path).folder(number) / place / RESULT).is_file()
 
 
 def _result(folder: Path, k: int, place: str, how: Intervals) -> tuple[Row, Predictions | None]:
@@ -170,7 +241,7 @@ def frame(table: HospitalTable) -> pd.DataFrame:
         | {"takes_part": str(table.takes_part(one, model)).lower(), "seeds": table.seeds, "sd": sd}
         | {**found.record("auc"), **method}
         for one in table.hospitals
-        for model in table.models
+        for model in one.aucs
         for found, sd in zip(one.aucs[model], one.sd[model], strict=True)
     )
     columns = ["hospital", "model", "k", "takes_part", "disease", "auc", "low", "high", "sd", "seeds", "images"]
@@ -184,21 +255,21 @@ def gains_frame(table: HospitalTable) -> pd.DataFrame | None:
     return pd.concat(found)[["hospital", *found[0].columns[:-1]]] if found else None
 
 
-def write(table: HospitalTable, folder: Path) -> None:
-    """Write the three files; without differences if there is one K."""
-    write_text(folder / _CSV, as_csv(frame(table)))
+def write(table: HospitalTable, folder: Path, files: Files = HOSPITAL_TABLE) -> None:
+    """Write the three files; without differences if there is one model."""
+    write_text(folder / files.estimates, as_csv(frame(table)))
     if (gains := gains_frame(table)) is not None:
-        write_text(folder / _GAINS, as_csv(gains))
-    write_json(folder / _TABLE, TypeAdapter(HospitalTable).dump_python(table, mode="json"))
+        write_text(folder / files.gains, as_csv(gains))
+    write_json(folder / files.table, TypeAdapter(HospitalTable).dump_python(table, mode="json"))
 
 
-def read(folder: Path) -> HospitalTable | None:
-    """What `write` wrote; None if nobody was scored but the target.
+def read(folder: Path, files: Files = HOSPITAL_TABLE) -> HospitalTable | None:
+    """The table that `write` wrote; None if there is none.
 
     Raises `ChestfedError` if the file is damaged.
     """
-    plain = read_json_file(folder / _TABLE, optional=True)
-    with expected(folder / _TABLE):
+    plain = read_json_file(folder / files.table, optional=True)
+    with expected(folder / files.table):
         return None if plain is None else TypeAdapter(HospitalTable).validate_python(plain, strict=False)
 
 
@@ -209,21 +280,42 @@ def metrics(table: HospitalTable) -> dict[str, float | None]:
     return found | gains
 
 
-def grid(table: HospitalTable, caption: str = "", digits: int = 3) -> Grid:
-    """The mean AUC of every model at every hospital, and what the last K gains over the first."""
-    rows, compared = Rows(), any(one.gain for one in table.hospitals)
+def alternative_metrics(table: HospitalTable) -> dict[str, float | None]:
+    """For MLflow: at every hospital the mean AUC of each model minus that with its own data alone."""
+    return {
+        f"over_own_data/{one.name}/{model.replace('=', '')}": differences[-1].difference
+        for one in table.hospitals
+        if one.gain
+        for model, differences in zip(one.gain.others, one.gain.comparisons, strict=True)
+    }
+
+
+def grid(table: HospitalTable, caption: str = "", digits: int = 3, name: str = "hospitals") -> Grid:
+    """The mean AUC of every model at every hospital, and the differences that were compared."""
+    rows, heads = Rows(), _compared_models(table)
     for one in table.hospitals:
         cells = [Cell(f"{one.images:,}", (f"{one.patients:,} patients",))]
         for model in table.models:
+            if model not in one.aucs:
+                cells.append(Cell("-"))
+                continue
             mean, sd = one.aucs[model][-1], one.sd[model][-1]
             cell = auc_cell(mean, digits) if sd is None else Cell(number(mean.value), (f"±{sd:.3f}",))
             inside = table.takes_part(one, model) or mean.value is None
             cells.append(cell if inside else Cell(f"({cell.text})", cell.below))
-        if compared:
-            cells.append(difference_cell(one.gain.comparisons[0][-1], digits) if one.gain else Cell("not disclosed"))
+        gains = dict(zip(one.gain.others, one.gain.comparisons, strict=True)) if one.gain else {}
+        for model in heads:
+            missing = Cell("-" if model not in one.aucs else "not disclosed")
+            cells.append(difference_cell(gains[model][-1], digits) if model in gains else missing)
         rows.append((one.name, cells))
-    last = [f"{table.models[-1]} minus {table.models[0]}"] if compared else []
-    return grid_of("hospitals", caption, ("hospital", "test images", *table.models, *last), rows)
+    differences = [f"{model} minus {table.models[0]}" for model in heads]
+    return grid_of(name, caption, ("hospital", "test images", *table.models, *differences), rows)
+
+
+def _compared_models(table: HospitalTable) -> list[str]:
+    """The models that are compared with the first at some hospital, in their order."""
+    compared = {name for one in table.hospitals if one.gain for name in one.gain.others}
+    return [model for model in table.models if model in compared]
 
 
 def disease_grid(table: HospitalTable, caption: str = "") -> Grid:
@@ -257,25 +349,31 @@ def caption_of(table: HospitalTable) -> str:
 
 
 def verdict(table: HospitalTable) -> str:
-    """Who gains, in a sentence; empty without a comparison of K."""
-    means = [(one.name, one.gain.comparisons[0][-1]) for one in table.hospitals if one.gain]
+    """Who gains, in a sentence for each compared model; empty without a comparison."""
+    return " ".join(filter(None, (_verdict(table, model) for model in _compared_models(table))))
+
+
+def _verdict(table: HospitalTable, model: str) -> str:
+    first, means = table.models[0], []
+    for one in table.hospitals:
+        if one.gain and model in one.gain.others:
+            means.append((one.name, one.gain.comparisons[one.gain.others.index(model)][-1]))
     known = [(name, mean.difference, mean.interval) for name, mean in means if mean.difference is not None]
     if not known:
         return ""
     gained = sum(difference > 0 for _, difference, _ in known)
     above = [name for name, _, interval in known if interval is not None and interval.low > 0]
     below = [name for name, _, interval in known if interval is not None and interval.high < 0]
-    first, last = table.models[0], table.models[-1]
     where = [", ".join(names) or "none" for names in (above, below)]
     clear = f"the 95% interval is above 0 at {where[0]} and below 0 at {where[1]}"
     return (
-        f"On each hospital's own held-out patients, the mean AUC with {last} is higher than with {first} at {gained} "
+        f"On each hospital's own held-out patients, the mean AUC with {model} is higher than with {first} at {gained} "
         f"of {len(known)} hospitals; {clear}."
     )
 
 
-def render(table: HospitalTable) -> RenderableType:
+def render(table: HospitalTable, title: str = "Who gains?") -> RenderableType:
     """The table for a terminal."""
-    gains = rich_table(grid(table, digits=2), f"{table.origin.short_mark}Who gains?", caption_of(table))
+    gains = rich_table(grid(table, digits=2), f"{table.origin.short_mark}{title}", caption_of(table))
     told = verdict(table)
     return Group(gains, *([Text(told)] if told else []))

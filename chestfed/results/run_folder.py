@@ -43,13 +43,27 @@ THUMBNAILS: Final = "thumbnails.npz"
 HOSPITALS_FILE: Final = "hospitals.json"
 FEDERATION: Final = "federation.json"  #: of a study over hospitals: who took part, on which machines
 HOSPITAL_FILES: Final = (HOSPITALS_FILE, "hospitals.csv", "hospital_gains.csv", "hospital_table.json")
+ALTERNATIVE_FILES: Final = ("alternatives.csv", "alternative_gains.csv", "alternative_table.json")
 COMPARISON: Final = "comparison.json"
 #: What the manifest of a run folder is about.
-FILES: Final = (STUDY, SITES, THUMBNAILS, "table.csv", TABLE, "significance.csv", SIGNIFICANCE, *HOSPITAL_FILES)
+FILES: Final = (
+    STUDY,
+    SITES,
+    THUMBNAILS,
+    "table.csv",
+    TABLE,
+    "significance.csv",
+    SIGNIFICANCE,
+    *HOSPITAL_FILES,
+    *ALTERNATIVE_FILES,
+)
 #: In the folder of an evaluation.
 EVALUATION: Final = "evaluation.json"
 #: In the folder of a K; HOSPITALS is a folder, with one of each hospital.
 HOSPITALS: Final = "hospitals"
+#: In the folder of the largest K: what hospitals could do instead, by kind and hospital.
+ALTERNATIVES: Final = "alternatives"
+OWN_DATA, FINE_TUNED, CENTRALIZED = "own_data", "fine_tuned", "centralized"
 RESULT: Final = "result.json"
 PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"

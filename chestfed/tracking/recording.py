@@ -38,7 +38,15 @@ from chestfed.training.reporting import Reporter, StudyRun, Summary, Trial
 #: Sums over the clients: per round under "round", of all rounds under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
 _SPENT = ("epsilon", "epsilon_of_all")  # with `federated.privacy`
-_FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json", *hospital_table.FILES)
+_FILES = (
+    "table.csv",
+    "table.json",
+    "significance.csv",
+    "significance.json",
+    "sites.json",
+    *hospital_table.HOSPITAL_TABLE.names,
+    *hospital_table.ALTERNATIVE_TABLE.names,
+)
 #: Decimals of tables, which are for reading; `table.csv` has all.
 _DIGITS = 4
 _NOTE = "mlflow.json"
@@ -156,6 +164,9 @@ class MlflowRecord(Reporter):
         if (hospitals := hospital_table.read(study.folder)) is not None:
             store.log_table(run, hospital_table.frame(hospitals).round(_DIGITS), "auc_by_hospital.json")
             store.log_metrics(run, [(table.rows[-1].k, hospital_table.metrics(hospitals))])
+        if (alternatives := hospital_table.read(study.folder, hospital_table.ALTERNATIVE_TABLE)) is not None:
+            store.log_table(run, hospital_table.frame(alternatives).round(_DIGITS), "auc_of_alternatives.json")
+            store.log_metrics(run, [(table.rows[-1].k, hospital_table.alternative_metrics(alternatives))])
         if significance is not None:
             store.log_table(run, differences(significance).round(_DIGITS), "significance.json")
         with TemporaryDirectory(prefix="chestfed-") as made:

@@ -244,6 +244,7 @@ class StudyData:
     held_out: str | None = None
     hospitals: dict[str, TestSet] = field(default_factory=dict)
     joins: dict[str, int] = field(default_factory=dict)
+    validation: dict[str, TestSet] = field(default_factory=dict)  #: of hospitals, to choose settings on
     reasons: dict[str, str] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)  #: site -> what its labels do not show by themselves
     shared: tuple[Shared, ...] = ()
@@ -357,7 +358,8 @@ def load_images(
         digests = {client.name: digest for client, digest in clients}
         data = _described(study, tuple(client for client, _ in clients), tests, hospitals)
         digests["test set"] = data.test.digest(key)
-        return replace(data, quarantined=quarantined, digests=digests, shared=shared)
+        validation = {name: scored(table) for name, table in study.validation.items()}
+        return replace(data, quarantined=quarantined, digests=digests, shared=shared, validation=validation)
 
     return [study_of(study) for study in studies]
 

@@ -86,6 +86,9 @@ class Reporter:
     def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
         """The folder of K holds its result, which is also the last row of `table`; `reused`: from an earlier run."""
 
+    def alternative_trained(self, name: str, done: int, total: int) -> None:
+        """An alternative of a hospital has finished `done` of `total` rounds, or batches of stage 1."""
+
     def study_done(self, table: StudyTable, significance: Significance | None) -> None:
         """All K are done, and the tables are in the run folder."""
 

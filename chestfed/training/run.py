@@ -66,6 +66,7 @@ from chestfed.results.run_folder import (
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
+from chestfed.training.alternatives import AlternativeRuns
 from chestfed.training.assemble import Deployment
 from chestfed.training.clients import Outputs, Setup, StudyData, TestSet
 from chestfed.training.identity import Identity, identify, stage_1_identity
@@ -94,6 +95,7 @@ class StudyResult:
     table: tables.StudyTable
     significance: Significance | None = None  #: the other K compared with the smallest, if there are any
     at_hospitals: HospitalTable | None = None  #: every K at every hospital that takes part, if there are several
+    alternatives: HospitalTable | None = None  #: what hospitals could do instead of using the largest K
     seen: dict[str, tables.Row] = field(default_factory=dict)  #: with a held-out site: on each site trained on
 
 
@@ -133,9 +135,13 @@ def run_study(
                 ahead(missing)
             table = running.all_k()
             seen = running.at_hospitals(pipeline.k[-1]) if data.held_out else {}
+            running.alternatives()
             at_hospitals = hospital_table.of_study(RunFolder(folder))
             if at_hospitals is not None:
                 hospital_table.write(at_hospitals, folder)
+            alternatives = hospital_table.read_alternatives([RunFolder(folder)]) if pipeline.alternatives else None
+            if alternatives is not None:
+                hospital_table.write(alternatives, folder, hospital_table.ALTERNATIVE_TABLE)
             seal(folder, FILES)
             significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
             if significance is not None:
@@ -145,7 +151,7 @@ def run_study(
             reporters.tell(methodcaller("study_failed", error))
             raise
         reporters.tell(lambda reporter: reporter.study_done(table, significance))
-        return StudyResult(folder, table, significance, at_hospitals, seen)
+        return StudyResult(folder, table, significance, at_hospitals, alternatives, seen)
 
 
 def train_k(setup: Setup, name: str, out: Path, k: int, reporters: Reporters) -> None:
@@ -265,6 +271,23 @@ class _Running:
                 write_result(own, row, outputs.scores, test)
             rows[name] = row
         return rows
+
+    def alternatives(self) -> None:
+        """What the hospitals could do instead of using the model of the largest K."""
+        k = self.pipeline.k[-1]
+
+        def report(name: str, done: int, total: int) -> None:
+            self.reporters.tell(methodcaller("alternative_trained", name, done, total))
+
+        def pretrain(setup: Setup) -> Pretrained:
+            name = f"{setup.data.clients[0].name}: stage 1"
+            losses = lambda step, steps, _: report(name, step, steps)  # noqa: E731
+            return shared_stage_1(setup, self.folder.parent, losses, self.reporters.warn)
+
+        def stored(folder: Path, test: TestSet) -> tables.Row | None:
+            return self._finished(folder, k, test) if holds(folder, test) else None
+
+        AlternativeRuns(self.setup, self.folder / f"k{k}", stored, pretrain, report, self.reporters.warn).run()
 
     def _row(self, k: int, outputs: Outputs, test: TestSet) -> tables.Row:
         clients = [client.name for client in self.data.clients[:k]]

@@ -59,12 +59,13 @@ class StudyTables:
     joins: dict[str, int] = field(default_factory=dict)  #: each of them, and those without such rows -> from which K on
     reasons: dict[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
     noise: frozenset[str] = frozenset()  #: clients whose images are replaced by noise
+    validation: dict[str, SiteTable] = field(default_factory=dict)  #: of these hospitals, to choose settings on
     facts: tuple[dict[str, Any], ...] = ()  #: of each site: its participants and labels, see `sites.stats.site_facts`
 
     @property
     def parts(self) -> tuple[tuple[SiteTable, bool], ...]:
         """Every table whose images are read, and whether it is scored."""
-        scored = dict.fromkeys((*self.tests, *self.hospitals.values()))
+        scored = dict.fromkeys((*self.tests, *self.hospitals.values(), *self.validation.values()))
         return *((table, False) for _, table in self.clients), *((table, True) for table in scored)
 
     @property
@@ -150,8 +151,18 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
     joins = joins_of(pipeline, {site.name: len(site.clients) for site in sites})
     own = {site.name: site.own for site in sites if site.name in joins and len(site.own.frame)}
     scored = tuple(site.test for site in tests)
-    facts = tuple(site.facts for site in sites)
-    return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites), facts=facts)
+    tuned = pipeline.alternatives is not None and pipeline.alternatives.fine_tuned is not None
+    validation = {site.name: site.validation for site in sites if tuned and site.name in own}
+    return StudyTables(
+        whole,
+        clients,
+        scored,
+        hospitals=own,
+        joins=joins,
+        validation=validation,
+        noise=_noise(sites),
+        facts=tuple(site.facts for site in sites),
+    )
 
 
 def joins_of(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:
@@ -221,12 +232,11 @@ def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
         tuple(site.whole for site in sites),
         clients,
         (_without(test, untaught),),
-        name,
-        {site.name: _without(site.test, untaught) for site in also},
-        {},
-        reasons | dict.fromkeys(unlabeled, f"{name} does not label it"),
-        _noise(others),
-        tuple(site.facts | ({"people": people(nobody, test)} if site is held else {}) for site in sites),
+        held_out=name,
+        hospitals={site.name: _without(site.test, untaught) for site in also},
+        reasons=reasons | dict.fromkeys(unlabeled, f"{name} does not label it"),
+        noise=_noise(others),
+        facts=tuple(site.facts | ({"people": people(nobody, test)} if site is held else {}) for site in sites),
     )
 
 

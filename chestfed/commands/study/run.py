@@ -94,6 +94,8 @@ def prepare(
     root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
     compared = bool(algorithms or windows or len(variants) > 1)
     engine = engine_for(pipeline.engine)
+    if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
+        raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")
     if (jobs > 1 or cluster is not None) and engine.name != IN_PROCESS.name:
         raise ConfigError(f"--jobs and --cluster train each study in one process: not with engine {engine.name}")
     at_once = (1 if cluster else jobs) * processes_here()
@@ -289,6 +291,8 @@ def show_study(console: Console, study: StudyResult) -> None:
         console.print(verdict(study.significance).replace("−", "-"), highlight=False)
     if study.at_hospitals is not None:
         console.print(hospital_table.render(study.at_hospitals))
+    if study.alternatives is not None:
+        console.print(hospital_table.render(study.alternatives, hospital_table.ALTERNATIVES_TITLE))
     say(console, f"written to {study.folder}/table.csv and table.json")
     say(console, f"as a page with figures: {command('report', study.folder)}")
 

@@ -1,0 +1,64 @@
+"""Schema of `alternatives`: what a hospital could do instead of using the common model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from chestfed.core.config import StrictModel
+from chestfed.experiment.stage_2 import Federated, name_of, section_for
+
+
+class FineTuning(StrictModel):
+    """The common model trained on at a hospital, with the study's algorithm and this hospital as its only client.
+
+    Passes and step size are those with the best mean AUC on the hospital's validation patients, of which the common
+    model without further training is one candidate.
+    """
+
+    epochs: list[float] = Field(
+        [1, 2, 5, 10], min_length=1, description="passes over the hospital's training images after which it is scored"
+    )
+    lr_factors: list[float] = Field(
+        [1.0, 0.3, 0.1], min_length=1, description="step sizes, relative to federated.local_lr"
+    )
+
+    @field_validator("epochs", "lr_factors")
+    @classmethod
+    def _are_positive(cls, values: list[float]) -> list[float]:
+        if min(values) <= 0 or len(set(values)) < len(values):
+            raise ValueError("positive numbers, each once")
+        return values
+
+
+class Alternatives(StrictModel):
+    """Trained and scored for every hospital with both classes of a disease, beside the model of the largest K."""
+
+    own_data: bool = Field(True, description="both stages on the hospital's own images alone")
+    fine_tuned: FineTuning | None = Field(
+        FineTuning(), description="the common model trained on at the hospital; needs validation_fraction at its site"
+    )
+    centralized: dict[str, Any] | None = Field(
+        {"algorithm": "centralized_auc"},
+        description="all images in one place: an algorithm that pools them, and keys of `federated` that differ for it",
+    )
+
+
+def centralized_settings(federated: Federated, changes: dict[str, Any]) -> Federated:
+    """Stage 2 of the centralized model: `federated` with these keys in place of its own.
+
+    Raises
+    ------
+    ValueError
+        If a key is unknown, or the algorithm does not pool the images.
+    """
+    algorithm = changes.get("algorithm")
+    options = dict(algorithm) if isinstance(algorithm, dict) else {}
+    others = {key: value for key, value in changes.items() if key != "algorithm"}
+    section = section_for(federated.model_dump(exclude_unset=True), name_of(algorithm), others)
+    section["algorithm"] = {**section["algorithm"], **options}
+    settings = Federated.model_validate(section)
+    if not settings.spec.pooled:
+        raise ValueError(f"alternatives.centralized: {settings.spec.name} does not pool images; take centralized_auc")
+    return settings

@@ -1,0 +1,113 @@
+"""What each hospital could do instead: own data, fine-tuning and centralized training beside the largest K."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import chestfed
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.alternatives import centralized_settings
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.stage_2 import Federated
+from chestfed.report.page import make_report
+from chestfed.results import hospital_table
+from chestfed.results.run_folder import RunFolder
+from tests.training.test_hospitals import PIPELINE
+from tests.training.tiny_studies import SMALL, run, study
+
+SETTINGS = [
+    *SMALL,
+    "k=[1,2]",
+    *(f"sites.{number}.validation_fraction=0.3" for number in range(5)),
+    'alternatives={"fine_tuned": {"epochs": [0.5, 1], "lr_factors": [1, 0.1]}}',
+]
+
+
+@pytest.fixture(scope="module")
+def folder(home: Path) -> Path:
+    command = study("--out", "alternatives", "--no-tracking", settings=SETTINGS)
+    called = run(home, command)
+    assert called.code == 0, called.err
+    (path,) = (home / "alternatives").glob("synthetic-source_addition_samples-*")
+    return path
+
+
+def test_every_hospital_has_every_alternative(folder: Path) -> None:
+    frame = chestfed.Study.load(folder).alternatives()
+    models = frame.query("disease == 'mean'").groupby("hospital")["model"].apply(list).to_dict()
+    four = ["own data alone", "K=2", "fine-tuned", "centralized"]
+    assert models == {"chexpert": four, "chestxray8": four}
+    gains = pd.read_csv(folder / "alternative_gains.csv")
+    assert set(gains["model"]) == {"K=2", "fine-tuned", "centralized"}
+
+
+def test_aucs_are_those_of_the_stored_scores(folder: Path) -> None:
+    frame = chestfed.Study.load(folder).alternatives().set_index(["hospital", "model", "disease"])["auc"]
+    for kind, title in hospital_table.ALTERNATIVE_TITLES.items():
+        stored = pd.read_parquet(folder / "k2" / "alternatives" / kind / "chestxray8" / "predictions.parquet")
+        known = stored["label_edema"].notna()
+        auc = roc_auc_score(stored["label_edema"][known], stored["score_edema"][known])
+        assert frame["chestxray8", title, "edema"] == pytest.approx(auc)
+
+
+def test_own_data_of_the_target_is_k_1(folder: Path) -> None:
+    frame = chestfed.Study.load(folder).alternatives()
+    (auc,) = frame.query("hospital == 'chexpert' and model == 'own data alone' and disease == 'mean'")["auc"]
+    assert auc == RunFolder(folder).row(1).mean.value
+    assert not (folder / "k2" / "alternatives" / "own_data" / "chexpert").exists()
+
+
+def test_the_choice_is_the_best_on_validation_patients(folder: Path) -> None:
+    for name in ("chexpert", "chestxray8"):
+        choice = json.loads((folder / "k2" / "alternatives" / "fine_tuned" / name / "choice.json").read_text())
+        aucs = [candidate["validation_auc"] for candidate in choice["candidates"]]
+        assert len(aucs) == 5
+        assert choice["chosen"]["validation_auc"] == max(aucs)
+        assert choice["candidates"][0]["epochs"] == 0
+
+
+def test_a_second_start_repeats_nothing(home: Path, folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
+    assert run(home, study("--out", "alternatives", "--no-tracking", settings=SETTINGS)).code == 0
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
+
+
+def test_the_page_shows_the_table(folder: Path) -> None:
+    assert hospital_table.ALTERNATIVES_TITLE in make_report(RunFolder.open(folder)).html
+
+
+def test_own_data_equals_a_study_of_that_hospital(home: Path, folder: Path) -> None:
+    """The same hospital as the first of `sites`, K=1."""
+    order = [1, 0, 2, 3, 4]
+    sites = [
+        {"config": str(PIPELINE.parent / entry.config), "validation_fraction": 0.3}
+        for entry in load_pipeline(PIPELINE).sites
+    ]
+    swapped = [f"sites={json.dumps([sites[place] for place in order])}", "evaluation.split=test"]
+    settings = [setting for setting in SETTINGS if not setting.startswith(("sites", "alternatives", "k="))]
+    command = study("--out", "swapped", "--no-tracking", settings=[*settings, *swapped, "k=[1]"])
+    called = run(home, command)
+    assert called.code == 0, called.err
+    (path,) = (home / "swapped").glob("synthetic-source_addition_samples-*")
+    alone = pd.read_parquet(path / "k1" / "predictions.parquet")
+    alternative = pd.read_parquet(folder / "k2" / "alternatives" / "own_data" / "chestxray8" / "predictions.parquet")
+    np.testing.assert_array_equal(alone["score_edema"], alternative["score_edema"])
+
+
+def test_fine_tuning_needs_validation_patients() -> None:
+    with pytest.raises(ConfigError, match="validation_fraction"):
+        load_pipeline(PIPELINE, ["alternatives={}"])
+    assert load_pipeline(PIPELINE, ['alternatives={"fine_tuned": null}']).alternatives is not None
+
+
+def test_centralized_pools_the_images() -> None:
+    settings = centralized_settings(Federated(local_lr=0.5), {"algorithm": "centralized_auc", "batch_size": 8})
+    assert (settings.local_lr, settings.batch_size, settings.spec.pooled) == (0.5, 8, True)
+    with pytest.raises(ValueError, match="centralized_auc"):
+        centralized_settings(Federated(), {"algorithm": "fedavg"})
