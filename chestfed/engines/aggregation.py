@@ -32,7 +32,21 @@ from chestfed.core.randomness import numpy_stream
 AggregationRule = Literal["mean", "norm_clipping", "median", "trimmed_mean"]
 Record = TypeVar("Record")
 
+WeightMode = Literal["uniform", "sqrt", "images"]
+
 _BLOCK = 1 << 16  # numbers that are sorted at once
+
+
+def client_weights(rows: Sequence[int], mode: WeightMode) -> list[float]:
+    """Weights of the clients in every mean, from their numbers of training rows; they sum to 1.
+
+    uniform: 1/K each; sqrt: proportional to the square root of the rows; images: proportional to the rows.
+    """
+    if mode == "uniform":
+        return [1 / len(rows)] * len(rows)
+    sizes = [count**0.5 if mode == "sqrt" else count for count in rows]
+    total = sum(sizes)
+    return [size / total for size in sizes]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
-from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, epsilon
+from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 
@@ -74,10 +74,10 @@ class Federated(StrictModel):
         json_schema_extra={"search": [0.01, 1.0, "log"]},
     )
     batch_size: int = Field(32, ge=1, le=65_536, description="images per client and step")
-    weights: Literal["uniform", "images"] = Field(
+    weights: WeightMode = Field(
         "uniform",
         description="weight of a client in every mean. uniform: 1/K (the paper); images: its share of the "
-        "training rows",
+        "training rows; sqrt: proportional to the square root of its training rows",
     )
     stages: int = Field(
         3, ge=1, le=1000, description="number of stages; a decentralized algorithm makes all their steps in one stage"

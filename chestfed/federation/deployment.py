@@ -43,7 +43,7 @@ from chestfed.models import FlatModule
 from chestfed.results.run_folder import FEDERATION
 from chestfed.results.table import Row
 from chestfed.training.assemble import Cohort, Deployment
-from chestfed.training.client_summary import BINS
+from chestfed.training.client_summary import BINS, add_weights
 from chestfed.training.clients import ClientData, Outputs, Setup, StudyData, TestSet
 from chestfed.training.pretrain import Pretrained
 
@@ -200,10 +200,11 @@ class Hospitals(Deployment):
         outputs: Outputs = self._conversation.ask_one(name, Question("score", {"test": which}, packed, read))
         return outputs
 
-    def describe(self, folder: Path, data: StudyData, seed: int) -> None:
+    def describe(self, folder: Path, data: StudyData, pipeline: Pipeline) -> None:
         """Write `federation.json`, and `sites.json` with the hospitals' counts; there are no pictures."""
         write_json(folder / FEDERATION, {"hospitals": self.machines, "faults": self._faults.model_dump()})
         if not (folder / "sites.json").exists():
+            add_weights(self._cards, pipeline)
             write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": self._cards})
 
     def _greeting(self, name: str) -> Question:

@@ -12,6 +12,7 @@ import yaml
 from chestfed.core.provenance import Origin
 from chestfed.report.html import text_of
 from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of, title_of
+from chestfed.results.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import StudyTable
 
@@ -32,10 +33,12 @@ _FEW = 20
 
 
 def participants(run: RunFolder) -> list[Grid]:
-    """Flow, demographics and label policy of each hospital; none in folders of earlier versions."""
+    """Flow, demographics and label policy of each hospital, and the influence of each client."""
     hospitals = _hospitals(run)
     clients = run.row(run.settings.ks[-1]).clients
-    return [_flow(hospitals, clients), _people(hospitals), _labels(hospitals)] if hospitals else []
+    grids = [_flow(hospitals, clients), _people(hospitals), _labels(hospitals)] if hospitals else []
+    influence = influence_grid(run)
+    return grids if influence is None else [*grids, influence]
 
 
 def data_sets(run: RunFolder) -> list[str]:
@@ -59,6 +62,13 @@ def limits(run: RunFolder, table: StudyTable) -> list[str]:
     if run.settings.tests_first_hospital and not run.hospitals:
         found.append("Differences between K are tested at the first hospital only; other hospitals may gain or lose.")
     found += [text for row in table.rows if (text := _absences(run, row.k))]
+    shares, adds_hospitals = read_influence(run), run.settings.adds_hospitals
+    found += [f"{text}." for text in unusual_clients(shares, run.diseases, adds_hospitals=adds_hospitals)]
+    found += [
+        f"K={row.k}: {text}."
+        for row in table.rows
+        if row.k > 1 and (text := describe_loss(run.rounds(row.k), row.aucs[-1]))
+    ]
     if run.origin is not Origin.REAL:
         found.append("Synthetic phantoms: nothing here says anything about patients.")
     found.append("Labels are used as they are: their errors affect training and test.")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point
 from chestfed.core.plugins import Options
+from chestfed.engines.aggregation import client_weights
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
@@ -70,7 +71,8 @@ class Cohort:
     def of(cls, pipeline: Pipeline, facts: Sequence[Facts], device: torch.device, pool: Facts | None = None) -> Cohort:
         """The clients with these facts; `pool`, if all their images are in one place, has those of all together."""
         settings, k = pipeline.federated, len(facts)
-        members, weights, images = facts, client_weights(facts, settings.weights), settings.images_per_step
+        weights = client_weights([fact.training_rows for fact in facts], settings.weights)
+        members, images = facts, settings.images_per_step
         if pool is not None:
             members, weights, images = [pool], [1.0], images * k
         p = common_positive_ratio(members, weights).to(device, torch.float32)
@@ -166,9 +168,9 @@ class Deployment:
         """A model on a test set; see `chestfed.training.clients.score`."""
         return score(network, parameters, buffers, test, setup.pipeline.evaluation.batch_size, setup.machine)
 
-    def describe(self, folder: Path, data: StudyData, seed: int) -> None:
+    def describe(self, folder: Path, data: StudyData, pipeline: Pipeline) -> None:
         """Write what a report says of the sites; see `chestfed.training.client_summary`."""
-        write_site_cards(folder, data, seed)
+        write_site_cards(folder, data, pipeline)
 
     leads = True  #: False in a process that does what another asks: it calls `serve` and nothing else
 
@@ -230,14 +232,6 @@ def host_of(
         weight_decay=cohort.settings.weight_decay,
     )
     return Host(client, cohort.rule, cohort.graph, number)
-
-
-def client_weights(clients: Sequence[Facts], mode: str) -> list[float]:
-    """Aggregation weights: 1/K each, or the share of the training rows."""
-    if mode == "uniform":
-        return [1 / len(clients)] * len(clients)
-    total = sum(client.training_rows for client in clients)
-    return [client.training_rows / total for client in clients]
 
 
 def common_positive_ratio(clients: Sequence[Facts], weights: Sequence[float]) -> Tensor:

@@ -17,6 +17,8 @@ import numpy as np
 
 from chestfed.core.checkpoint import write_atomically, write_json
 from chestfed.core.randomness import numpy_stream
+from chestfed.engines.aggregation import client_weights
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images
 from chestfed.training.clients import ClientData, StudyData, TestSet
 
@@ -26,20 +28,38 @@ SAMPLED, SHOWN = 200, 4
 BINS, SIDE = 64, 96
 
 
-def write_site_cards(folder: Path, data: StudyData, seed: int) -> None:
+def write_site_cards(folder: Path, data: StudyData, pipeline: Pipeline) -> None:
     """Write `thumbnails.npz` and then `sites.json`, unless they are there."""
     if (folder / "sites.json").exists():
         return
-    cards, thumbnails = [], {}
+    cards: list[dict[str, Any]] = []
+    thumbnails = {}
     parts: list[ClientData | TestSet] = [*data.clients, data.test]
     for number, part in enumerate(parts):
-        card, pictures = card_of(part, data.diseases, seed)
+        card, pictures = card_of(part, data.diseases, pipeline.seed)
         cards.append(card)
         thumbnails[str(number)] = pictures
+    add_weights(cards, pipeline)
     write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
     write_json(
         folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": cards, "hospitals": list(data.facts)}
     )
+
+
+def weights_of_largest_k(pipeline: Pipeline, rows: Sequence[int]) -> list[float]:
+    """Weights in every mean of the largest K, from the training rows of all clients; none without such a mean."""
+    settings = pipeline.federated
+    if settings.spec.pooled or settings.spec.decentralized:
+        return []
+    return client_weights(rows[: max(pipeline.k)], settings.weights)
+
+
+def add_weights(cards: Sequence[dict[str, Any]], pipeline: Pipeline) -> None:
+    """Put the `weight` of each client that takes part in the largest K into its card."""
+    clients = [card for card in cards if card["role"] == "client"]
+    weights = weights_of_largest_k(pipeline, [card["rows"] for card in clients])
+    for card, weight in zip(clients, weights, strict=False):  # clients beyond the largest K have none
+        card["weight"] = weight
 
 
 def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:

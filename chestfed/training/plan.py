@@ -23,6 +23,7 @@ from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
 from chestfed.core.workers import cores
 from chestfed.engines.declaration import engine_for
+from chestfed.evaluation import power
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
@@ -32,6 +33,8 @@ from chestfed.images.decode import prepared
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import seeded, title_of
 from chestfed.objectives.declaration import Population
+from chestfed.results.influence import ClientCounts, Influence, compute_influence, unusual_clients
+from chestfed.training.client_summary import weights_of_largest_k
 from chestfed.training.clients import StudyData
 from chestfed.training.pretrain import new_network
 from chestfed.training.study_tables import StudyTables
@@ -64,20 +67,16 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """One client, or the test set: images, training rows (repeats counted), positives and negatives per disease."""
+class Counted(ClientCounts):
+    """One client, or the test set, with its images."""
 
-    name: str
     images: int
-    rows: int
-    positives: tuple[int, ...]
-    negatives: tuple[int, ...]
 
     @classmethod
     def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray) -> Self:
         """Count labels `[n, J]`, each row `repeats[n]` times."""
         positives, negatives = (((labels == value) * repeats[:, None]).sum(axis=0).tolist() for value in (1, 0))
-        return cls(name, len(labels), int(repeats.sum()), tuple(positives), tuple(negatives))
+        return cls(name, int(repeats.sum()), tuple(positives), tuple(negatives), len(labels))
 
     @property
     def per_disease(self) -> list[str]:
@@ -112,6 +111,12 @@ class StudyPlan:
     decode_seconds: Span
     timings: Timings
     at_hospitals: int = 0
+
+    @property
+    def influence(self) -> tuple[Influence, ...]:
+        """That of the clients of the largest K; none where nothing is averaged with weights."""
+        weights = weights_of_largest_k(self.pipeline, [client.rows for client in self.clients])
+        return compute_influence(self.clients[: len(weights)], weights)
 
     @property
     def pretrain_steps(self) -> int:
@@ -294,12 +299,25 @@ def _decode_seconds(tables: StudyTables, preprocess: Preprocess) -> Span:
 
 def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     """One study: images and labels of each client and of the test set, and its parts."""
+    influence, caption = (
+        plan.influence,
+        "positives/negatives per disease, repeated training rows counted; the rest is missing",
+    )
+    shares = {share.client: [f"{share.weight:.2f}", f"{share.per_row:.2f}"] for share in influence}
+    if shares:
+        caption += (
+            f". weight: in every mean of K={max(plan.pipeline.k)}, federated.weights: "
+            f"{plan.pipeline.federated.weights}; per row: relative to a mean over all rows"
+        )
     clients = text_table(
         f"{plan.origin.short_mark}{plan.pipeline.title}",
         ["client"],
-        ["images", "rows", *_tasks(plan)],
-        ([part.name, f"{part.images:,}", f"{part.rows:,}", *part.per_disease] for part in (*plan.clients, plan.test)),
-        "positives/negatives per disease, repeated training rows counted; the rest is missing",
+        ["images", "rows", *_tasks(plan), *(["weight", "per row"] if shares else [])],
+        (
+            [part.name, f"{part.images:,}", f"{part.rows:,}", *part.per_disease, *shares.get(part, [])]
+            for part in (*plan.clients, plan.test)
+        ),
+        caption,
     )
     columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
     total = plan.decode_seconds + plan.training_seconds
@@ -307,7 +325,8 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
         f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
         f"{estimated(total, plan.timings)}, without start-up and MLflow. Nothing was written."
     )
-    return Group(clients, text_table("What would run", ["part"], columns, _parts(plan)), Text(facts))
+    parts = text_table("What would run", ["part"], columns, _parts(plan))
+    return Group(clients, *map(Text, _remarks(plan)), parts, Text(facts))
 
 
 def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) -> RenderableType:
@@ -342,6 +361,23 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
         "without decoding, start-up and MLflow. Nothing was written."
     )
     return Group(shown, Text(facts))
+
+
+def _remarks(plan: StudyPlan) -> list[str]:
+    """Unusual clients, and what the test set can show at all."""
+    pipeline = plan.pipeline
+    remarks = unusual_clients(
+        plan.influence, pipeline.tasks, adds_hospitals=bool(pipeline.sites) and not pipeline.held_out
+    )
+    error = power.difference_error(zip(plan.test.positives, plan.test.negatives, strict=True))
+    if error is not None:
+        remarks.append(
+            f"With these {plan.test.images:,} test images a difference of mean AUC below about "
+            f"{power.detectable_difference(error):.3f} is likely to be missed (80% power, 5% level; assuming AUCs of "
+            f"{power.AUC} and scores of two models with a correlation of {power.CORRELATION}; other training seeds "
+            "come on top)"
+        )
+    return remarks
 
 
 def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:

@@ -48,6 +48,7 @@ from chestfed.models import build_model, title_of
 from chestfed.results import hospital_table
 from chestfed.results import table as tables
 from chestfed.results.hospital_table import HospitalTable
+from chestfed.results.influence import describe_loss
 from chestfed.results.run_folder import (
     FILES,
     HOSPITALS,
@@ -120,7 +121,7 @@ def run_study(
         remove_orphans(folder)
         _remove_damaged(folder, this.digest, reporters)
         write_identity(folder, pipeline, this, data)
-        deployment.describe(folder, data, pipeline.seed)
+        deployment.describe(folder, data, pipeline)
         write_hospitals(folder, data)
         seal(folder, FILES)
         clients = tuple(client.name for client in data.clients)
@@ -238,6 +239,8 @@ class _Running:
         train = partial(train_federated, self.setup, k, pretrained, own, report, self.deployment)
         trained = or_again(own / STATE, train, self.reporters.warn)
         row = self._row(k, trained.outputs, self.data.test)
+        if k > 1 and (loss := describe_loss(trained.history, row.aucs[-1])):
+            self.reporters.warn(f"K={k}: {loss}")
         write_model(own, self.pipeline, trained, self.data)
         write_rounds(own, trained.history)
         if not (own / TIME).exists():  # unless only other files of a finished K are made again

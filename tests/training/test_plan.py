@@ -79,7 +79,7 @@ def test_on_ranks_the_time_is_that_of_the_busiest(monkeypatch: pytest.MonkeyPatc
         stage_2 = SimpleNamespace(steps=10, taking_part=lambda k: k, spec=SimpleNamespace(pooled=False))
         pretrain = SimpleNamespace(steps=lambda rows: 100)
         pipeline: Any = SimpleNamespace(engine=options, federated=stage_2, pretrain=pretrain, evaluated_rounds=[])
-        client = Counted("a", 1, 1, (), ())
+        client = Counted("a", rows=1, positives=(), negatives=(), images=1)
         study = StudyPlan("", pipeline, (client,), client, Origin.REAL, Span(), timings)
         seconds.append((study.stage_1_seconds.high, study.stage_2_seconds(5).high))
     assert seconds == [(100, 60), (50, 50)]

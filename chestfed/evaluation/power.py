@@ -1,0 +1,70 @@
+"""Power of a test set: the smallest difference of two models' AUCs that it can show.
+
+Before training the variance of a difference is that of a binormal model. The scores of negative images are N(0, 1) and
+those of positive images N(m, 1) under both models, m = sqrt(2) Phi^-1(AUC), and the two models' scores of an image have
+the correlation r within a class. With h = Phi^-1(AUC) and Phi2(h, h; c) the bivariate normal distribution of
+correlation c, the variance of the structural components of the difference is the same in both classes,
+
+    s^2 = 2 (Phi2(h, h; 1/2) - Phi2(h, h; r/2)),
+
+and that of the difference is s^2 (1/n+ + 1/n-): DeLong's, without the term in 1/(n+ n-). Phi2(h, h; c) is
+Phi(h) - 2 T(h, sqrt((1 - c) / (1 + c))) with Owen's T (Annals of Mathematical Statistics 27, 1956). Differences of
+diseases count as uncorrelated. The chance of another training seed is not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from scipy import special
+
+#: Assumed before training: the AUC of both models, and the correlation of their scores within a class.
+AUC, CORRELATION = 0.8, 0.8
+#: Power of `detectable_difference`, and level of the two-sided test.
+POWER, LEVEL = 0.8, 0.05
+
+_CRITICAL: Final = float(special.ndtri(1 - LEVEL / 2))
+#: A difference of so many standard errors is seen with `POWER`; that the wrong side may be significant is left out.
+STANDARD_ERRORS: Final = _CRITICAL + float(special.ndtri(POWER))
+
+
+def difference_error(
+    counts: Iterable[tuple[int, int]], auc: float = AUC, correlation: float = CORRELATION
+) -> float | None:
+    """Standard error of the difference of two models' mean AUCs, in the binormal model of this module.
+
+    `counts` are the positive and the negative images of each disease; a disease without both has no AUC and is left
+    out. One image counts as one patient. None if no disease has both classes.
+
+    Raises
+    ------
+    ValueError
+        If `auc` is not in (0, 1) or `correlation` not in [-1, 1].
+    """
+    if not 0 < auc < 1 or not -1 <= correlation <= 1:
+        raise ValueError(f"auc must lie in (0, 1) and correlation in [-1, 1], not {auc} and {correlation}")
+    both = [(positives, negatives) for positives, negatives in counts if positives and negatives]
+    if not both:
+        return None
+    components = 2 * (_both_below(auc, 0.5) - _both_below(auc, correlation / 2))
+    variance = sum(components * (1 / positives + 1 / negatives) for positives, negatives in both)
+    return math.sqrt(variance) / len(both)
+
+
+def power_of(difference: float, error: float) -> float:
+    """Probability that the two-sided test at `LEVEL` sees a true difference with this standard error."""
+    ratio = difference / error
+    return float(special.ndtr(ratio - _CRITICAL) + special.ndtr(-ratio - _CRITICAL))
+
+
+def detectable_difference(error: float) -> float:
+    """The smallest true difference that the two-sided test at `LEVEL` sees with `POWER`."""
+    return STANDARD_ERRORS * error
+
+
+def _both_below(auc: float, correlation: float) -> float:
+    """Phi2(h, h; correlation) with Phi(h) = auc."""
+    slope = math.sqrt((1 - correlation) / (1 + correlation))
+    return auc - 2 * float(special.owens_t(special.ndtri(auc), slope))
