@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,7 +19,7 @@ import chestfed
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.fedprox import FedProx
 from chestfed.core.bundled import bundled
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from tests.training.tiny_studies import SETTINGS
 
 DIGITS = [
@@ -90,7 +92,17 @@ def test_a_declaration_a_mapping_or_a_name_chooses_the_algorithm_and_a_second_ca
     assert again.folder == study.folder
     assert "from the earlier run" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="taken"):
-        chestfed.run("digits_ih", algorithm=AlgorithmSpec(**{**vars(MINE), "name": "codasca"}), overrides=DIGITS)
+        chestfed.run("digits_ih", algorithm=replace(MINE, name="codasca"), overrides=DIGITS)
+
+
+def test_unidentified_method_trains_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ALGORITHMS, "_registered", {})
+    made_here = replace(MINE, build=lambda options, setting: FedProx(setting.window, 0.0))
+    for part, folders in ((made_here, 2), (replace(made_here, version="1"), 1)):
+        with nullcontext() if part.version else pytest.warns(ChestfedWarning, match="'mine'"):
+            runs = [chestfed.run("digits_ih", algorithm=part, overrides=DIGITS, quiet=True) for _ in range(2)]
+        assert len({study.folder for study in runs}) == folders
 
 
 def test_several_seeds_give_the_tables_of_every_k_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

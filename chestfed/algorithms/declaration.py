@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.core.plugins import Options
+from chestfed.core.plugins import Options, Versioned
 from chestfed.objectives.declaration import ObjectiveKind
 
 Family = Literal["min-max AUC", "compositional", "minimization", "decentralized", "reference"]
@@ -63,7 +63,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class AlgorithmSpec:
+class AlgorithmSpec(Versioned):
     """One algorithm.
 
     Attributes
@@ -104,6 +104,8 @@ class AlgorithmSpec:
     partial_rounds
         Whether a round may go on without a client that does not answer (`federated.absent`): what the server keeps
         stays what it should be, by means over those who answered, or by the rule's `partial_round`.
+    version
+        Identifies the code of a declaration that stands in no file, as in a notebook: change it with the code.
     """
 
     name: str

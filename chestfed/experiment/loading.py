@@ -14,7 +14,7 @@ from chestfed.core.config import Document, checked, expand_path, refuse_other_ki
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.experiment.pipeline import Pipeline, clients_of, names_in
-from chestfed.experiment.stage_2 import idle_keys, name_of
+from chestfed.experiment.stage_2 import idle_keys, name_of, section_for
 from chestfed.objectives import OBJECTIVES
 from chestfed.sites.config import load_site_config
 
@@ -49,6 +49,7 @@ def pipeline_document(
     _narrow_comparison(document, overrides)
     _let_overrides_win(document, overrides)
     _share_objective(document, overrides, compared)
+    _select_algorithms(document, overrides, compared)
     _drop_idle_keys(document, overrides)
     _read_graphs(document)
     return document
@@ -110,29 +111,22 @@ def _objective(section: dict[str, Any]) -> str:
 
 
 def _share_objective(document: Document, overrides: Sequence[str], compared: Sequence[str]) -> None:
-    """An objective from the command line holds for every algorithm that is compared; an option of it for all with it.
-
-    If the pipeline's own algorithm is not compared, another takes its place: the objective need not suit what does not
-    train.
-    """
+    """An objective from the command line holds for all algorithms that run; an option of it for all that have it."""
     options, section = _objective_options(overrides), document.data.get("federated")
     whole = "name" in options or any(override.partition("=")[0] == _OBJECTIVE for override in overrides)
-    comparison, own = document.data.get("comparison"), document.data.get("per_algorithm") or {}
+    own = document.data.get("per_algorithm") or {}
     sound = isinstance(own, dict) and all(isinstance(keys, dict | None) for keys in own.values())
     objective: Any = section.get("objective") if isinstance(section, dict) else None
     if not sound or not isinstance(section, dict) or not (objective or whole):
         return
     trained = name_of(section.get("algorithm", "codasca"))
-    listed = comparison.get("algorithms") if isinstance(comparison, dict) else None
-    names = list(compared) or (listed if isinstance(listed, list) and listed else [trained])
+    names = _list_selected(document, compared) or [trained]
     if not whole and not options:
         _refuse_objective_of_one(document, trained, [name for name in names if not _objective_section(own, name)])
         return
     shared: dict[str, Any] = {}
     if whole:
         shared = dict.fromkeys(names, objective)
-        if trained not in names:
-            section["algorithm"] = next((name for name in names if not _decentralized(name)), names[0])
     else:
         wanted = _objective(section)
         for name in names:
@@ -180,8 +174,50 @@ def _objective_section(own: dict[str, Any], algorithm: str) -> Any:
     return next((own[key]["objective"] for key in reversed(keys) if (own[key] or {}).get("objective")), None)
 
 
-def _decentralized(name: str) -> bool:
-    return name in ALGORITHMS.built_in and ALGORITHMS.find(name).decentralized
+def _list_selected(document: Document, compared: Sequence[str]) -> list[Any]:
+    """The algorithms that the command line compares, else those of the file's comparison; empty without one."""
+    comparison = document.data.get("comparison")
+    listed = comparison.get("algorithms") if isinstance(comparison, dict) else None
+    return list(compared) or (listed if isinstance(listed, list) else [])
+
+
+def _select_algorithms(document: Document, overrides: Sequence[str], compared: Sequence[str]) -> None:
+    """Settings need to suit only what runs: if that is not the pipeline's own algorithm, another takes its place.
+
+    Raises
+    ------
+    ConfigError
+        If the command line sets what only an algorithm has that does not run.
+    """
+    section, comparison = document.data.get("federated", {}), document.data.get("comparison")
+    if compared and isinstance(comparison, dict):
+        comparison["algorithms"] = list(compared)
+    names = _list_selected(document, compared)
+    if not isinstance(section, dict) or not names or not all(isinstance(name, str) for name in names):
+        return
+    keys, trained = {override.partition("=")[0] for override in overrides}, name_of(section.get("algorithm", "codasca"))
+    useless = [key for key in keys if key.startswith("federated.algorithm") and trained not in names]
+    useless += [key for key in keys if compared and not set(_list_owners(document, key) or names) & set(names)]
+    if useless:
+        raise ConfigError(f"--set {min(useless)}: no effect on {', '.join(names)}; write per_algorithm.NAME.KEY")
+    if trained in names:
+        return
+    try:
+        idle = {name: [key for key in idle_keys(ALGORITHMS.find(name)) if f"federated.{key}" in keys] for name in names}
+    except ConfigError as error:
+        if compared:
+            raise ConfigError(f"--algorithms: {error}") from None
+        return  # refused where it is checked
+    first = min(names, key=lambda name: len(idle[name]))
+    refused = {key: section[key] for key in idle[first]}  # by the check: it has no effect on any of them
+    document.data["federated"] = section_for(section, first, {}) | refused
+
+
+def _list_owners(document: Document, key: str) -> list[str]:
+    """The algorithms that a key of the command line is for: `per_algorithm.NAME.KEY`, where NAME may have dots."""
+    own = document.data.get("per_algorithm")
+    named = [entry for entry in own if f"{key}.".startswith(f"per_algorithm.{entry}.")] if isinstance(own, dict) else []
+    return [name for entry in named for name in names_in(entry)]
 
 
 def _drop_idle_keys(document: Document, overrides: Sequence[str]) -> None:

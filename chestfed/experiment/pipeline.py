@@ -412,12 +412,18 @@ class Pipeline(StrictModel):
 
     @model_validator(mode="after")
     def _algorithms_are_known(self) -> Self:
-        named = [name for key in self.per_algorithm for name in names_in(key)]
-        for name in [*named, *(self.comparison.algorithms if self.comparison else [])]:
+        """Those that are compared must suit the settings; of others only the keys and values are checked."""
+        compared, problems = self.comparison.algorithms if self.comparison else [], []
+        for name in dict.fromkeys([*(name for key in self.per_algorithm for name in names_in(key)), *compared]):
             try:
-                self.for_algorithm(name)
+                if name in compared:
+                    self.for_algorithm(name)
+                else:
+                    self._check_own_keys(name)
             except ConfigError as error:
-                raise ValueError(str(error)) from None
+                problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
     def _can_hold_out(self, clients: int) -> None:
@@ -475,6 +481,14 @@ class Pipeline(StrictModel):
                 raise ConfigError(f"per_algorithm, {name}: the same algorithm is called {algorithm} here: use one name")
         named = sorted(self.per_algorithm.items(), key=lambda entry: -len(names_in(entry[0])))
         return {name: value for key, keys in named if algorithm in names_in(key) for name, value in keys.items()}
+
+    def _check_own_keys(self, algorithm: str) -> None:
+        """Refuse unknown keys and values of `per_algorithm`, whatever else the algorithm would need to run."""
+        try:
+            Federated.model_validate(section_for({}, algorithm, self._own_keys(algorithm)))
+        except ValidationError as error:
+            if wrong := [part for part in error.errors() if part["loc"]]:
+                raise ConfigError("; ".join(_problem(algorithm, part) for part in wrong)) from None
 
     def _averages_statistics(self, algorithm: str) -> bool:
         """Whether a server averages running statistics, as it does without noise on what it returns."""

@@ -35,7 +35,7 @@ _NOT_IDENTITY = (
 def identity(pipeline: Pipeline) -> dict[str, Any]:
     """The part of the resolved configuration that determines the result, as plain data.
 
-    With the code of every plug-in that takes part: see `chestfed.core.plugins.source_digest`.
+    With the code of every plug-in that takes part: see `chestfed.core.plugins.code`.
     """
     data = pipeline.model_dump(mode="json")
     for *parents, last in _NOT_IDENTITY:

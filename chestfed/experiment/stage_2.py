@@ -296,8 +296,9 @@ def name_of(part: Any) -> str:
 
 
 def _those_with(ability: str) -> str:
-    """The built-in algorithms whose declaration has it."""
-    return ", ".join(name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability))
+    """The built-in algorithms whose declaration has it, and that others may."""
+    names = [name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability)]
+    return f"{', '.join(names)}, and plug-ins that declare {ability}"
 
 
 def section_for(federated: Mapping[str, Any], algorithm: str, own: Mapping[str, Any]) -> dict[str, Any]:

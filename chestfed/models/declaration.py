@@ -22,7 +22,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 from torch import nn
 
-from chestfed.core.plugins import Options
+from chestfed.core.plugins import Options, Versioned
 
 Norm = Literal["batch", "group", "auto"]
 
@@ -56,7 +56,7 @@ def same_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(Versioned):
     """A network.
 
     Attributes
@@ -78,6 +78,8 @@ class ModelSpec:
     recomputed
         Regular expression of whole names in `named_modules()`: the parts that `runtime.recompute` computes twice.
         Empty: the network cannot be told to.
+    version
+        Identifies the code of a declaration that stands in no file, as in a notebook: change it with the code.
     """
 
     name: str

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from chestfed.core.plugins import Options
+from chestfed.core.plugins import Options, Versioned
 
 #: What an algorithm must be able to do with it.
 #:
@@ -93,11 +93,12 @@ def labeled_mean(terms: Tensor, labels: Tensor, share: Tensor | None = None) -> 
 
 
 @dataclass(frozen=True)
-class ObjectiveSpec:
+class ObjectiveSpec(Versioned):
     """One objective.
 
     `build(options, population)` makes the loss of one client, an `Objective`; `rule` is its class, so that
-    `package.module:Rule` is a reference to this declaration.
+    `package.module:Rule` is a reference to this declaration. `version` identifies the code of one that
+    stands in no file.
     """
 
     name: str

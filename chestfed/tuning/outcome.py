@@ -60,7 +60,7 @@ def write_tuned(
 
     It extends the pipeline's file, unless `--set` or a graph's file changed what that says: then it holds all keys.
     """
-    merged = pipeline_document(file, overrides, compared=list(found)).data
+    merged = pipeline_document(file, overrides, compared=list(found) if overrides else ()).data
     sites = merged.pop("sites", None)
     same = not overrides and merged == {key: its for key, its in Document(file).data.items() if key != "sites"}
     data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)

@@ -241,7 +241,7 @@ def test_what_nobody_caught_is_a_message_or_a_report_of_a_defect(
         raise error
 
     monkeypatch.setattr("chestfed.core.config.Document.__init__", lambda *_: fail(Path()))
-    monkeypatch.setattr("chestfed.core.plugins._loaded", plugins)
+    monkeypatch.setattr("chestfed.core.plugins.loading._loaded", plugins)
     result = call("site", "stats", "site.yaml")
     assert (result.code, words in result.err) == (code, True)
     assert ("Traceback" in result.err) == (code == 70)

@@ -518,6 +518,45 @@ def test_an_algorithm_that_does_not_take_what_holds_for_all_is_named_and_where_t
         pipeline.for_algorithm("codasca")
 
 
+@pytest.fixture
+def sampling_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An algorithm of one's own that takes `clients_per_round`."""
+    text = "from dataclasses import replace\nfrom chestfed.algorithms.fedprox import FEDAVG\n"
+    (tmp_path / "sampling.py").write_text(text + "MINE = replace(FEDAVG, name='mine', rule=None)\n")
+    monkeypatch.chdir(tmp_path)
+    return "sampling:MINE"
+
+
+def test_settings_suit_only_what_runs(sampling_plug_in: str) -> None:
+    path, some = bundled("pipelines") / "digits_ih.yaml", "federated.clients_per_round=2"
+    compared = load_pipeline(path, [some], compared=[sampling_plug_in])
+    assert compared.variant(sampling_plug_in, 1).federated.clients_per_round == 2
+    alone = load_pipeline(path, [f"federated.algorithm={sampling_plug_in}", some])
+    assert alone.for_algorithm().federated.clients_per_round == 2
+    with pytest.raises(ConfigError) as refused:
+        load_pipeline(path, [some], compared=[sampling_plug_in, "coda_plus", "npa"])
+    assert [name in str(refused.value) for name in (sampling_plug_in, "coda_plus:", "npa:")] == [False, True, True]
+    own = f"per_algorithm.{sampling_plug_in}.clients_per_round=2"
+    both = load_pipeline(path, [own], compared=[sampling_plug_in, "codasca"])
+    assert both.for_algorithm(sampling_plug_in).federated.clients_per_round == 2
+    assert both.for_algorithm("codasca").federated.clients_per_round is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("federated.algorithm.prox=0.5", ["fedavg", "scaffold"]),
+        ("federated.algorithm=fedprox", ["fedavg", "scaffold"]),
+        ("per_algorithm.fedprox.prox=0.5", ["fedavg", "scaffold"]),
+        ("federated.weights=images", ["pdmm", "gossip"]),
+        ("per_algorithm.fedprox.proxx=0.5", ["fedavg", "fedprox"]),
+    ],
+)
+def test_a_setting_for_none_is_refused(setting: str, names: list[str]) -> None:
+    with pytest.raises(ConfigError, match=re.escape(setting.partition("=")[0].rpartition(".")[2])):
+        load_pipeline(bundled("pipelines") / "digits_ih.yaml", [setting], compared=names)
+
+
 def test_an_objective_in_a_file_is_not_left_out_for_the_algorithms_it_is_compared_with(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     head = f"extends: {bundled('pipelines') / 'digits_ih.yaml'}\n"

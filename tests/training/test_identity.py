@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from chestfed.core.bundled import bundled
-from chestfed.core.plugins import source_digest
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.training.identity import RESULTS_VERSION, Identity, installed_packages, software_versions
@@ -52,23 +51,6 @@ def test_a_change_of_a_plug_ins_code_makes_its_runs_new_and_nobody_elses(
         found[name] = identity(settings)["plugins"]
     assert [list(digests) for digests in found.values()] == [["plugin_0:MINE"], ["plugin_1:MINE"]]
     assert identity(load_pipeline(SAMPLES))["plugins"] == {}
-
-
-def test_the_digest_of_a_plug_in_covers_what_it_imports_beside_it_and_names_installed_ones_by_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import importlib
-
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "one_beside.py").write_text("A = 1\n")
-    (tmp_path / "uses_it.py").write_text("import one_beside\n")
-    module = importlib.import_module("uses_it")
-    before = source_digest(module)
-    (tmp_path / "unrelated.py").write_text("B = 1\n")
-    assert source_digest(module) == before
-    (tmp_path / "one_beside.py").write_text("A = 2\n")
-    assert source_digest(module) != before
-    assert source_digest(np) == f"numpy {np.__version__}"
 
 
 def test_the_numbers_of_a_small_study_are_those_of_this_results_version(tmp_path: Path) -> None:
