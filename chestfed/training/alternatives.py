@@ -149,6 +149,7 @@ class AlternativeRuns:
                         chosen = candidate
             except TrainingError as error:
                 self.warn(f"{hospital.name}: fine-tuning with lr_factor {factor:g} is left out: {error}")
+        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / CHOICE, {"chosen": chosen.summary, "candidates": candidates})
         network = self._common_network
         outputs = self._score(network, chosen.primal, chosen.buffers, hospital.test)
@@ -242,9 +243,7 @@ class AlternativeRuns:
         write_result(folder, row, outputs.scores, test)
 
     def _folder(self, kind: str, site: str) -> Path:
-        folder = self.folder / ALTERNATIVES / kind / site
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self.folder / ALTERNATIVES / kind / site
 
     def _keep_only(self, kind: str, settings: Any) -> None:
         """Remove what was trained with other settings."""
