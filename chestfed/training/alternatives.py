@@ -35,7 +35,7 @@ from chestfed.results.run_folder import ALTERNATIVES, CENTRALIZED, FINE_TUNED, O
 from chestfed.results.table import Row
 from chestfed.training.assemble import Deployment, Team, assemble
 from chestfed.training.clients import ClientData, Outputs, Setup, TestSet, score
-from chestfed.training.loop import History, Trained, train_federated
+from chestfed.training.loop import History, Trained, retrain_if_damaged, train_federated
 from chestfed.training.pretrain import STATE, Pretrained
 from chestfed.training.run_files import read_model, write_model, write_result, write_rounds
 
@@ -217,15 +217,15 @@ class AlternativeRuns:
         return replace(self.setup, pipeline=pipeline, data=data)
 
     def _train(self, setup: Setup, k: int, pretrained: Pretrained, folder: Path, name: str) -> Trained:
-        from chestfed.training.run import or_again  # it imports this module
-
         folder.mkdir(parents=True, exist_ok=True)
         rounds = setup.pipeline.federated.rounds
 
         def report(history: History) -> None:
             self.report(name, len(history), rounds)
 
-        return or_again(folder / STATE, partial(train_federated, setup, k, pretrained, folder, report), self.warn)
+        return retrain_if_damaged(
+            folder / STATE, partial(train_federated, setup, k, pretrained, folder, report), self.warn
+        )
 
     def _score(self, network: FlatModule, primal: torch.Tensor, buffers: torch.Tensor, test: TestSet) -> Outputs:
         return score(network, primal, buffers, test, self.pipeline.evaluation.batch_size, self.setup.machine)

@@ -349,17 +349,20 @@ def load_images(
         kept, shared = apart_of(study.parts)
         clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
 
-        def scored(table: SiteTable) -> TestSet:
-            training = tuple(kept[its] for _, its in study.clients if its.name == table.name)
-            return test_of(kept[table], training if pipeline.evaluation.batch_norm == "own" else ())
+        def score_sets(tables: Mapping[str, SiteTable]) -> dict[str, TestSet]:
+            statistics = {
+                name: tuple(kept[part] for _, part in study.clients if part.name == table.name)
+                for name, table in tables.items()
+                if pipeline.evaluation.batch_norm == "own"
+            }
+            return {name: test_of(kept[table], statistics.get(name, ())) for name, table in tables.items()}
 
-        tests = {table.name: scored(table) for table in study.tests}
-        hospitals = {name: scored(table) for name, table in study.hospitals.items()}
+        tests = score_sets({table.name: table for table in study.tests})
+        hospitals, validation = score_sets(study.hospitals), score_sets(study.validation)
         digests = {client.name: digest for client, digest in clients}
         data = _described(study, tuple(client for client, _ in clients), tests, hospitals)
-        digests["test set"] = data.test.digest(key)
-        validation = {name: scored(table) for name, table in study.validation.items()}
-        return replace(data, quarantined=quarantined, digests=digests, shared=shared, validation=validation)
+        data = replace(data, quarantined=quarantined, shared=shared, validation=validation)
+        return replace(data, digests=digests | {"test set": data.test.digest(key)})
 
     return [study_of(study) for study in studies]
 

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
+from chestfed.core import stopping
 from chestfed.core.checkpoint import SaveTimes, as_damaged, load_state, save_state
+from chestfed.core.errors import DamagedError
 from chestfed.engines.engine import Engine, StageEnd
 from chestfed.engines.fleet import BlankFleet
 from chestfed.evaluation.estimates import mean_of
@@ -24,6 +26,8 @@ from chestfed.models import FlatModule
 from chestfed.training.assemble import Deployment, Team, assemble
 from chestfed.training.clients import Outputs, Setup
 from chestfed.training.pretrain import STATE, Pretrained
+
+Trains = TypeVar("Trains")
 
 #: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
 History = list[dict[str, Any]]
@@ -111,6 +115,17 @@ def train_federated(
     if outputs is None:  # everything was done before this start
         outputs = outputs_of(point, progress.federation.buffers)
     return Trained(point, outputs, progress.history, team.network)
+
+
+def retrain_if_damaged(state: Path, train: Callable[[], Trains], warn: Callable[[str], object]) -> Trains:
+    """Train on from a saved state, or from the beginning if that is damaged; signals wait until it is saved."""
+    with stopping.postponed():
+        try:
+            return train()
+        except DamagedError:
+            state.unlink()
+            warn(f"{state}: damaged, so this part is trained again")
+            return train()
 
 
 def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, dict[str, StageEnd]]:

@@ -33,11 +33,10 @@ from typing import TypeVar
 import torch
 from filelock import FileLock, Timeout
 
-from chestfed.core import stopping
 from chestfed.core.checkpoint import read_json, remove_orphans, write_json, write_text
 from chestfed.core.diseases import TITLES
 from chestfed.core.disk import check_room
-from chestfed.core.errors import ChestfedError, DamagedError
+from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, damaged, seal
 from chestfed.core.plugins import pinned
 from chestfed.core.provenance import Origin
@@ -70,7 +69,7 @@ from chestfed.training.alternatives import AlternativeRuns
 from chestfed.training.assemble import Deployment
 from chestfed.training.clients import Outputs, Setup, StudyData, TestSet
 from chestfed.training.identity import Identity, identify, stage_1_identity
-from chestfed.training.loop import History, train_federated
+from chestfed.training.loop import History, retrain_if_damaged, train_federated
 from chestfed.training.pretrain import STATE, Pretrained
 from chestfed.training.reporting import Reporters, StudyRun
 from chestfed.training.run_files import (
@@ -243,7 +242,7 @@ class _Running:
             times.next_round()
 
         train = partial(train_federated, self.setup, k, pretrained, own, report, self.deployment)
-        trained = or_again(own / STATE, train, self.reporters.warn)
+        trained = retrain_if_damaged(own / STATE, train, self.reporters.warn)
         row = self._row(k, trained.outputs, self.data.test)
         if k > 1 and (loss := describe_loss(trained.history, row.aucs[-1])):
             self.reporters.warn(f"K={k}: {loss}")
@@ -337,20 +336,9 @@ def shared_stage_1(
     with FileLock(folder / ".lock"):
         remove_orphans(folder)
         train = (deployment or Deployment()).pretrain
-        return or_again(
+        return retrain_if_damaged(
             folder / STATE, lambda: train(setup, folder, lambda step, loss: report(step, steps, loss)), warn
         )
-
-
-def or_again(state: Path, train: Callable[[], Trains], warn: Callable[[str], object]) -> Trains:
-    """Train on from a saved state, or from the beginning if that is damaged; signals wait until it is saved."""
-    with stopping.postponed():
-        try:
-            return train()
-        except DamagedError:
-            state.unlink()
-            warn(f"{state}: damaged or of an earlier version, so this part is trained again")
-            return train()
 
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:

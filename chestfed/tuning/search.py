@@ -34,10 +34,10 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, keys_with, ranges_of
 from chestfed.training.clients import Setup, StudyData
 from chestfed.training.identity import identify
-from chestfed.training.loop import History, train_federated
+from chestfed.training.loop import History, retrain_if_damaged, train_federated
 from chestfed.training.pretrain import STATE, Pretrained
 from chestfed.training.reporting import Reporters, Trial
-from chestfed.training.run import or_again, shared_stage_1
+from chestfed.training.run import shared_stage_1
 from chestfed.tuning.outcome import best_of, write_trials
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class _OneAlgorithm:
             search.report(what, len(history), pipeline.federated.rounds)
 
         train = partial(train_federated, search.setup(pipeline), pipeline.k[-1], start, folder, report)
-        trained = or_again(folder / STATE, train, search.say)
+        trained = retrain_if_damaged(folder / STATE, train, search.say)
         return dict(trained.history[-1]["auc"])
 
     def _folder(self, number: int) -> Path:

@@ -484,7 +484,14 @@ def test_configuration_and_where_files_are_stay_apart(parent: Any, client: Mlflo
     assert params["federated.window"] == "2"
     assert not [key for key in params if "root" in key or key.endswith("config")]
     files = {file.path for file in client.list_artifacts(parent.info.run_id, "run_folder")}
-    names = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json", *hospital_table.FILES)
+    names = (
+        "table.csv",
+        "table.json",
+        "significance.csv",
+        "significance.json",
+        "sites.json",
+        *hospital_table.HOSPITAL_TABLE.names,
+    )
     assert files == {f"run_folder/{name}" for name in names}
 
 
