@@ -22,6 +22,7 @@ from chestfed.evaluation.estimates import auc_per_disease
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.probabilities import probabilities
+from chestfed.evaluation.protocols import OverHospitals
 from chestfed.evaluation.summary import group_columns
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -134,7 +135,8 @@ class TestSet:
     row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with.
     `own` holds training images of the same hospital: the network is scored with running statistics computed from them.
     If it is None, it is scored with the model's own.
-    `parts` are the test sets that this one is made of, in order, if it spans several hospitals.
+    `parts` are the test sets that this one is made of, in order, if it spans several hospitals; `hospitals` names that
+    of each image where the AUC is the mean of theirs, and is None where it is over all images.
     `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
     """
 
@@ -150,6 +152,7 @@ class TestSet:
     origin: Origin = Origin.REAL
     own: Images | None = None
     parts: tuple[TestSet, ...] = ()
+    hospitals: np.ndarray | None = None
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
@@ -159,7 +162,7 @@ class TestSet:
 
     def scored(self, scores: np.ndarray) -> Scored:
         """These scores `[n, J]`, as evaluation takes them."""
-        return Scored(scores, self.labels, self.patients, self.diseases)
+        return Scored(scores, self.labels, self.patients, self.diseases, self.hospitals)
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
         return auc_per_disease(self.scored(outputs.scores))
@@ -353,28 +356,30 @@ def load_images(
             return test_of(kept[table], training if pipeline.evaluation.batch_norm == "own" else ())
 
         tests = {table.name: scored(table) for table in study.tests}
+        _refuse_unreadable(study, [client for client, _ in clients], tests)
         hospitals = {name: scored(table) for name, table in study.hospitals.items()}
         digests = {client.name: digest for client, digest in clients}
-        data = _described(study, tuple(client for client, _ in clients), tests, hospitals)
+        test = _all_of(tests, pipeline.evaluation.over_hospitals)
+        data = _described(study, tuple(client for client, _ in clients), test, hospitals)
         digests["test set"] = data.test.digest(key)
         return replace(data, quarantined=quarantined, digests=digests, shared=shared)
 
     return [study_of(study) for study in studies]
 
 
-def _described(
-    study: StudyTables,
-    clients: tuple[ClientData, ...],
-    tests: Mapping[str, TestSet],
-    hospitals: Mapping[str, TestSet],
-) -> StudyData:
-    """The data with what the tables say of the study; of hospitals those of which an image can be read."""
+def _refuse_unreadable(study: StudyTables, clients: Sequence[ClientData], tests: Mapping[str, TestSet]) -> None:
+    """Raise `ConfigError` if no image can be read of a client, or of a site that is scored."""
     lost = [f"the training images of {client.name}" for client in clients if not client.training_rows]
     wanted = [table.name for table in study.tests if len(table.frame)]  # a federation's hospital may have none
     lost += [f"the test images of {name}" for name in wanted if not len(tests[name].labels)]
     if lost:
         raise ConfigError(f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out")
-    test = _all_of(list(tests.values()))
+
+
+def _described(
+    study: StudyTables, clients: tuple[ClientData, ...], test: TestSet, hospitals: Mapping[str, TestSet]
+) -> StudyData:
+    """The data with what the tables say of the study; of hospitals those of which an image can be read."""
     return StudyData(
         clients,
         test,
@@ -402,10 +407,12 @@ def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images 
     return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
 
 
-def _all_of(tests: Sequence[TestSet]) -> TestSet:
+def _all_of(by_site: Mapping[str, TestSet], over_hospitals: OverHospitals) -> TestSet:
     """The test images of several sites; patients of different sites are different patients."""
+    tests = list(by_site.values())
     if len(tests) == 1:
         return tests[0]
+    names = np.repeat(list(by_site), [len(test.labels) for test in tests])
     firsts = np.cumsum([0, *(int(test.patients.max()) + 1 for test in tests)])
     return TestSet(
         PooledImages([test.images for test in tests]),
@@ -417,6 +424,7 @@ def _all_of(tests: Sequence[TestSet]) -> TestSet:
         tests[0].key,
         Origin.together(test.origin for test in tests),
         parts=tuple(tests),
+        hospitals=names if over_hospitals == "mean" else None,
         groups=pd.concat([test.groups for test in tests], ignore_index=True),
     )
 
