@@ -41,7 +41,8 @@ def subgroups(run: RunFolder) -> Grid | None:
         rows.append((f"{name} {group}", (Cell(f"{chosen.sum():,}", (f"{patients:,} patients",)), *cells)))
     heads = ("group", "images", *(title_of(disease) for disease in shown((*run.diseases, "mean"))))
     caption = (
-        f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over patients (obuchowski), n+ and n−. "
+        f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
+        "patients (obuchowski), n+ and n−. "
         f"Few: under {FEWEST} patients with the disease, or without it"
     )
     return grid_of("subgroups", caption, heads, rows)

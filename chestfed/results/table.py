@@ -113,7 +113,9 @@ class Row:
         """The row again."""
         counts = (*_COUNTS, "hospitals", "left_out")
         each = [
-            _read(one["disease"], one["auc"], pair, one["reason"], **{name: one[name] for name in counts if name in one})
+            _read(
+                one["disease"], one["auc"], pair, one["reason"], **{name: one[name] for name in counts if name in one}
+            )
             for one, pair in zip(plain["diseases"], plain["intervals"], strict=True)
         ]
         mean = mean_of(one.value for one in each)

@@ -356,30 +356,29 @@ def load_images(
             return test_of(kept[table], training if pipeline.evaluation.batch_norm == "own" else ())
 
         tests = {table.name: scored(table) for table in study.tests}
-        _refuse_unreadable(study, [client for client, _ in clients], tests)
         hospitals = {name: scored(table) for name, table in study.hospitals.items()}
         digests = {client.name: digest for client, digest in clients}
-        test = _all_of(tests, pipeline.evaluation.over_hospitals)
-        data = _described(study, tuple(client for client, _ in clients), test, hospitals)
+        data = _described(study, tuple(client for client, _ in clients), tests, hospitals, pipeline)
         digests["test set"] = data.test.digest(key)
         return replace(data, quarantined=quarantined, digests=digests, shared=shared)
 
     return [study_of(study) for study in studies]
 
 
-def _refuse_unreadable(study: StudyTables, clients: Sequence[ClientData], tests: Mapping[str, TestSet]) -> None:
-    """Raise `ConfigError` if no image can be read of a client, or of a site that is scored."""
+def _described(
+    study: StudyTables,
+    clients: tuple[ClientData, ...],
+    tests: Mapping[str, TestSet],
+    hospitals: Mapping[str, TestSet],
+    pipeline: Pipeline,
+) -> StudyData:
+    """The data with what the tables say of the study; of hospitals those of which an image can be read."""
     lost = [f"the training images of {client.name}" for client in clients if not client.training_rows]
     wanted = [table.name for table in study.tests if len(table.frame)]  # a federation's hospital may have none
     lost += [f"the test images of {name}" for name in wanted if not len(tests[name].labels)]
     if lost:
         raise ConfigError(f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out")
-
-
-def _described(
-    study: StudyTables, clients: tuple[ClientData, ...], test: TestSet, hospitals: Mapping[str, TestSet]
-) -> StudyData:
-    """The data with what the tables say of the study; of hospitals those of which an image can be read."""
+    test = _all_of(tests, pipeline.evaluation.over_hospitals)
     return StudyData(
         clients,
         test,
