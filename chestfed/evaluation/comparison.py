@@ -99,7 +99,9 @@ def compare(
             pairs = zip(each_a, each_b, strict=True)
             difference = replace(difference, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
         if name in columns:
-            difference = replace(difference, **columns[name].counts, reason=columns[name].reason or difference.reason)
+            positives, negatives, missing = columns[name].counts.values()
+            difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
+            difference = replace(difference, reason=columns[name].reason or difference.reason)
         difference = _within_bounds(difference)
         differences.append(difference.untested(untested) if untested else difference)
     return holm_over_comparisons([differences])[0]

@@ -103,14 +103,14 @@ def auc_estimates(found: Scored, how: Intervals) -> tuple[Estimate, ...]:
         for column, auc, bounds in zip(columns, aucs, each, strict=True)
     ]
     estimates.append(Estimate("mean", mean, of_mean.interval, reason=of_mean.reason if columns else ""))
-    return tuple(estimates) if found.hospitals is None else _count_hospitals(estimates, found)
+    return tuple(estimates) if found.hospitals is None else _count_hospitals(estimates, found.labels, found.hospitals)
 
 
-def _count_hospitals(estimates: Sequence[Estimate], scored: Scored) -> tuple[Estimate, ...]:
+def _count_hospitals(estimates: Sequence[Estimate], labels: np.ndarray, hospitals: np.ndarray) -> tuple[Estimate, ...]:
     """The estimates with the numbers of hospitals that they are the mean of, and of those left out."""
-    cells = list_cells(scored.labels, scored.hospitals)
-    per_disease = [{cell.hospital for cell in cells if cell.column == j} for j in range(len(scored.diseases))]
-    total, counts = len(pd.unique(scored.hospitals)), [*map(len, per_disease), len(set().union(*per_disease))]
+    cells = list_cells(labels, hospitals)
+    per_disease = [{cell.hospital for cell in cells if cell.column == j} for j in range(labels.shape[1])]
+    total, counts = len(pd.unique(hospitals)), [*map(len, per_disease), len(set().union(*per_disease))]
     return tuple(
         replace(estimate, hospitals=count, left_out=total - count)
         for estimate, count in zip(estimates, counts, strict=True)

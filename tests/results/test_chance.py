@@ -36,7 +36,7 @@ def test_a_mean_below_a_half_is_named_with_clear_diseases() -> None:
 
 def test_hospitals_that_trained_nothing_do_not_count() -> None:
     models = {"K=1": aucs(0.2, 0.4), "K=2": aucs(0.2, 0.4)}
-    none = {name: (None, None, None) for name in models}
+    none = dict.fromkeys(models, (None, None, None))
     hospitals = tuple(AtHospital(name, 9, 9, joins, models, none, None) for name, joins in (("a", 1), ("b", 2)))
     table = HospitalTable(Origin.SYNTHETIC, hospitals, (), {"K=1": 1, "K=2": 2}, 1, "t-logit", "")
     assert [name for name, _ in list_hospitals(table)] == ["K=1 at a", "K=2 at a", "K=2 at b"]
@@ -44,8 +44,8 @@ def test_hospitals_that_trained_nothing_do_not_count() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_page_and_summary_of_reversed_labels_say_so(tmp_path: Path) -> None:
-    for effect, expected in ((0.1, False), (-0.2, True)):
-        folder = write_run(tmp_path / str(effect), effect=effect)
+    for expected in (False, True):
+        folder = write_run(tmp_path / str(expected), reversed_labels=expected)
         summary = chestfed.Study.load(folder).summary
         assert "With K=2" in summary
         for text in (summary, make_report(RunFolder.open(folder)).html):

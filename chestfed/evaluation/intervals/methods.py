@@ -169,10 +169,11 @@ def _quantiles(found: Contrast, place: int, value: float, *, corrected: bool) ->
 
 def _normal(found: Contrast, place: int, value: float, *, clustered: bool) -> Bounds:
     scores, labels = found.runs[..., found.columns(place)], found.labels[:, found.columns(place)]
-    given = {"patients": found.patients if clustered else None, "hospitals": found.hospitals}
+    patients, hospitals = found.patients if clustered else None, found.hospitals
     if not found.seeds_a:
-        return delong_interval(scores[0], labels, **given)
-    test = delong_test(list(scores[: found.seeds_a]), list(scores[found.seeds_a :]), labels, **given)
+        return delong_interval(scores[0], labels, patients=patients, hospitals=hospitals)
+    runs = list(scores[: found.seeds_a]), list(scores[found.seeds_a :])
+    test = delong_test(*runs, labels, patients=patients, hospitals=hospitals)
     return Bounds(test.interval, test.reason, test.p)
 
 
