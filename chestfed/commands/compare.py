@@ -47,4 +47,6 @@ def compare(
     check_folder(folder, "--out")
     significance.write(compared, folder, "differences")
     console.print(significance.render(compared))
+    if resolution := significance.describe_resolution(compared):
+        console.print(resolution, highlight=False)
     say(console, f"written to {folder}: differences.csv, differences.json")

@@ -15,12 +15,12 @@ import numpy as np
 
 from chestfed.evaluation.estimates import auc_per_disease, mean_of, spread_of
 from chestfed.evaluation.intervals.interval import Bounds, Interval
-from chestfed.evaluation.intervals.methods import IN_A_DISEASE, ONE_PATIENT, Contrast, Intervals, MethodName
+from chestfed.evaluation.intervals.methods import Contrast, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
-from chestfed.evaluation.training_seeds import seeds_test
+from chestfed.evaluation.training_seeds import ENOUGH_SEEDS, resolve, seeds_test
 
 #: Why models of one training seed each have an interval and no p value, and what to do, which no paper needs.
-ADVICE = "; run --seeds 3 or more"
+ADVICE = f"; run --seeds {ENOUGH_SEEDS} or more"
 ONE_SEED = f"one training seed, no test: another seed gives another difference{ADVICE}"
 
 
@@ -33,7 +33,7 @@ class Difference:
     auc_b: float | None
     difference: float | None = None
     #: interval, p: of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is
-    #: below 0.05 exactly where the interval at 95% leaves out 0.
+    #: below 0.05 exactly where the interval at 95% leaves out 0, which is cut where the AUC of b would be 0 or 1.
     interval: Interval | None = None
     p: float | None = None
     #: p after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
@@ -48,6 +48,10 @@ class Difference:
     #: sd_a, sd_b: standard deviation of the AUC over a model's seeds; None with one seed.
     sd_a: float | None = None
     sd_b: float | None = None
+    #: detectable, seeds_needed: of a mean over few seeds, what as many can show, and how many show a difference such as
+    #: this (`training_seeds.Resolution`); else None.
+    detectable: float | None = None
+    seeds_needed: int | None = None
 
     def untested(self, why: str) -> Difference:
         """Without its p values; the interval stays."""
@@ -68,8 +72,8 @@ def compare(
     method is `interval`'s; a bootstrap has the same draws for both models. `untested` says
     why there are to be no p values, but intervals over test patients alone.
 
-    Raises `ValueError` if the runs differ in labels, patients or diseases, a model has no run, or scores do not fit the
-    labels.
+    Raises `ValueError` if the runs differ in labels, patients, hospitals or diseases, a model has no run, or scores do
+    not fit the labels.
     """
     if not a or not b:
         raise ValueError("a model without scores cannot be compared")
@@ -77,30 +81,30 @@ def compare(
     for other in (*a[1:], *b):
         _check_same_images(first, other)
     each_a, each_b = ([_all_aucs(run) for run in runs] for runs in (a, b))
-    by_seeds = len(a) == len(b) > 1 and not untested
-    runs, labels = np.stack([one.scores for one in (*a, *b)]), first.labels
-    contrast = Contrast(runs, labels, first.patients, Intervals(interval, resamples, seed), seeds_a=len(a))
+    over_seeds = len(a) == len(b) > 1 and not untested
+    runs, how = np.stack([run.scores for run in (*a, *b)]), Intervals(interval, resamples, seed)
+    contrast = Contrast(runs, first.labels, first.patients, how, seeds_a=len(a), hospitals=first.hospitals)
     means = [[mean_of(aucs[name] for aucs in each) for name in each[0]] for each in (each_a, each_b)]
-    differences = [None if x is None or y is None else y - x for x, y in zip(*means, strict=True)]
-    bounds = [Bounds()] * len(differences) if by_seeds else contrast.bounds(differences)
-    columns, found = {one.disease: one for one in first.columns()}, []
-    for place, (name, difference) in enumerate(zip(each_a[0], differences, strict=True)):
-        one = Difference(name, means[0][place], means[1][place], difference, bounds[place].interval, bounds[place].p)
+    values = [_minus(y, x) for x, y in zip(*means, strict=True)]
+    bounds = [Bounds()] * len(values) if over_seeds else contrast.bounds(values)
+    columns, differences = {column.disease: column for column in first.columns()}, []
+    defined = [j for j in range(len(values) - 1) if values[j] is not None]
+    for place, (name, value) in enumerate(zip(each_a[0], values, strict=True)):
+        difference = Difference(name, means[0][place], means[1][place], value, bounds[place].interval, bounds[place].p)
         sd_a, sd_b = (spread_of(aucs[name] for aucs in each) for each in (each_a, each_b))
-        one = replace(one, reason=bounds[place].reason, sd_a=sd_a, sd_b=sd_b)
-        if by_seeds:
-            if difference is not None:
-                its = [j for j in range(labels.shape[1]) if differences[j] is not None] if name == "mean" else [place]
-                rows_a, rows_b = ([scores[:, its] for scores in part] for part in (runs[: len(a)], runs[len(a) :]))
-                one = _over_seeds(one, rows_a, rows_b, labels[:, its], first.patients, contrast.units[place])
+        difference = replace(difference, reason=bounds[place].reason, sd_a=sd_a, sd_b=sd_b)
+        if over_seeds:
+            if value is not None:
+                difference = _test_over_seeds(difference, contrast, place, defined if name == "mean" else [place])
             pairs = zip(each_a, each_b, strict=True)
-            one = replace(one, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
+            difference = replace(difference, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
         if name in columns:
             positives, negatives, missing = columns[name].counts.values()
-            one = replace(one, positives=positives, negatives=negatives, missing=missing)
-            one = replace(one, reason=columns[name].reason or one.reason)
-        found.append(one.untested(untested) if untested else one)
-    return holm_over_comparisons([found])[0]
+            difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
+            difference = replace(difference, reason=columns[name].reason or difference.reason)
+        difference = _within_bounds(difference)
+        differences.append(difference.untested(untested) if untested else difference)
+    return holm_over_comparisons([differences])[0]
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -146,6 +150,10 @@ def _check_same_images(a: Scored, b: Scored) -> None:
     others = np.flatnonzero(np.asarray(a.patients) != np.asarray(b.patients))
     if others.size:
         raise ValueError(f"the runs differ in the patients of {len(others)} rows, first of row {others[0]}")
+    if (a.hospitals is None) != (b.hospitals is None):
+        raise ValueError("one run has the mean of the hospitals' AUCs, the other one AUC over the images of all")
+    if a.hospitals is not None and not np.array_equal(np.asarray(a.hospitals), np.asarray(b.hospitals)):
+        raise ValueError("the runs differ in the hospitals of their images")
 
 
 def _all_aucs(run: Scored) -> dict[str, float | None]:
@@ -158,16 +166,25 @@ def _minus(b: float | None, a: float | None) -> float | None:
     return None if a is None or b is None else b - a
 
 
-def _over_seeds(
-    one: Difference,
-    runs_a: Sequence[np.ndarray],
-    runs_b: Sequence[np.ndarray],
-    labels: np.ndarray,
-    patients: np.ndarray,
-    units: float,
-) -> Difference:
-    """With interval and p over test patients and training seeds together, or with the reason for neither."""
-    if units < 2:
-        return replace(one, reason=IN_A_DISEASE if one.disease == "mean" else ONE_PATIENT)
-    found = seeds_test(runs_a, runs_b, labels, patients)
-    return replace(one, interval=found.interval, p=found.p, reason=found.reason)
+def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, columns: Sequence[int]) -> Difference:
+    """With interval and p over test patients and training seeds together, or with the reason for neither.
+
+    With few seeds the mean also has what they could show. `columns` are the diseases that the difference is over.
+    """
+    if contrast.units[place] < 2:
+        return replace(difference, reason=contrast.too_few(place))
+    runs, seeds = [scores[:, columns] for scores in contrast.runs], contrast.seeds_a
+    given = (contrast.labels[:, columns], contrast.patients, contrast.hospitals)
+    test = seeds_test(runs[:seeds], runs[seeds:], *given)
+    difference = replace(difference, interval=test.interval, p=test.p, reason=test.reason)
+    if difference.disease != "mean" or seeds >= ENOUGH_SEEDS or (resolution := resolve(test)) is None:
+        return difference
+    return replace(difference, detectable=resolution.detectable, seeds_needed=resolution.needed)
+
+
+def _within_bounds(difference: Difference) -> Difference:
+    """With an interval that ends where the AUC of model b would be 0 or 1."""
+    if difference.interval is None or difference.auc_a is None:
+        return difference
+    low, high = difference.interval
+    return replace(difference, interval=Interval(max(-difference.auc_a, low), min(1 - difference.auc_a, high)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +12,21 @@ import pandas as pd
 from chestfed.evaluation import metrics
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import Contrast, Intervals
-from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.labeled import Scored, list_cells
 
-_COUNTS = ("n", "group_n", "count", "images", "patients", "seeds", "positives", "negatives", "missing", "over_diseases")
+_COUNTS = (
+    "n",
+    "group_n",
+    "count",
+    "images",
+    "patients",
+    "hospitals",
+    "seeds",
+    "positives",
+    "negatives",
+    "missing",
+    "over_diseases",
+)
 _NUMBERS = (
     *("value", "auc", "low", "high", "sd", "paper_auc", "mean_score", "observed_rate", "auc_reference", "auc_model"),
     *("difference", "p", "p_holm", "seed_sd_reference", "seed_sd_model"),
@@ -36,6 +48,10 @@ class Estimate:
     negatives: int | None = None
     missing: int | None = None
     reason: str = ""
+    #: hospitals: whose own AUCs it is the mean of; None: one AUC over all pairs of images. left_out: those that have
+    #: not both classes. Of the mean over diseases: hospitals with an AUC of any disease, and those without.
+    hospitals: int | None = None
+    left_out: int = 0
 
     @property
     def counts(self) -> dict[str, int | None]:
@@ -51,7 +67,8 @@ class Estimate:
         """As a row of a tidy frame, the value in the column `name`."""
         low, high = self.interval or (None, None)
         ends = {"low": low, "high": high}
-        return {"disease": self.disease, name: self.value, **ends, **self.counts, "reason": self.reason}
+        number = {"hospitals": self.hospitals}
+        return {"disease": self.disease, name: self.value, **ends, **self.counts, **number, "reason": self.reason}
 
 
 def auc_per_disease(found: Scored) -> dict[str, float | None]:
@@ -79,14 +96,24 @@ def auc_estimates(found: Scored, how: Intervals) -> tuple[Estimate, ...]:
     columns = found.columns()
     aucs = [metrics.auc(column) for column in columns]
     mean = mean_of(aucs)
-    contrast = Contrast(found.scores[None], found.labels, found.patients, how)
+    contrast = Contrast(found.scores[None], found.labels, found.patients, how, hospitals=found.hospitals)
     *each, of_mean = contrast.bounds([*aucs, mean])
-    return (
-        *(
-            Estimate(column.disease, auc, bounds.interval, **column.counts, reason=column.reason or bounds.reason)
-            for column, auc, bounds in zip(columns, aucs, each, strict=True)
-        ),
-        Estimate("mean", mean, of_mean.interval, reason=of_mean.reason if columns else ""),
+    estimates = [
+        Estimate(column.disease, auc, bounds.interval, **column.counts, reason=column.reason or bounds.reason)
+        for column, auc, bounds in zip(columns, aucs, each, strict=True)
+    ]
+    estimates.append(Estimate("mean", mean, of_mean.interval, reason=of_mean.reason if columns else ""))
+    return tuple(estimates) if found.hospitals is None else _count_hospitals(estimates, found.labels, found.hospitals)
+
+
+def _count_hospitals(estimates: Sequence[Estimate], labels: np.ndarray, hospitals: np.ndarray) -> tuple[Estimate, ...]:
+    """The estimates with the numbers of hospitals that they are the mean of, and of those left out."""
+    cells = list_cells(labels, hospitals)
+    per_disease = [{cell.hospital for cell in cells if cell.column == j} for j in range(labels.shape[1])]
+    total, counts = len(pd.unique(hospitals)), [*map(len, per_disease), len(set().union(*per_disease))]
+    return tuple(
+        replace(estimate, hospitals=count, left_out=total - count)
+        for estimate, count in zip(estimates, counts, strict=True)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ class Column:
     positive: np.ndarray  #: bool `[m]`
     patient: np.ndarray  #: `[m]`, any values that identify a patient
     missing: int  #: n - m, the images without a label for this disease
+    hospital: np.ndarray | None = None  #: `[m]`; the AUC is the mean of the hospitals' own. None: one AUC over all
 
     @property
     def positives(self) -> int:
@@ -39,7 +40,19 @@ class Column:
         """Why there is no pair of a positive and a negative image; empty if there is one."""
         if self.positives == 0:
             return "no positive image" if self.negatives else "no labeled image"
-        return "no negative image" if self.negatives == 0 else ""
+        if self.negatives == 0:
+            return "no negative image"
+        return "" if self.parts() else "no hospital has images of both classes"
+
+    def parts(self) -> list[Column]:
+        """The images of each hospital that has both classes; without hospitals the column itself, if it has both."""
+        if self.hospital is None:
+            return [self] if self.positives and self.negatives else []
+        parts = []
+        for name in pd.unique(self.hospital):
+            rows = self.hospital == name
+            parts += Column(self.disease, self.score[rows], self.positive[rows], self.patient[rows], 0).parts()
+        return parts
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,9 @@ class Scored:
     labels: np.ndarray
     patients: np.ndarray  #: `[n]`, any values that identify a patient
     diseases: Sequence[str]  #: the names of the J columns
+    #: `[n]`, any values that identify a hospital: each AUC is the mean of the hospitals' own. None: one AUC over all
+    #: pairs of images. No patient is at two hospitals.
+    hospitals: np.ndarray | None = None
 
     def columns(self) -> list[Column]:
         """The labeled images of each disease.
@@ -62,8 +78,9 @@ class Scored:
             raise ValueError(
                 f"scores {scores.shape} and labels {labels.shape} do not fit {len(self.diseases)} diseases"
             )
-        if len(self.patients) != len(labels):
-            raise ValueError(f"{len(self.patients)} patients do not fit {len(labels)} images")
+        for name, values in (("patients", self.patients), ("hospitals", self.hospitals)):
+            if values is not None and len(values) != len(labels):
+                raise ValueError(f"{len(values)} {name} do not fit {len(labels)} images")
         return [self._column(j, disease) for j, disease in enumerate(self.diseases)]
 
     def _column(self, j: int, disease: str) -> Column:
@@ -74,20 +91,62 @@ class Scored:
             raise ValueError(f"labels of {disease} contain {other[0]}; they may be 0, 1 or NaN")
         if np.isnan(score).any():
             raise ValueError(f"scores of {disease} contain NaN")
-        return Column(disease, score, label == 1, np.asarray(self.patients)[rows], len(self.labels) - len(rows))
+        hospital = None if self.hospitals is None else np.asarray(self.hospitals)[rows]
+        missing = len(self.labels) - len(rows)
+        return Column(disease, score, label == 1, np.asarray(self.patients)[rows], missing, hospital)
 
     def where(self, rows: np.ndarray) -> Scored:
         """These rows alone, bool `[n]`."""
-        return replace(self, scores=self.scores[rows], labels=self.labels[rows], patients=self.patients[rows])
+        parts = {"scores": self.scores, "labels": self.labels, "patients": self.patients}
+        if self.hospitals is not None:
+            parts["hospitals"] = self.hospitals
+        return replace(self, **{name: values[rows] for name, values in parts.items()})
 
 
-def of_both_classes(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The diseases with an AUC: number of the column of `[n, J]`, labeled rows int `[m]`, which are positive `[m]`."""
+@dataclass(frozen=True)
+class Cell:
+    """The labeled images of one disease, all or those of one hospital: both classes are there, so they have an AUC."""
+
+    column: int  #: of labels `[n, J]`
+    hospital: int | None  #: in the order of first appearance; None: images of all
+    rows: np.ndarray  #: int `[m]`
+    positive: np.ndarray  #: bool `[m]`
+    weight: float  #: of this AUC in the disease's: 1 / (number of cells of the disease)
+
+    @property
+    def stream(self) -> tuple[int, ...]:
+        """What names its random draws."""
+        return (self.column,) if self.hospital is None else (self.column, self.hospital)
+
+
+def list_cells(labels: np.ndarray, hospitals: np.ndarray | None = None) -> list[Cell]:
+    """What has an AUC: each disease of labels `[n, J]`, or with hospitals `[n]` each disease at each hospital."""
+    cells = []
+    numbers = np.zeros(len(labels), int) if hospitals is None else numbered(hospitals)
     for j, column in enumerate(labels.T):
-        known = np.flatnonzero(~np.isnan(column))
-        positive = column[known] == 1
-        if positive.any() and not positive.all():
-            yield j, known, positive
+        parts = []
+        for number in range(int(numbers.max(initial=-1)) + 1):
+            rows = np.flatnonzero((numbers == number) & ~np.isnan(column))
+            positive = column[rows] == 1
+            if positive.any() and not positive.all():
+                parts.append((None if hospitals is None else number, rows, positive))
+        cells += [Cell(j, *part, 1 / len(parts)) for part in parts]
+    return cells
+
+
+def list_strata(patients: np.ndarray, hospitals: np.ndarray | None = None) -> list[np.ndarray]:
+    """The places of each hospital's patients among all, sorted (`np.unique`); without hospitals all of them.
+
+    Raises `ValueError` if a patient is at two hospitals.
+    """
+    names, places = np.unique(patients, return_inverse=True)
+    if hospitals is None:
+        return [np.arange(len(names))]
+    numbers = numbered(hospitals)
+    strata = [np.unique(places[numbers == number]) for number in range(int(numbers.max(initial=-1)) + 1)]
+    if sum(map(len, strata)) != len(names):
+        raise ValueError("a patient is at two hospitals")
+    return strata
 
 
 def numbered(names: np.ndarray) -> np.ndarray:

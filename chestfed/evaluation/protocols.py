@@ -30,6 +30,9 @@ Protocol = Literal["frontal-image", "all-image", "study-max", "study-mean"]
 
 PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
 
+#: What the AUC is over where images of several hospitals are scored.
+OverHospitals = Literal["mean", "pooled"]
+
 
 @dataclass(frozen=True)
 class Units:
@@ -52,6 +55,13 @@ def views_of(protocol: Protocol) -> tuple[str, ...] | None:
 def unit_of(protocol: Protocol) -> Literal["image", "study"]:
     """What one unit is called."""
     return "study" if protocol.startswith("study") else "image"
+
+
+def describe_hospitals(count: int, over: OverHospitals) -> str:
+    """What an AUC is that is over images of so many hospitals, to follow the name of a protocol; empty for one."""
+    if count < 2:
+        return ""
+    return f", mean of the AUCs of {count} hospitals" if over == "mean" else f", images of {count} hospitals pooled"
 
 
 def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: np.ndarray) -> Units:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import scipy
@@ -33,10 +34,15 @@ REFERENCES = (
     "tests: an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995) 285-308",
     "R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935) 391-398",
 )
+#: With fewer seeds, tables say what difference could be seen at all.
+ENOUGH_SEEDS: Final = 5
+#: The chance at which a difference counts as one that is seen, and the most seeds that are considered.
+POWER: Final = 0.8
+MOST_SEEDS: Final = 1000
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
-#: Points of the grid of a chi-square variable.
-_NODES = 200
+#: Points of the grid of a chi-square variable: of a test, and where many are tried.
+_NODES, _FEWER_NODES = 200, 64
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,27 @@ class SeedsTest:
     of_seeds: tuple[float, ...]  #: the difference of each seed, in order
     error: float | None = None  #: standard error over test patients and training seeds
     seeds_share: float | None = None  #: the share of its square that comes from training seeds
+    freedom: float = 0.0  #: degrees of freedom of the rest, which comes from test patients
     #: interval, p: of one test, at 95%; None, with the `reason`, where there is no variance to test with.
     interval: Interval | None = None
     p: float | None = None
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Resolution:
+    """What a comparison over training seeds can see, with a chance of `POWER`."""
+
+    detectable: float  #: the smallest difference that as many seeds show
+    needed: int | None  #: the seeds that show a true difference as large as the one found; None: not even `MOST_SEEDS`
+
+
 def seeds_test(
-    runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], labels: np.ndarray, patients: np.ndarray
+    runs_a: Sequence[np.ndarray],
+    runs_b: Sequence[np.ndarray],
+    labels: np.ndarray,
+    patients: np.ndarray,
+    hospitals: np.ndarray | None = None,
 ) -> SeedsTest:
     """Model b against model a over the seeds they share, for the mean AUC over the columns of `labels`.
 
@@ -71,14 +90,14 @@ def seeds_test(
     Raises `ValueError` if the models have different numbers of seeds, or fewer than two, or a class is of one patient.
 
     `runs_a` and `runs_b` are scores `[n, J]`, one per seed, in the same order of seeds: at least two. Labels are
-    `[n, J]` in {0, 1, NaN}, patients `[n]`.
+    `[n, J]` in {0, 1, NaN}, patients and hospitals `[n]`, these as in `Scored`.
     """
     r = len(runs_a)
     if r != len(runs_b) or r < 2:
         raise ValueError(
             f"a test over training seeds needs two or more seeds, the same of both: not {r}, {len(runs_b)}"
         )
-    found = auc_covariance([*runs_a, *runs_b], labels, np.eye(2 * r), patients)
+    found = auc_covariance([*runs_a, *runs_b], labels, np.eye(2 * r), patients, hospitals)
     if found is None or np.isnan(found[1]).any():
         raise ValueError("a covariance of AUCs needs two patients of each class")
     aucs, covariance = found
@@ -91,26 +110,90 @@ def seeds_test(
     variance = by_seeds + by_patients
     if variance < _NO_VARIANCE:
         if abs(difference) < math.sqrt(_NO_VARIANCE):
-            return SeedsTest(difference, each, 0.0, 0.0, Interval(difference, difference), 1.0)
+            return SeedsTest(difference, each, 0.0, 0.0, interval=Interval(difference, difference), p=1.0)
         return SeedsTest(difference, each, reason="no variance in these data")
     from scipy import optimize  # takes a quarter of a second to import
 
-    beyond = _tails([by_seeds, by_patients], [r - 1, units_of_mean(labels, patients) - 1])
+    freedom = units_of_mean(labels, patients, hospitals) - 1
+    beyond = _tails([by_seeds, by_patients], [r - 1, freedom])
     half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
-    interval = Interval(max(-1.0, difference - half), min(1.0, difference + half))
+    interval = Interval(difference - half, difference + half)
     error, share = math.sqrt(variance), by_seeds / variance
-    return SeedsTest(difference, each, error, share, interval, beyond(abs(difference)))
+    return SeedsTest(difference, each, error, share, freedom, interval, beyond(abs(difference)))
 
 
-def _tails(variances: Sequence[float], freedoms: Sequence[float]) -> Callable[[float], float]:
+def resolve(test: SeedsTest) -> Resolution | None:
+    """What this test could have seen with its seeds, and how many seeds would see a difference such as its own.
+
+    The variances of the test are taken for the true ones: that of one seed's difference, which is divided by the number
+    of seeds, and that of test patients, which no number of seeds makes smaller. S. L. Hillis, N. A. Obuchowski, K. S.
+    Berbaum: Power estimation for multireader ROC methods: an updated and unified approach. Academic Radiology 18 (2011)
+    129-142, with the test of `seeds_test` in place of their F (`compute_power`). None without a variance.
+    """
+    if not test.error or test.seeds_share is None:
+        return None
+    from scipy import optimize
+
+    r, variance = len(test.of_seeds), test.error**2
+    of_one_seed, by_patients = variance * test.seeds_share * r, variance * (1 - test.seeds_share)
+
+    def reaches(seeds: int) -> bool:
+        return compute_power(of_one_seed, by_patients, test.freedom, seeds)(abs(test.difference)) >= POWER
+
+    power = compute_power(of_one_seed, by_patients, test.freedom, r)
+    detectable = optimize.brentq(lambda difference: power(difference) - POWER, 0.0, 1e4 * test.error)
+    few, many = 1, MOST_SEEDS  # too few, and enough
+    if not reaches(many):
+        return Resolution(detectable, None)
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if reaches(middle) else (middle, many)
+    return Resolution(detectable, many)
+
+
+def compute_power(of_one_seed: float, by_patients: float, freedom: float, seeds: int) -> Callable[[float], float]:
+    """The chance that `seeds_test` gives a p below 0.05, by the true difference of the AUCs.
+
+    The estimated difference is normal around the true one, with variance v = `of_one_seed` / r + `by_patients`. The two
+    parts are estimated independently of it, as chi-squares with r - 1 and `freedom` degrees of freedom, and their sum w
+    and the share of the first set the least difference sqrt(w) q(share) that is significant. So the chance is the mean
+    of the normal tails beyond it over a grid of equally likely chi-squares; with one part 0 it is the noncentral t's.
+    """
+    from scipy import optimize
+
+    variances, freedoms = (of_one_seed / seeds, by_patients), (seeds - 1, freedom)
+    shares = np.linspace(0, 1, 17) ** 2  # q changes fastest where few degrees of freedom come in
+    limits = []
+    for share in shares:
+        beyond = _tails([share, 1 - share], freedoms, _FEWER_NODES)
+        limits.append(optimize.brentq(lambda width, beyond=beyond: beyond(width) - 0.05, 0.0, 1e4))
+    of_seeds, of_patients = _chi_squares(variances, freedoms, _FEWER_NODES)
+    total = np.add.outer(of_seeds, of_patients)
+    least = np.sqrt(total) * np.interp(of_seeds[:, None] / total, shares, limits)
+    error = math.sqrt(sum(variances))
+
+    def chance(difference: float) -> float:
+        tails = scipy.special.ndtr((difference - least) / error) + scipy.special.ndtr((-difference - least) / error)
+        return float(tails.mean())
+
+    return chance
+
+
+def _tails(variances: Sequence[float], freedoms: Sequence[float], nodes: int = _NODES) -> Callable[[float], float]:
     """P(|X| > width) of a sum X of Student variables, each scaled by the root of its variance.
 
     Given their chi-square parts, the sum is normal: the mean of its tails over a grid of equally likely values.
     """
-    shares = (np.arange(_NODES) + 0.5) / _NODES
+    shares = (np.arange(nodes) + 0.5) / nodes
     parts = [
         variance * freedom / scipy.special.chdtri(freedom, shares)
         for variance, freedom in zip(variances, freedoms, strict=True)
     ]
     deviations = np.sqrt(np.add.outer(*parts))
     return lambda width: float(2 * scipy.special.ndtr(-width / deviations).mean())
+
+
+def _chi_squares(variances: Sequence[float], freedoms: Sequence[float], nodes: int) -> list[np.ndarray]:
+    """Equally likely values of each estimated variance: chi-squares over their degrees of freedom."""
+    shares = (np.arange(nodes) + 0.5) / nodes
+    return [v * scipy.special.chdtri(f, shares) / f for v, f in zip(variances, freedoms, strict=True)]

@@ -20,7 +20,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice
 from chestfed.engines.declaration import ENGINES, EngineOptions
 from chestfed.evaluation.intervals import MethodName
-from chestfed.evaluation.protocols import ImageProtocol
+from chestfed.evaluation.protocols import ImageProtocol, OverHospitals
 from chestfed.experiment.alternatives import Alternatives, centralized_settings
 from chestfed.experiment.ranges import Range
 from chestfed.experiment.stage_2 import Federated, section_for
@@ -56,8 +56,8 @@ class SiteEntry(StrictModel):
         None,
         gt=0,
         lt=1,
-        description="share of the patients to hold out as the test split; the test images of all sites with this "
-        "key are scored together",
+        description="share of the patients to hold out as the test split; the test set has the images of all sites "
+        "with this key, see evaluation.over_hospitals",
     )
     validation_fraction: float | None = Field(
         None, gt=0, lt=1, description="share of the remaining training patients to set aside; nothing trains on them"
@@ -210,6 +210,12 @@ class Evaluation(StrictModel):
         "own_test",
         description="own_test: every K is also scored at each hospital that takes part, on patients of its own: those "
         "of its test_fraction, else of its test split, else of its valid split; none: at the target only",
+    )
+    over_hospitals: OverHospitals = Field(
+        "mean",
+        description="the AUC of a test set with images of several hospitals, which several sites with test_fraction "
+        "make. mean: the mean of the hospitals' own AUCs, each over pairs of images of one hospital; pooled: one AUC "
+        "over all pairs of images, also of two hospitals, which rewards a network that recognizes the hospital",
     )
     batch_norm: Literal["own", "averaged"] = Field(
         "own",
@@ -433,6 +439,11 @@ class Pipeline(StrictModel):
             raise ValueError("held_out and comparison cannot be combined: remove one")
         if self.k != [clients]:
             raise ValueError("with held_out all other sites train: remove k, or set k: null")
+
+    @property
+    def tests_several(self) -> bool:
+        """Whether the test set has images of several hospitals."""
+        return self.held_out is None and any(entry.test_fraction is not None for entry in self.sites[1:])
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     data["evaluation"]["resamples"] = Evaluation().resamples  # made anew from the stored scores
     if data["federated"]["absent"] == "wait":  # as everything was before there was a choice
         del data["federated"]["absent"]
+    if not pipeline.tests_several:
+        del data["evaluation"]["over_hospitals"]
     if not data["runtime"]["compile"]:
         del data["runtime"]["compile"]
     if data["federated"]["privacy"] is None:

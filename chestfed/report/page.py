@@ -24,6 +24,7 @@ from chestfed.report.run_figures import comparison_curves, gray_levels, hospital
 from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import subgroups
 from chestfed.results import compare, hospital_table
+from chestfed.results.chance import describe_chance, list_results
 from chestfed.results.compare import Comparison
 from chestfed.results.grid import Cell, Grid, Rows, disease_columns, grid_of, number
 from chestfed.results.hospital_table import HospitalTable
@@ -31,7 +32,7 @@ from chestfed.results.methods_text import MethodsText, computed_with, methods_te
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.significance import HOLM, Significance, difference_grid, of_study, seeds_grid, stored, verdict
-from chestfed.results.table import Row, StudyTable, auc_grid, orientation_grid, paper_source, undefined
+from chestfed.results.table import Row, StudyTable, auc_grid, left_out, orientation_grid, paper_source, undefined
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,9 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
         **_who_gains(hospitals, alternatives),
+        chance="" if run.configuration.get("held_out") else describe_chance(list_results(table, hospitals)),
+        left_out=left_out(table),
+        over_hospitals=run.settings.over_hospitals,
         scores_stay=run.scores_stay,
         points=None if run.scores_stay else _points_table(run, table),
         subgroups=None if run.scores_stay else subgroups(run),
@@ -143,6 +147,7 @@ def comparison_page(comparison: Comparison) -> Report:
         **_head(comparison.title, comparison.origin),
         facts=facts,
         verdict="" if compared is None else verdict(compared),
+        chance=compare.warn_of_chance(comparison),
         auc=compare.comparison_grid(comparison, compare.caption_of(comparison)),
         differences=None if compared is None else difference_grid(compared, _difference_caption(compared)),
         by_seed=None if compared is None else seeds_grid(compared),

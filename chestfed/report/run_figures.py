@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
+from chestfed.evaluation.metrics import mean_roc
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
 from chestfed.results.grid import title_of
@@ -37,15 +38,13 @@ def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> lis
 
     Raises `ChestfedError` if the area under a ROC curve is not the AUC of the table.
     """
-    from sklearn.metrics import roc_curve
-
     j, found = run.diseases.index(disease), []
     for k in run.ks if ks is None else ks:
         auc = run.row(k).diseases[j].value
         if auc is None or run.row(k).scores_stay:
             continue
         column = run.columns(k)[j]
-        x, y, _ = roc_curve(column.positive, column.score)
+        x, y = mean_roc(column)
         area = float(np.trapezoid(y, x))
         if abs(area - auc) > 1e-9:
             raise run.not_the_same_run(k, disease, f"the area under their ROC curve is {area}, their AUC {auc}")

@@ -79,6 +79,11 @@ class SeedStudies:
         return tuple(sorted({int(k) for k in self._comparison.results["k"]}))
 
     @property
+    def summary(self) -> str:
+        """The verdict, and whether a model is worse than chance where it was trained."""
+        return " ".join(filter(None, (self.verdict, compare.warn_of_chance(self._comparison))))
+
+    @property
     def verdict(self) -> str:
         """The sentence on the largest K minus the smallest, over test patients and seeds; empty with one K."""
         return "" if self._comparison.compared is None else verdict(self._comparison.compared)

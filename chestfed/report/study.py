@@ -22,10 +22,11 @@ from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
 from chestfed.results import hospital_table
+from chestfed.results.chance import describe_chance, list_results
 from chestfed.results.grid import title_of
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import compare_with_first, frame, stored
+from chestfed.results.significance import compare_with_first, frame, stored, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,6 +129,13 @@ class Study:
                 "resume), or has only one K"
             )
         return frame(found)
+
+    @property
+    def summary(self) -> str:
+        """The largest K minus the smallest in a sentence, and whether a model is worse than chance where it trained."""
+        compared, table = stored(self._run), self._run.table()
+        results = [] if self.configuration.get("held_out") else list_results(table, hospital_table.read(self.folder))
+        return " ".join(filter(None, ("" if compared is None else verdict(compared), describe_chance(results))))
 
     def hospitals(self) -> pd.DataFrame:
         """Every K at every hospital on its own held-out patients: columns as in `hospitals.csv`.

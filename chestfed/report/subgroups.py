@@ -9,7 +9,7 @@ import pandas as pd
 
 from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, groups_of
 from chestfed.results.grid import Cell, Grid, Rows, auc_cell, grid_of, shown, title_of
 from chestfed.results.run_folder import RunFolder, scored_frame
@@ -41,19 +41,20 @@ def subgroups(run: RunFolder) -> Grid | None:
         rows.append((f"{name} {group}", (Cell(f"{chosen.sum():,}", (f"{patients:,} patients",)), *cells)))
     heads = ("group", "images", *(title_of(disease) for disease in shown((*run.diseases, "mean"))))
     caption = (
-        f"AUC of K={run.settings.ks[-1]} by group; below each its 95% interval over patients (obuchowski), n+ and n−. "
+        f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
+        "patients (obuchowski), n+ and n−. "
         f"Few: under {FEWEST} patients with the disease, or without it"
     )
     return grid_of("subgroups", caption, heads, rows)
 
 
 def _estimates(group: Scored) -> tuple[Estimate, ...]:
-    """Of each disease and their mean; a disease with few patients counts as one without labels."""
+    """Of each disease and their mean; a disease with few patients (at a hospital) counts as one without labels."""
     labels = group.labels.copy()
-    for j in range(labels.shape[1]):
-        with_it, without = (len(np.unique(group.patients[labels[:, j] == value])) for value in (1, 0))
-        if min(with_it, without) < FEWEST:
-            labels[:, j] = np.nan
+    for cell in list_cells(labels, group.hospitals):
+        classes = (group.patients[cell.rows[cell.positive == positive]] for positive in (True, False))
+        if min(len(np.unique(patients)) for patients in classes) < FEWEST:
+            labels[cell.rows, cell.column] = np.nan
     return auc_estimates(replace(group, labels=labels), _HOW)
 
 

@@ -22,7 +22,9 @@ from rich.text import Text
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
+from chestfed.evaluation.estimates import Estimate
 from chestfed.results import hospital_table, significance
+from chestfed.results.chance import describe_chance, list_hospitals
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
 from chestfed.results.hospital_table import ALTERNATIVE_TABLE, ALTERNATIVES_TITLE, HospitalTable
 from chestfed.results.predictions import as_one, read_run
@@ -280,7 +282,19 @@ def render(comparison: Comparison) -> RenderableType:
         parts.append(hospital_table.render(comparison.hospitals))
     if comparison.alternatives is not None:
         parts.append(hospital_table.render(comparison.alternatives, ALTERNATIVES_TITLE))
+    if warning := warn_of_chance(comparison):
+        parts.append(Text(warning))
     return Group(*parts)
+
+
+def warn_of_chance(comparison: Comparison) -> str:
+    """Which runs are worse than chance where they were trained: `describe_chance`, of the means over the seeds."""
+    if comparison.hospitals is not None:
+        return describe_chance(list_hospitals(comparison.hospitals))
+    means = table_frame(comparison).query("disease == 'mean'").dropna(subset="auc")
+    return describe_chance(
+        (str(run), [Estimate("mean", float(auc))]) for run, auc in zip(means["run"], means["auc"], strict=True)
+    )
 
 
 def _mean_and_spread(mean: float, spread: float) -> str:

@@ -15,6 +15,7 @@ from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, mean_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS
+from chestfed.results.chance import describe_chance
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, shown, title_of
 from chestfed.results.table import Row, about_intervals
 
@@ -120,10 +121,15 @@ def render(table: HeldOutTable) -> RenderableType:
     )
     aucs = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
     nothing = "; ".join(f"{fold.site}, {text}" for fold in table.folds for text in fold.row.undefined)
-    note = [Text(f"Not defined (and left out of the mean): {nothing}")] if nothing else []
-    return Group(aucs, *note)
+    notes = [Text(f"Not defined (and left out of the mean): {nothing}")] if nothing else []
+    seen = [(f"{fold.site} held out, at {site}", row.aucs) for fold in table.folds for site, row in fold.seen.items()]
+    if warning := describe_chance(seen):
+        notes.append(Text(warning))
+    return Group(aucs, *notes)
 
 
 def _of_seen(fold: FoldResult) -> list[float | None]:
-    """Of each disease and of the mean: the mean AUC over the sites that were trained on."""
-    return [mean_of(one.value for one in ones) for ones in zip(*(row.aucs for row in fold.seen.values()), strict=True)]
+    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
+    every = zip(*(row.diseases for row in fold.seen.values()), strict=True)
+    diseases = [mean_of(estimate.value for estimate in estimates) for estimates in every]
+    return [*diseases, mean_of(diseases)] if diseases else []

@@ -17,6 +17,7 @@ from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.evaluation.labeled import Scored, numbered
+from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.results.run_folder import (
     EVALUATION,
     PREDICTIONS,
@@ -62,8 +63,13 @@ class Predictions:
 def predictions_frame(
     images: Sequence[str], patients: Sequence[str], found: Scored, groups: pd.DataFrame
 ) -> pd.DataFrame:
-    """One row per image or study: keyed names, score and label of each disease, and subgroups, to recompute them."""
+    """One row per image or study: keyed names, score and label of each disease, and subgroups, to recompute them.
+
+    Also the hospital, where an AUC is the mean of the hospitals'.
+    """
     columns: dict[str, object] = {"image": images, "patient": patients}
+    if found.hospitals is not None:
+        columns["hospital"] = found.hospitals
     for j, disease in enumerate(found.diseases):
         columns |= {f"score_{disease}": found.scores[:, j], f"label_{disease}": found.labels[:, j]}
     return pd.concat([pd.DataFrame(columns), stored_groups(groups)], axis="columns")
@@ -112,6 +118,8 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     else:
         name, kin = str(path), name_of_text(str(path.resolve()))
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
+        if "hospital" in frame:
+            protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
     key, named_by = frame.attrs.get("key"), frame.attrs.get("named_by")
     return Predictions(name, kin, (frame,), protocol, origin, key, named_by, tuple(seeds))
 

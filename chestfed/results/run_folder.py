@@ -32,6 +32,7 @@ from chestfed.core.errors import ChestfedError, ConfigError, UncheckedWarning
 from chestfed.core.manifest import MANIFEST, damaged
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column, Scored
+from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.results.table import PublishedRow, Row, StudyTable, frame
 from chestfed.results.timing import SECONDS, read_round_times
 
@@ -89,6 +90,7 @@ class Settings:
     #: Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection.
     adds_hospitals: bool
     tests_first_hospital: bool  #: whether all test images are of the first hospital
+    over_hospitals: str = ""  #: what an AUC is that is over several hospitals: `describe_hospitals`
 
     @property
     def where(self) -> str:
@@ -102,6 +104,8 @@ class Settings:
         sites, loss = configuration.get("sites") or [], federated.get("objective")
         options = {key: value for key, value in loss.items() if key != "name"} if isinstance(loss, Mapping) else {}
         adds = len(sites) > 1 and all(site["clients"] == 1 for site in sites)
+        tested = 1 if configuration.get("held_out") else sum(site["test_fraction"] is not None for site in sites)
+        several = describe_hospitals(tested, evaluation["over_hospitals"]) if tested > 1 else ""
         return cls(
             ks=tuple(configuration["k"]),
             seed=int(configuration["seed"]),
@@ -109,9 +113,10 @@ class Settings:
             objective=", ".join([_name(loss), *(f"{key} {value}" for key, value in options.items())]),
             window=int(federated["window"]),
             resamples=int(evaluation["resamples"]),
-            protocol=evaluation["protocol"] if sites else "test images",
+            protocol=evaluation["protocol"] + several if sites else "test images",
             adds_hospitals=adds,
             tests_first_hospital=adds and sum(site["test_fraction"] is not None for site in sites) < 2,
+            over_hospitals=several,
         )
 
 
@@ -366,9 +371,13 @@ def finished_row(folder: Path) -> Row | None:
 
 
 def scored_frame(found: pd.DataFrame, diseases: Sequence[str], patients: np.ndarray | None = None) -> Scored:
-    """Predictions as arrays; the patients by their names in them, unless others are given."""
+    """Predictions as arrays; the patients by their names in them, unless others are given.
+
+    With a column `hospital`, which a study writes where it averages over hospitals, AUCs are means of the hospitals'.
+    """
     scores, labels = (found[[f"{part}_{one}" for one in diseases]].to_numpy(np.float64) for part in ("score", "label"))
-    return Scored(scores, labels, found["patient"].to_numpy() if patients is None else patients, diseases)
+    hospitals = found["hospital"].to_numpy() if "hospital" in found else None
+    return Scored(scores, labels, found["patient"].to_numpy() if patients is None else patients, diseases, hospitals)
 
 
 def read_predictions(file: Path) -> pd.DataFrame:

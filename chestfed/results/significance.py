@@ -30,7 +30,7 @@ from chestfed.evaluation.comparison import ONE_SEED, Difference, compare, holm_o
 from chestfed.evaluation.estimates import as_csv, tidy
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
-from chestfed.evaluation.training_seeds import REFERENCES
+from chestfed.evaluation.training_seeds import MOST_SEEDS, POWER, REFERENCES
 from chestfed.results.grid import (
     Grid,
     Rows,
@@ -337,6 +337,7 @@ def verdict(compared: Significance) -> str:
         said = f"Over {count} training seeds: {said[0].lower()}{said[1:]}; it is higher in {higher} of {count} seeds"
     if mean.p is None:
         return f"{said}. {mean.reason[:1].upper()}{mean.reason[1:]}."
+    resolution = f" {text}" if (text := describe_resolution(compared)) else ""
     every = [(d.difference, d.p_holm) for comparison in compared.comparisons for d in comparison[:-1]]
     tested = [(difference, p) for difference, p in every if difference is not None and p is not None]
     clear = [difference for difference, p in tested if p < 0.05]
@@ -344,8 +345,24 @@ def verdict(compared: Significance) -> str:
     which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
     return (
         f"{said}. Of {plural(len(tested), 'comparison')} of single diseases, {which} "
-        f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05."
+        f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05.{resolution}"
     )
+
+
+def describe_resolution(compared: Significance) -> str:
+    """What a comparison over few training seeds could show at all, and what this difference needs; else empty."""
+    mean = compared.comparisons[-1][-1]
+    if mean.detectable is None or mean.difference is None or mean.auc_a is None:
+        return ""
+    few, chance = plural(len(mean.of_seeds), "training seed"), f"with a chance of {POWER:.0%}"
+    if mean.detectable > max(mean.auc_a, 1 - mean.auc_a):
+        text = f"So few as {few} show no difference of the mean AUC {chance}, however large"
+    else:
+        text = f"So few as {few} show a difference of the mean AUC {chance} if it is {mean.detectable:.3f} or more"
+    size = f"one of {abs(mean.difference):.3f}, as here, needs"
+    if mean.seeds_needed is None:
+        return f"{text}; {size} more test patients: not even {MOST_SEEDS:,} seeds would show it."
+    return f"{text}; {size} {mean.seeds_needed}."
 
 
 def paired_folder(found: Significance, out: Path) -> Path:

@@ -77,6 +77,12 @@ class Row:
         """The diseases without an AUC, each with its reason."""
         return [f"{title_of(one.disease)}: {one.reason}" for one in self.diseases if one.value is None]
 
+    @property
+    def left_out(self) -> list[str]:
+        """How many hospitals do not count in the AUC of each disease, because they have not both classes."""
+        counts = [(one, one.left_out + (one.hospitals or 0)) for one in self.diseases if one.left_out]
+        return [f"{title_of(one.disease)}: {one.left_out} of {total} hospitals" for one, total in counts]
+
     def with_reasons(self, reasons: Mapping[str, str]) -> Row:
         """Say of diseases without an AUC why that is."""
         aucs = (
@@ -90,8 +96,10 @@ class Row:
             "k": self.k,
             "clients": list(self.clients),
             "diseases": [
-                {"disease": one.disease, "auc": one.value, **one.counts, "reason": one.reason} for one in self.diseases
+                {"disease": one.disease, "auc": one.value, **one.counts, "reason": one.reason, **_hospitals(one)}
+                for one in self.diseases
             ],
+            "mean_hospitals": _hospitals(self.mean),
             "intervals": [one.interval for one in self.diseases],
             "mean_interval": self.mean.interval,
             "mean_reason": self.mean.reason,
@@ -103,12 +111,16 @@ class Row:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Row:
         """The row again."""
+        counts = (*_COUNTS, "hospitals", "left_out")
         each = [
-            _read(one["disease"], one["auc"], pair, one["reason"], **{name: one[name] for name in _COUNTS})
+            _read(
+                one["disease"], one["auc"], pair, one["reason"], **{name: one[name] for name in counts if name in one}
+            )
             for one, pair in zip(plain["diseases"], plain["intervals"], strict=True)
         ]
         mean = mean_of(one.value for one in each)
-        of_mean = _read("mean", mean, plain["mean_interval"], plain.get("mean_reason", ""))
+        reason, hospitals = plain.get("mean_reason", ""), plain.get("mean_hospitals", {})
+        of_mean = _read("mean", mean, plain["mean_interval"], reason, **hospitals)
         of_intervals = plain.get("interval_method", "t-logit"), plain.get("warning", "")
         stay = bool(plain.get("scores_stay", False))
         resamples = plain.get("resamples", RESAMPLES)  # earlier ones are of a run that was named by another number
@@ -117,7 +129,7 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """For readers: the AUCs by disease."""
         diseases = {
-            one.disease: {"auc": one.value, "interval": one.interval, **one.counts}
+            one.disease: {"auc": one.value, "interval": one.interval, **one.counts, **_hospitals(one)}
             | ({"reason": one.reason} if one.reason else {})
             for one in self.diseases
         }
@@ -181,6 +193,11 @@ def undefined(table: StudyTable) -> list[str]:
     return sorted({text for row in table.rows for text in row.undefined})
 
 
+def left_out(table: StudyTable) -> list[str]:
+    """How many hospitals do not count in the AUC of each disease, because they have not both classes."""
+    return sorted({text for row in table.rows for text in row.left_out})
+
+
 def frame(table: StudyTable) -> pd.DataFrame:
     """One row per K and disease (and the mean), full precision: the columns of `table.csv`."""
     rows = (
@@ -189,13 +206,14 @@ def frame(table: StudyTable) -> pd.DataFrame:
             "added": row.clients[-1],
             **one.record("auc"),
             "paper_auc": paper_row(table, row.k).get(one.disease),
+            "protocol": table.protocol,
             "interval_method": row.interval,
             "interval_reference": METHODS[row.interval].references[0],
         }
         for row in table.rows
         for one in row.aucs
     )
-    columns = ["k", "added", "disease", "auc", "low", "high", *_COUNTS, "paper_auc"]
+    columns = ["k", "added", "disease", "auc", "low", "high", *_COUNTS, "hospitals", "paper_auc", "protocol"]
     return tidy(rows, [*columns, "interval_method", "interval_reference"], {"data": str(table.origin)})
 
 
@@ -253,6 +271,8 @@ def render(table: StudyTable) -> RenderableType:
     parts: list[RenderableType] = [aucs]
     if source := paper_source(table):
         parts.append(Text(f"paper: {source}"))
+    if fewer := left_out(table):
+        parts.append(Text("Without images of both classes, and left out of a disease's mean: " + "; ".join(fewer)))
     if nothing := undefined(table):
         parts.append(Text("Not defined (and left out of the mean): " + "; ".join(nothing)))
     if table.origin is Origin.SYNTHETIC:
@@ -261,6 +281,13 @@ def render(table: StudyTable) -> RenderableType:
         published.style = "dim"
         parts.append(published)
     return Group(*parts)
+
+
+def _hospitals(estimate: Estimate) -> dict[str, int]:
+    """How many hospitals it is the mean of, and how many were left out; empty of one AUC over all images."""
+    if estimate.hospitals is None:
+        return {}
+    return {"hospitals": estimate.hospitals, "left_out": estimate.left_out}
 
 
 def _read(disease: str, value: float | None, pair: Sequence[float] | None, reason: str, **counts: int) -> Estimate:

@@ -22,6 +22,7 @@ from chestfed.evaluation.estimates import auc_per_disease
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.probabilities import probabilities
+from chestfed.evaluation.protocols import OverHospitals
 from chestfed.evaluation.summary import group_columns
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -134,7 +135,8 @@ class TestSet:
     row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with.
     `own` holds training images of the same hospital: the network is scored with running statistics computed from them.
     If it is None, it is scored with the model's own.
-    `parts` are the test sets that this one is made of, in order, if it spans several hospitals.
+    `parts` are the test sets that this one is made of, in order, if it spans several hospitals; `hospitals` names that
+    of each image where the AUC is the mean of theirs, and is None where it is over all images.
     `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
     """
 
@@ -150,6 +152,7 @@ class TestSet:
     origin: Origin = Origin.REAL
     own: Images | None = None
     parts: tuple[TestSet, ...] = ()
+    hospitals: np.ndarray | None = None
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
@@ -159,7 +162,7 @@ class TestSet:
 
     def scored(self, scores: np.ndarray) -> Scored:
         """These scores `[n, J]`, as evaluation takes them."""
-        return Scored(scores, self.labels, self.patients, self.diseases)
+        return Scored(scores, self.labels, self.patients, self.diseases, self.hospitals)
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
         return auc_per_disease(self.scored(outputs.scores))
@@ -326,8 +329,8 @@ def load_images(
     key = key_for(synthetic=all(table.synthetic for table in studies[0].whole))
     by_name = {}
     for rows in _rows_in_use(studies):
-        tell = None if progress is None else partial(progress, rows.name)
-        images = fill_cache(rows, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell)
+        report = None if progress is None else partial(progress, rows.name)
+        images = fill_cache(rows, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=report)
         by_name[rows.name] = SiteImages(rows, images)
     apart_of = cache(partial(apart, sites=by_name, wanted=pipeline.overlap, key=key))
     quarantined = {name: list(site.images.quarantined) for name, site in by_name.items() if site.images.quarantined}
@@ -344,21 +347,23 @@ def load_images(
         images = by_name[table.name].of
         return _test_set(table, images(table), key, PooledImages(list(map(images, training))) if training else None)
 
+    def score_sets(study: StudyTables, kept: Mapping[SiteTable, SiteTable]) -> list[dict[str, TestSet]]:
+        """Of the tests, hospitals and validation patients, with the statistics that they are scored with."""
+        statistics: dict[str, tuple[SiteTable, ...]] = defaultdict(tuple)
+        for _, part in study.clients:
+            if pipeline.evaluation.batch_norm == "own":
+                statistics[part.name] += (kept[part],)
+        tests = {table.name: table for table in study.tests}
+        return [
+            {name: test_of(kept[table], statistics[table.name]) for name, table in tables.items()}
+            for tables in (tests, study.hospitals, study.validation)
+        ]
+
     @cache
     def study_of(study: StudyTables) -> StudyData:
         kept, shared = apart_of(study.parts)
         clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
-
-        def score_sets(tables: Mapping[str, SiteTable]) -> dict[str, TestSet]:
-            statistics = {
-                name: tuple(kept[part] for _, part in study.clients if part.name == table.name)
-                for name, table in tables.items()
-                if pipeline.evaluation.batch_norm == "own"
-            }
-            return {name: test_of(kept[table], statistics.get(name, ())) for name, table in tables.items()}
-
-        tests = score_sets({table.name: table for table in study.tests})
-        hospitals, validation = score_sets(study.hospitals), score_sets(study.validation)
+        tests, hospitals, validation = score_sets(study, kept)
         digests = {client.name: digest for client, digest in clients}
         data = _described(study, tuple(client for client, _ in clients), tests, hospitals)
         data = replace(data, quarantined=quarantined, shared=shared, validation=validation)
@@ -372,6 +377,7 @@ def _described(
     clients: tuple[ClientData, ...],
     tests: Mapping[str, TestSet],
     hospitals: Mapping[str, TestSet],
+    pipeline: Pipeline,
 ) -> StudyData:
     """The data with what the tables say of the study; of hospitals those of which an image can be read."""
     lost = [f"the training images of {client.name}" for client in clients if not client.training_rows]
@@ -379,7 +385,7 @@ def _described(
     lost += [f"the test images of {name}" for name in wanted if not len(tests[name].labels)]
     if lost:
         raise ConfigError(f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out")
-    test = _all_of(list(tests.values()))
+    test = _all_of(tests, pipeline.evaluation.over_hospitals)
     return StudyData(
         clients,
         test,
@@ -407,10 +413,12 @@ def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images 
     return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
 
 
-def _all_of(tests: Sequence[TestSet]) -> TestSet:
+def _all_of(by_site: Mapping[str, TestSet], over_hospitals: OverHospitals) -> TestSet:
     """The test images of several sites; patients of different sites are different patients."""
+    tests = list(by_site.values())
     if len(tests) == 1:
         return tests[0]
+    names = np.repeat(list(by_site), [len(test.labels) for test in tests])
     firsts = np.cumsum([0, *(int(test.patients.max()) + 1 for test in tests)])
     return TestSet(
         PooledImages([test.images for test in tests]),
@@ -422,6 +430,7 @@ def _all_of(tests: Sequence[TestSet]) -> TestSet:
         tests[0].key,
         Origin.together(test.origin for test in tests),
         parts=tuple(tests),
+        hospitals=names if over_hospitals == "mean" else None,
         groups=pd.concat([test.groups for test in tests], ignore_index=True),
     )
 

@@ -24,6 +24,7 @@ from chestfed.core.provenance import Origin
 from chestfed.core.workers import cores
 from chestfed.engines.declaration import engine_for
 from chestfed.evaluation import power
+from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
@@ -34,6 +35,7 @@ from chestfed.images.preprocess import Preprocess
 from chestfed.models import seeded, title_of
 from chestfed.objectives.declaration import Population
 from chestfed.results.influence import ClientCounts, Influence, compute_influence, unusual_clients
+from chestfed.sites.table import SiteTable
 from chestfed.training.client_summary import weights_of_largest_k
 from chestfed.training.clients import StudyData
 from chestfed.training.pretrain import new_network
@@ -101,7 +103,10 @@ class Timings:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One study; `decode_seconds` is estimated from a few images, `at_hospitals` counts images scored once per K."""
+    """One study; `decode_seconds` is estimated from a few images, `at_hospitals` counts images scored once per K.
+
+    These are of `hospitals` hospitals, the target among them or not; `tested` is how many the test set has images of.
+    """
 
     label: str
     pipeline: Pipeline
@@ -111,6 +116,9 @@ class StudyPlan:
     decode_seconds: Span
     timings: Timings
     at_hospitals: int = 0
+    hospitals: int = 0
+    with_target: bool = False
+    tested: int = 1
 
     @property
     def influence(self) -> tuple[Influence, ...]:
@@ -142,17 +150,20 @@ class StudyPlan:
 
 def plan_study(label: str, pipeline: Pipeline, source: StudyTables | StudyData, timings: Timings) -> StudyPlan:
     """Count what this study would do; of hospitals labels are read, and a few images to time their decoding."""
-    at_hospitals = 0
+    at_hospitals, scored_tables, tested = 0, list[SiteTable](), 1
     if isinstance(source, StudyTables):
         clients = [Counted.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in source.clients]
         scored = np.concatenate([table.labels() for table in source.tests])
         seconds = _decode_seconds(source, pipeline.preprocess)
-        at_hospitals = sum(len(own.frame) for own in source.hospitals.values() if (own,) != source.tests)
+        scored_tables = [own for own in source.hospitals.values() if (own,) != source.tests]
+        at_hospitals, tested = sum(len(own.frame) for own in scored_tables), len(source.tests)
     else:
         clients = [Counted.of(client.name, client.labels, client.repeats) for client in source.clients]
         scored, seconds = source.test.labels, Span()
     test = Counted.of("test set", scored, np.ones(len(scored), np.int64))
-    return StudyPlan(label, pipeline, tuple(clients), test, source.origin, seconds, timings, at_hospitals)
+    with_target = isinstance(source, StudyTables) and source.tests[0] in scored_tables
+    given = (label, pipeline, tuple(clients), test, source.origin, seconds, timings)
+    return StudyPlan(*given, at_hospitals, len(scored_tables), with_target, tested)
 
 
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
@@ -323,6 +334,7 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     total = plan.decode_seconds + plan.training_seconds
     facts = (
         f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
+        f"{_headline(plan)}"
         f"{estimated(total, plan.timings)}, without start-up and MLflow. Nothing was written."
     )
     parts = text_table("What would run", ["part"], columns, _parts(plan))
@@ -422,7 +434,16 @@ def _engine(pipeline: Pipeline) -> str:
 def _elsewhere(plan: StudyPlan) -> str:
     if not plan.at_hospitals:
         return ""
-    return f"; every K then on {plan.at_hospitals:,} held-out images of the other hospitals"
+    whose = plural(plan.hospitals, "hospital") + (
+        ", the target included" if plan.with_target else " besides the target"
+    )
+    return f"; every K then on {plan.at_hospitals:,} held-out images of {whose}"
+
+
+def _headline(plan: StudyPlan) -> str:
+    """What the AUC is over if the test set has images of several hospitals; else empty."""
+    text = describe_hospitals(plan.tested, plan.pipeline.evaluation.over_hospitals).removeprefix(", ")
+    return f"AUC: {text}. " if text else ""
 
 
 def estimated(total: Span, timings: Timings) -> str:

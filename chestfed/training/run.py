@@ -42,6 +42,7 @@ from chestfed.core.plugins import pinned
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
 from chestfed.results import hospital_table
@@ -367,7 +368,8 @@ def _protocol(pipeline: Pipeline, data: StudyData) -> str:
     if data.held_out is not None and pipeline.held_out is not None:
         images = "all images" if pipeline.held_out.images == "all" else f"{pipeline.held_out.images} split"
         return f"{pipeline.evaluation.protocol}, {images} of {data.held_out}, on which nothing was trained"
-    return f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split"
+    several = describe_hospitals(len(data.test.parts), pipeline.evaluation.over_hospitals)
+    return f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split{several}"
 
 
 def _published(pipeline: Pipeline) -> tables.PublishedRow | None:

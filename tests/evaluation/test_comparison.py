@@ -50,6 +50,29 @@ def test_a_better_model_is_better() -> None:
     assert (mean.disease, mean.auc_a, mean.auc_b) == ("mean", pytest.approx(a), pytest.approx(b))
 
 
+def within(expected: tuple[Interval | None, float | None] | None, auc: float | None) -> tuple[Interval, float | None]:
+    """The interval within what the AUC of the reference leaves room for."""
+    assert expected is not None
+    assert expected[0] is not None
+    assert auc is not None
+    return Interval(max(expected[0].low, -auc), min(expected[0].high, 1 - auc)), expected[1]
+
+
+def test_intervals_end_where_an_auc_would_be_0_or_1() -> None:
+    labels = np.repeat([0.0, 1.0], 10)[:, None]
+    scores = labels + np.random.default_rng(0).normal(size=(4, 20, 1))
+    a, b = ([Scored(run, labels, np.arange(20), ["edema"]) for run in part] for part in (scores[:2], scores[2:]))
+    mean = compare(a, b)[-1]  # of two seeds, which leave everything open
+    assert mean.auc_a is not None
+    assert mean.interval == Interval(-mean.auc_a, 1 - mean.auc_a)
+    for name in ("t-logit", "delong"):
+        mean = compare(a[1:], b[1:], interval=name)[-1]
+        assert mean.auc_a is not None
+        assert mean.interval is not None
+        assert mean.interval.low >= -mean.auc_a
+        assert mean.interval.high <= 1 - mean.auc_a
+
+
 def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> None:
     weak, strong = runs()
     rng = np.random.default_rng(9)
@@ -66,13 +89,13 @@ def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> No
         units = int(freedom.units_per_disease(labels, patients)[j])
         assert difference.difference is not None
         expected = difference_interval(difference.difference, resampled[:, j], units)
-        assert (difference.interval, difference.p) == expected
+        assert (difference.interval, difference.p) == within(expected, difference.auc_a)
     assert mean.difference is not None
     expected = difference_interval(mean.difference, of_mean, freedom.units_of_mean(labels, patients))
-    assert (mean.interval, mean.p) == expected
+    assert (mean.interval, mean.p) == within(expected, mean.auc_a)
     delong = delong_test([weak.scores, other.scores], [strong.scores], labels)
     by_name = compare([weak, other], [strong], 0, interval="delong")[-1]
-    assert (by_name.interval, by_name.p) == (delong.interval, delong.p)
+    assert (by_name.interval, by_name.p) == within((delong.interval, delong.p), mean.auc_a)
 
 
 @settings(max_examples=20, deadline=None)
@@ -84,7 +107,9 @@ def test_swapping_the_models_flips_the_sign_and_keeps_the_p_values(seed: int, ga
         assert (x.p, x.p_holm) == (pytest.approx(y.p), pytest.approx(y.p_holm))
         assert x.interval is not None
         assert y.interval is not None
-        assert x.interval.low == pytest.approx(-y.interval.high)
+        assert x.auc_a is not None
+        assert y.auc_a is not None
+        assert max(x.interval.low, y.auc_a - 1) == pytest.approx(max(-y.interval.high, -x.auc_a))
 
 
 def test_other_labels_or_patients_are_refused() -> None:

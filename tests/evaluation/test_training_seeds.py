@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.seed_test import null_studies
 from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.training_seeds import seeds_test
+from chestfed.evaluation.training_seeds import SeedsTest, compute_power, resolve, seeds_test
 from tests.evaluation.test_delong import by_definition
 
 
@@ -92,3 +92,42 @@ def test_one_seed_or_other_seeds_are_refused(first: int, second: int) -> None:
 def test_null_studies_are_rarely_rejected() -> None:
     p_values = np.array(list(null_studies(studies=100, seeds=2, seeds_differ=0.1, images_per_patient=1)))
     assert (p_values < 0.05).mean() <= 0.08
+
+
+@pytest.mark.parametrize(("seeds", "by_patients"), [(2, 0.2), (3, 0.0), (3, 2.0), (5, 0.2)])
+def test_the_power_is_that_of_simulated_studies(seeds: int, by_patients: float) -> None:
+    """Scores such that the AUC's two parts are known are not needed: the test sees its two variances and d."""
+    rng, truth, hits, freedom, trials = np.random.default_rng(seeds), 2.0, 0, 30, 600
+    for _ in range(trials):
+        of_seeds = rng.chisquare(seeds - 1) / (seeds - 1) / seeds
+        of_patients = by_patients * rng.chisquare(freedom) / freedom
+        parts = math.sqrt(of_seeds), math.sqrt(of_patients)
+        differences = rng.normal(truth, math.sqrt(1 / seeds + by_patients))
+        # Behrens and Fisher: the sum of two scaled Student variables.
+        drawn = parts[0] * rng.standard_t(seeds - 1, 4000) + parts[1] * rng.standard_t(freedom, 4000)
+        hits += float((np.abs(drawn) > abs(differences)).mean()) < 0.05
+    assert compute_power(1.0, by_patients, freedom, seeds)(truth) == pytest.approx(hits / trials, abs=0.055)
+
+
+def test_without_patients_the_power_is_that_of_students_t() -> None:
+    for seeds, difference in ((3, 3.0), (5, 1.5), (9, 1.0)):
+        shift, limit = difference * math.sqrt(seeds), stats.t.ppf(0.975, seeds - 1)
+        expected = 1 - stats.nct.cdf(limit, seeds - 1, shift) + stats.nct.cdf(-limit, seeds - 1, shift)
+        assert compute_power(1.0, 0.0, 30, seeds)(difference) == pytest.approx(expected, abs=0.02)
+
+
+def test_the_seeds_needed_have_the_power_and_one_less_has_not() -> None:
+    test = SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.98, freedom=40)
+    found, of_one, patients = resolve(test), 0.05**2 * 0.98 * 2, 0.05**2 * 0.02
+    assert found is not None
+    assert found.needed is not None
+    assert compute_power(of_one, patients, 40, found.needed)(0.05) >= 0.8
+    assert compute_power(of_one, patients, 40, found.needed - 1)(0.05) < 0.8
+    assert compute_power(of_one, patients, 40, 2)(found.detectable) == pytest.approx(0.8)
+
+
+def test_what_patients_hide_no_number_of_seeds_shows() -> None:
+    hidden = resolve(SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.5, freedom=40))
+    assert hidden is not None
+    assert hidden.needed is None
+    assert resolve(SeedsTest(0.0, (0.0, 0.0), error=0.0, seeds_share=0.0)) is None

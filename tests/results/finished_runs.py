@@ -34,10 +34,12 @@ def write_run(
     lr: float = 0.1,
     compared: bool = True,
     labels: np.ndarray | None = None,
+    reversed_labels: bool = False,
 ) -> Path:
     """A finished study; `images` shifts the names of that many images, as another test set would.
 
     `compared`: with `significance.json`; `labels`: of the test set, in place of the usual ones.
+    `reversed_labels`: negative images have the higher scores.
     """
     usual, patients = labels_and_patients()
     labels = usual if labels is None else labels
@@ -46,7 +48,8 @@ def write_run(
         own = folder / f"k{k}"
         own.mkdir(parents=True)
         noise = np.random.default_rng([seed, k]).random(labels.shape)
-        scores = (0.1 * k * np.nan_to_num(labels) + 0.5 * noise).astype(np.float32)
+        higher = np.nan_to_num(1 - labels if reversed_labels else labels)
+        scores = (0.1 * k * higher + 0.5 * noise).astype(np.float32)
         names = [f"{n + (1000 if n < images else 0):032x}" for n in range(IMAGES)]
         frame = pd.DataFrame({"image": names, "patient": patients})
         for j, name in enumerate(NAMES):

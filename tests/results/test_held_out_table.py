@@ -66,4 +66,4 @@ def test_the_printed_table_has_the_held_out_site_and_the_mean_of_the_others(tabl
 
 
 def test_the_metrics_are_the_means_at_held_out_and_at_trained_sites(table: HeldOutTable) -> None:
-    assert metrics(table) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.8})
+    assert metrics(table) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.725})

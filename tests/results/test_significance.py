@@ -20,7 +20,16 @@ from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.methods_text import of_differences
 from chestfed.results.predictions import group_seeds, read_run
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import compare_with_first, from_json, of_study, seeds_grid, stored, verdict, write
+from chestfed.results.significance import (
+    compare_with_first,
+    describe_resolution,
+    from_json,
+    of_study,
+    seeds_grid,
+    stored,
+    verdict,
+    write,
+)
 from tests.results.finished_runs import NAMES, labels_and_patients, write_run
 
 
@@ -85,7 +94,10 @@ def test_interval_p_and_the_sentence_of_several_seeds_are_those_of_the_test_over
         columns, places = [f"score_{name}" for name in names], [NAMES.index(name) for name in names]
         runs = [[frame[columns].to_numpy(float) for frame in frames[k]] for k in (1, 2)]
         expected = seeds_test(*runs, labels.astype(float)[:, places], patients)
-        assert (one.interval, one.p) == (expected.interval, expected.p)
+        assert expected.interval is not None
+        assert one.auc_a is not None
+        low, high = max(expected.interval.low, -one.auc_a), min(expected.interval.high, 1 - one.auc_a)
+        assert (one.interval, one.p) == ((low, high), expected.p)
         assert one.of_seeds == pytest.approx(expected.of_seeds)
         assert one.difference == pytest.approx(expected.difference)
     assert found.trained == (1, 2, 3)
@@ -98,6 +110,12 @@ def test_interval_p_and_the_sentence_of_several_seeds_are_those_of_the_test_over
     assert f"{abs(mean.difference or 0):.3f}" in said
     assert f"in {higher} of 3 seeds" in said
     assert f"p {mean.p:.3f}" in said
+    assert mean.detectable is not None
+    assert f"{mean.detectable:.3f}" in describe_resolution(found)
+    assert said.endswith(describe_resolution(found))
+    more = of_study([write_run(tmp_path / f"b{seed}", seed=seed) for seed in range(5)], (1, 2), 50)
+    assert more is not None
+    assert describe_resolution(more) == ""
 
 
 def test_a_study_of_one_seed_has_intervals_and_no_p_value_even_if_an_earlier_version_wrote_some(tmp_path: Path) -> None:

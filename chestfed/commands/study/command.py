@@ -146,7 +146,7 @@ def study(
 
     Example:
 
-        chestfed study --seeds 3 --dry-run
+        chestfed study --seeds 5 --dry-run
     """
     if algorithm is not None and algorithms is not None:
         raise typer.BadParameter("--algorithm selects one, --algorithms compares several: use only one of them")

@@ -30,6 +30,7 @@ from chestfed.experiment.variants import Variant, variants_of
 from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.results import compare, held_out_table, hospital_table
+from chestfed.results.chance import describe_chance, list_results
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
 from chestfed.results.significance import verdict
@@ -293,6 +294,8 @@ def show_study(console: Console, study: StudyResult) -> None:
         console.print(hospital_table.render(study.at_hospitals))
     if study.alternatives is not None:
         console.print(hospital_table.render(study.alternatives, hospital_table.ALTERNATIVES_TITLE))
+    if warning := describe_chance(list_results(study.table, study.at_hospitals)):
+        say(console, warning, "yellow")
     say(console, f"written to {study.folder}/table.csv and table.json")
     say(console, f"as a page with figures: {command('report', study.folder)}")
 

@@ -49,7 +49,7 @@ def tune(
 
     Example:
 
-        chestfed tune pipelines/digits_ih.yaml --algorithms codasca,fedprox --trials 20 --seeds 3 --dry-run
+        chestfed tune pipelines/digits_ih.yaml --algorithms codasca,fedprox --trials 20 --seeds 5 --dry-run
     """
     with options.quick_imports():
         from chestfed.commands.tune.run import prepare, run, show_plan

@@ -19,7 +19,7 @@ difference of AUCs, which is hardly skewed, `difference_interval` corrects the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ import pandas as pd
 
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.intervals.delong import placements
-from chestfed.evaluation.labeled import of_both_classes
+from chestfed.evaluation.labeled import Cell, list_cells, list_strata
 
 #: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
 #: as there are more weights than this (images times resamples).
@@ -37,76 +37,99 @@ _HELD = 2**18
 
 
 def resampled_aucs(
-    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, resamples: int, seed: int
+    scores: np.ndarray,
+    labels: np.ndarray,
+    patients: np.ndarray,
+    resamples: int,
+    seed: int,
+    hospitals: np.ndarray | None = None,
 ) -> np.ndarray:
     """AUC of every disease in every resample: float64 `[resamples, J]`, NaN for a disease with one class only.
 
     Raises `ValueError` if a score of a labeled image is NaN.
 
     Scores are `[n, J]`, or `[runs, n, J]` for several models at once: the result is then `[runs, resamples, J]`. Labels
-    are `[n, J]` in {0, 1, NaN}; patients `[n]` any values that identify one.
+    are `[n, J]` in {0, 1, NaN}; patients `[n]` any values that identify one. With hospitals `[n]` patients are drawn
+    within each hospital, and a disease's AUC is the mean of the hospitals'.
     """
     _, patient_index = np.unique(patients, return_inverse=True)
-    runs, result = _runs(scores, labels, resamples)
-    for j, known, positive in of_both_classes(labels):
-        place, draws = stratified_draws(positive, patient_index[known], resamples, seed, j)
-        pairs = [_pairs(run[known, j], positive, place) for run in runs]
+    cells = list_cells(labels, hospitals)
+    runs, result = _runs(scores, labels, resamples, cells)
+    for cell in cells:
+        place, draws = stratified_draws(cell.positive, patient_index[cell.rows], resamples, seed, *cell.stream)
+        pairs = [_pairs(run[cell.rows, cell.column], cell.positive, place) for run in runs]
         for rows, counts in draws:
             for run, of_run in enumerate(pairs):
-                result[run, rows, j] = _weighted_aucs(of_run, counts)
+                result[run, rows, cell.column] += cell.weight * _weighted_aucs(of_run, counts)
     return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
 def jointly_resampled_aucs(
-    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, resamples: int, seed: int
+    scores: np.ndarray,
+    labels: np.ndarray,
+    patients: np.ndarray,
+    resamples: int,
+    seed: int,
+    hospitals: np.ndarray | None = None,
 ) -> np.ndarray:
     """As `resampled_aucs`, with one draw of patients for all diseases, as the mean over diseases needs.
 
-    The draw has no strata. A resample that lacks one class of a disease has NaN there.
+    The draw has no strata but the hospitals. A resample that lacks one class of a disease, at a hospital that has both,
+    has NaN there.
     """
-    names, patient = np.unique(patients, return_inverse=True)
-    runs, result = _runs(scores, labels, resamples)
+    _, patient = np.unique(patients, return_inverse=True)
+    cells, strata = list_cells(labels, hospitals), list_strata(patients, hospitals)
+    runs, result = _runs(scores, labels, resamples, cells)
     pairs = []
-    for j, known, positive in of_both_classes(labels):
-        pairs += [(run, j, _pairs(of_run[known, j], positive, patient[known])) for run, of_run in enumerate(runs)]
-    rng = numpy_stream(seed, "bootstrap", "joint")
+    for cell in cells:
+        given = cell.positive, patient[cell.rows]
+        pairs += [(run, cell, _pairs(of_run[cell.rows, cell.column], *given)) for run, of_run in enumerate(runs)]
+    names = [("joint",)] if hospitals is None else [("joint", number) for number in range(len(strata))]
+    streams = [numpy_stream(seed, "bootstrap", *name) for name in names]
     step = max(1, _DRAWN // len(patient))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
-        counts = _drawn(rng, len(names), size)
-        for run, j, column in pairs:
-            result[run, start : start + size, j] = _weighted_aucs(column, counts)
+        counts = np.empty((size, sum(map(len, strata))), np.int64)
+        for rng, stratum in zip(streams, strata, strict=True):
+            counts[:, stratum] = _drawn(rng, len(stratum), size)
+        for run, cell, of_run in pairs:
+            result[run, start : start + size, cell.column] += cell.weight * _weighted_aucs(of_run, counts)
     return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
-def jackknifed_aucs(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
+def jackknifed_aucs(
+    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None
+) -> np.ndarray:
     """AUC of every disease without each patient, float64 `[runs, patients, J]`; the patients sorted, scores as above.
 
     All pairs, less those with an image of the patient; NaN without a class.
     """
     names, patient = np.unique(patients, return_inverse=True)
-    runs, found = _runs(scores, labels, len(names))
-    for j, known, positive in of_both_classes(labels):
-        its = patient[known]
+    cells = list_cells(labels, hospitals)
+    runs, found = _runs(scores, labels, len(names), cells)
+    for cell in cells:
+        positive, its = cell.positive, patient[cell.rows]
         m, n = (np.bincount(its[rows], minlength=len(names)) for rows in (positive, ~positive))
-        for run, score in enumerate(runs[:, known, j]):
+        for run, score in enumerate(runs[:, cell.rows, cell.column]):
             v10, v01 = (part[:, 0] for part in placements(score[:, None], positive))
             lost = np.bincount(its[positive], v10 * n.sum(), len(names))
             lost += np.bincount(its[~positive], v01 * m.sum(), len(names))
             ranks = pd.Series(score).groupby(its).rank().to_numpy()
             own = np.bincount(its[positive], ranks[positive], len(names)) - m * (m + 1) / 2  # counted twice above
             with np.errstate(invalid="ignore"):
-                found[run, :, j] = (v10.sum() * n.sum() - lost + own) / ((m.sum() - m) * (n.sum() - n))
+                aucs = (v10.sum() * n.sum() - lost + own) / ((m.sum() - m) * (n.sum() - n))
+            found[run, :, cell.column] += cell.weight * aucs
     return found
 
 
 def stratified_draws(
-    positive: np.ndarray, patients: np.ndarray, resamples: int, seed: int, disease: int
+    positive: np.ndarray, patients: np.ndarray, resamples: int, seed: int, *stream: int
 ) -> tuple[np.ndarray, Iterator[tuple[slice, np.ndarray]]]:
     """Draws of patients within those with a positive image of a disease and those without, some resamples at a time.
 
     `positive` (bool) and `patients`, both `[m]`, are of the images that are labeled for the disease, which has both
-    classes; `disease` is the number of its column, which names the random stream: the same labels give the same draws.
+    classes; `stream` names the random stream, by the number of the disease's column: the same labels give the same
+    draws.
 
     Returns the column of each image's patient in the counts, int `[m]`; and the numbers of some resamples with how
     often each patient is drawn in them, int64 `[r, patients]`.
@@ -117,7 +140,7 @@ def stratified_draws(
     strata = [np.flatnonzero(stratum) for stratum in (has_positive, ~has_positive) if stratum.any()]
 
     def draws() -> Iterator[tuple[slice, np.ndarray]]:
-        rng = numpy_stream(seed, "bootstrap", disease)
+        rng = numpy_stream(seed, "bootstrap", *stream)
         step = max(1, _DRAWN // len(positive))
         for start in range(0, resamples, step):
             size = min(step, resamples - start)
@@ -157,14 +180,18 @@ class _Pairs:
     upto: np.ndarray
 
 
-def _runs(scores: np.ndarray, labels: np.ndarray, resamples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores as `[runs, n, J]`, and an array of NaN for their AUCs, `[runs, resamples, J]`."""
+def _runs(
+    scores: np.ndarray, labels: np.ndarray, resamples: int, cells: Sequence[Cell]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores as `[runs, n, J]`, and for their AUCs `[runs, resamples, J]`: 0, to add to, or NaN without a cell."""
     if scores.ndim not in (2, 3) or scores.shape[-2:] != labels.shape:
         raise ValueError(f"scores {scores.shape} do not fit labels {labels.shape}")
     runs = scores.reshape(-1, *labels.shape)
     if np.isnan(runs[:, ~np.isnan(labels)]).any():
         raise ValueError("a score of a labeled image is NaN")
-    return runs, np.full((len(runs), resamples, labels.shape[1]), np.nan)
+    result = np.full((len(runs), resamples, labels.shape[1]), np.nan)
+    result[..., [cell.column for cell in cells]] = 0
+    return runs, result
 
 
 def _pairs(score: np.ndarray, positive: np.ndarray, patient: np.ndarray) -> _Pairs:

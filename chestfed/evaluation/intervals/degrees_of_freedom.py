@@ -8,23 +8,29 @@ their variance is then known much worse. `freedom_per_disease` takes that from t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from chestfed.evaluation.intervals.delong import placements
+from chestfed.evaluation.labeled import Cell, list_cells
 
 #: A sum of squared components below this is rounding.
 _NO_SPREAD = 1e-24
 
 
-def units_per_disease(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
-    """Patients with a positive image, or those with a negative one, whichever are fewer: int `[J]`.
+def units_per_disease(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> np.ndarray:
+    """Patients with a positive image, or those with a negative one, whichever are fewer: `[J]`.
 
-    They carry most of the AUC's variance, so they are what an interval's degrees of freedom count.
+    They carry most of the AUC's variance, so they are what an interval's degrees of freedom count. With hospitals `[n]`
+    a disease's AUC is a mean, and the units are those of `units_of_mean`.
     """
-    return _patients_per_class(labels, patients).min(axis=1)
+    if hospitals is not None:
+        return np.array([units_of_mean(labels[:, [j]], patients, hospitals) for j in range(labels.shape[1])], float)
+    return np.array([min(len(np.unique(patients[column == value])) for value in (0, 1)) for column in labels.T], int)
 
 
-def units_of_mean(labels: np.ndarray, patients: np.ndarray) -> float:
+def units_of_mean(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> float:
     """Units of an interval of the mean over diseases.
 
     At most the patients with a positive image of any disease, or those with a negative one, whichever are fewer. But a
@@ -36,61 +42,75 @@ def units_of_mean(labels: np.ndarray, patients: np.ndarray) -> float:
     small by chance.
 
     Diseases of one class only do not count; 0 if there is no other. If a disease has one unit, so has the mean: nothing
-    in the data shows how far the AUC of that disease varies.
+    in the data shows how far the AUC of that disease varies. With hospitals `[n]` the sums are over every disease at
+    every hospital, with v_j times the square of the weight in the disease's mean over hospitals.
     """
-    labels = labels[:, (labels == 0).any(axis=0) & (labels == 1).any(axis=0)]
-    if not labels.shape[1]:
+    cells = list_cells(labels, hospitals)
+    if not cells:
         return 0
-    each = _patients_per_class(labels, patients)
+    each = _patients_per_class(cells, patients)
     if each.min() < 2:
         return 1
-    most = min(len(np.unique(patients[(labels == value).any(axis=1)])) for value in (0, 1))
-    return min(float(most), 1 + _pooled(each, each.min(axis=1) - 1))
+    rows = ([cell.rows[cell.positive == positive] for cell in cells] for positive in (False, True))
+    most = min(len(np.unique(patients[np.concatenate(of_class)])) for of_class in rows)
+    return min(float(most), 1 + _pooled(cells, each, each.min(axis=1) - 1))
 
 
-def freedom_per_disease(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
+def freedom_per_disease(
+    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None
+) -> np.ndarray:
     """Degrees of freedom of the variance of each disease's AUC: float `[J]`, at most m - 1; 0 where m is below 2.
 
     The sample variance of m values of excess kurtosis k has a variance of sigma^4 (2 / (m - 1) + k / m), which is that
     of a chi-squared one with 2 / (2 / (m - 1) + k / m) degrees of freedom: B. O'Neill: Some useful moment results in
     sampling problems. The American Statistician 68 (2014). The values are the m patients of the rarer class
     (`units_per_disease`), each the sum over the patient's images of that class of DeLong's component less its mean. A
-    negative k, which would give more than m - 1, counts as 0.
+    negative k, which would give more than m - 1, counts as 0. With hospitals `[n]` it is that of the mean over them.
     """
+    diseases = range(labels.shape[1])
+    if hospitals is not None:
+        return np.array([freedom_of_mean(scores[:, [j]], labels[:, [j]], patients, hospitals) for j in diseases])
     freedom = np.zeros(labels.shape[1])
-    for j, (column, each) in enumerate(zip(labels.T, _patients_per_class(labels, patients), strict=True)):
-        m = int(each.min())
-        if m < 2:
-            continue
-        known = ~np.isnan(column)
-        positive = column[known] == 1
-        v10, v01 = placements(scores[known, j, None], positive)
-        rarer, component = (positive, v10[:, 0]) if each[1] <= each[0] else (~positive, v01[:, 0])
-        _, patient = np.unique(patients[known][rarer], return_inverse=True)
-        value = np.bincount(patient, component - component.mean())
-        square = float((value**2).sum())
-        excess = m * float((value**4).sum()) / square**2 - 3 if square > _NO_SPREAD else 0.0
-        freedom[j] = 2 / (2 / (m - 1) + max(0.0, excess) / m)
+    for cell in list_cells(labels):
+        freedom[cell.column] = _freedom(scores, cell, patients)
     return freedom
 
 
-def freedom_of_mean(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray) -> float:
+def freedom_of_mean(
+    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None
+) -> float:
     """Degrees of freedom of an interval of the mean: as `units_of_mean`, with `freedom_per_disease` for m_j - 1."""
-    both = (labels == 0).any(axis=0) & (labels == 1).any(axis=0)
-    units = units_of_mean(labels, patients)
+    units = units_of_mean(labels, patients, hospitals)
     if units < 2:
         return 0.0
-    each = freedom_per_disease(scores[:, both], labels[:, both], patients)
-    return min(units - 1, _pooled(_patients_per_class(labels[:, both], patients), each))
+    cells = list_cells(labels, hospitals)
+    each = np.array([_freedom(scores, cell, patients) for cell in cells])
+    return min(units - 1, _pooled(cells, _patients_per_class(cells, patients), each))
 
 
-def _pooled(patients_per_class: np.ndarray, freedom: np.ndarray) -> float:
-    """Satterthwaite's degrees of freedom of a mean, from those of the diseases `[J]`."""
-    variances = (1 / patients_per_class).sum(axis=1)
+def _freedom(scores: np.ndarray, cell: Cell, patients: np.ndarray) -> float:
+    """Degrees of freedom of the variance of one AUC, see `freedom_per_disease`; 0 with one patient of a class."""
+    ((negatives, positives),) = _patients_per_class([cell], patients)
+    m = int(min(negatives, positives))
+    if m < 2:
+        return 0.0
+    v10, v01 = placements(scores[cell.rows, cell.column, None], cell.positive)
+    rarer, component = (cell.positive, v10[:, 0]) if positives <= negatives else (~cell.positive, v01[:, 0])
+    _, patient = np.unique(patients[cell.rows][rarer], return_inverse=True)
+    value = np.bincount(patient, component - component.mean())
+    square = float((value**2).sum())
+    excess = m * float((value**4).sum()) / square**2 - 3 if square > _NO_SPREAD else 0.0
+    return 2 / (2 / (m - 1) + max(0.0, excess) / m)
+
+
+def _pooled(cells: Sequence[Cell], patients_per_class: np.ndarray, freedom: np.ndarray) -> float:
+    """Satterthwaite's degrees of freedom of a mean, from those of its AUCs."""
+    variances = np.array([cell.weight for cell in cells]) ** 2 * (1 / patients_per_class).sum(axis=1)
     return float(variances.sum() ** 2 / (variances**2 / freedom).sum())
 
 
-def _patients_per_class(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
-    """Patients with a negative and with a positive image of each disease: int `[J, 2]`."""
-    counts = [[len(np.unique(patients[column == value])) for value in (0, 1)] for column in labels.T]
-    return np.array(counts, int).reshape(-1, 2)
+def _patients_per_class(cells: Sequence[Cell], patients: np.ndarray) -> np.ndarray:
+    """Patients with a negative and with a positive image of each: int `[cells, 2]`."""
+    return np.array(
+        [[len(np.unique(patients[cell.rows[cell.positive == value]])) for value in (False, True)] for cell in cells]
+    )

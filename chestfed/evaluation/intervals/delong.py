@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chestfed.evaluation.intervals.interval import Bounds, Interval, around_logit, normal_quantile
-from chestfed.evaluation.labeled import of_both_classes
+from chestfed.evaluation.labeled import list_cells
 
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
@@ -42,14 +42,18 @@ class DelongTest:
 
 
 def delong_interval(
-    scores: np.ndarray, labels: np.ndarray, level: float = 0.95, patients: np.ndarray | None = None
+    scores: np.ndarray,
+    labels: np.ndarray,
+    level: float = 0.95,
+    patients: np.ndarray | None = None,
+    hospitals: np.ndarray | None = None,
 ) -> Bounds:
     """Interval of the mean AUC over the diseases that have one: logit(AUC) ± z SE / (AUC (1 - AUC)), carried back.
 
     Scores and labels are `[n, J]`, labels in {0, 1, NaN}. None if the mean is 0 or 1, no disease has an AUC, or one of
-    them has fewer than two images, or patients, of a class.
+    them has fewer than two images, or patients, of a class. Patients and hospitals as in `auc_covariance`.
     """
-    found = auc_covariance([scores], labels, np.ones((1, 1)), patients)
+    found = auc_covariance([scores], labels, np.ones((1, 1)), patients, hospitals)
     if found is None:
         return Bounds()
     mean, variance = float(found[0][0]), float(found[1][0, 0])
@@ -68,6 +72,7 @@ def delong_test(
     labels: np.ndarray,
     level: float = 0.95,
     patients: np.ndarray | None = None,
+    hospitals: np.ndarray | None = None,
 ) -> DelongTest:
     """Difference b minus a of the mean AUC over the diseases that have one, of two models on the same images.
 
@@ -76,7 +81,7 @@ def delong_test(
     one column for the test of one disease. With patients `[n]` it is Obuchowski's variance; without each image counts.
     """
     contrast = np.repeat([-1 / len(runs_a), 1 / len(runs_b)], [len(runs_a), len(runs_b)])
-    found = auc_covariance([*runs_a, *runs_b], labels, contrast[:, None], patients)
+    found = auc_covariance([*runs_a, *runs_b], labels, contrast[:, None], patients, hospitals)
     if found is None:
         return DelongTest(reason="no disease has an AUC")
     difference, variance = float(found[0][0]), float(found[1][0, 0])
@@ -93,7 +98,11 @@ def delong_test(
 
 
 def auc_covariance(
-    runs: Sequence[np.ndarray], labels: np.ndarray, contrasts: np.ndarray, patients: np.ndarray | None = None
+    runs: Sequence[np.ndarray],
+    labels: np.ndarray,
+    contrasts: np.ndarray,
+    patients: np.ndarray | None = None,
+    hospitals: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Contrasts of several runs' mean AUCs over diseases, float64 `[c]`, and their covariance `[c, c]`.
 
@@ -107,24 +116,29 @@ def auc_covariance(
     covariance of two diseases is the sum over patients of the products of their terms, with the roots of their factors.
 
     Scores are `[n, J]` of each run, labels `[n, J]` in {0, 1, NaN}; `contrasts` `[runs, c]` say what each run's AUC
-    counts. Without patients `[n]` each image is one.
+    counts. Without patients `[n]` each image is one. With hospitals `[n]` a disease's AUC is the mean of those of the H
+    hospitals that have both classes; each has patients of its own, so the covariance is the sum of theirs over H^2.
 
     None if no disease has both classes; the covariance is NaN if one that counts has a class of one patient.
     """
     names, patient = np.unique(np.arange(len(labels)) if patients is None else patients, return_inverse=True)
-    effects, extra, means = np.zeros((len(names), contrasts.shape[1])), 0.0, []
-    for j, known, positive in of_both_classes(labels):
-        both = placements(np.stack([scores[known, j] for scores in runs], axis=1), positive)
-        means.append(both[0].mean(axis=0) @ contrasts)
+    effects, extra = np.zeros((len(names), contrasts.shape[1])), 0.0
+    means: dict[int, np.ndarray] = {}  # per disease
+    for cell in list_cells(labels, hospitals):
+        classes = cell.rows[cell.positive], cell.rows[~cell.positive]
+        both = placements(np.stack([scores[cell.rows, cell.column] for scores in runs], axis=1), cell.positive)
+        means[cell.column] = means.get(cell.column, 0) + cell.weight * (both[0].mean(axis=0) @ contrasts)
         sums, factors = np.zeros((2, *effects.shape)), []
-        for place, (rows, components) in enumerate(zip((known[positive], known[~positive]), both, strict=True)):
-            values = components @ contrasts
+        for place, (rows, components) in enumerate(zip(classes, both, strict=True)):
+            values = cell.weight * (components @ contrasts)
             np.add.at(sums[place], patient[rows], (values - values.mean(axis=0)) / len(rows))
             factors.append(_small_sample(patient[rows]))
         effects += np.tensordot(np.sqrt(factors), sums, 1)
         crossed = sums[0].T @ sums[1]
-        extra = extra + (_small_sample(patient[known]) - math.sqrt(math.prod(factors))) * (crossed + crossed.T)
-    return (np.mean(means, axis=0), (effects.T @ effects + extra) / len(means) ** 2) if means else None
+        extra = extra + (_small_sample(patient[cell.rows]) - math.sqrt(math.prod(factors))) * (crossed + crossed.T)
+    if not means:
+        return None
+    return np.mean(list(means.values()), axis=0), (effects.T @ effects + extra) / len(means) ** 2
 
 
 def _small_sample(patients: np.ndarray) -> float:

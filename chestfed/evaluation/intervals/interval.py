@@ -151,8 +151,8 @@ def difference_interval(
 ) -> tuple[Interval, float] | None:
     """Interval of a difference of AUCs, and the two-sided p value of no difference that goes with it.
 
-    difference ± t s sqrt(m / (m - 1)), cut at -1 and 1, with s the standard deviation of the resampled differences and
-    m the number of `units`; p = 2 T(-|difference| / (s sqrt(m / (m - 1)))). Both are of the same t with m - 1 degrees
+    difference ± t s sqrt(m / (m - 1)) with s the standard deviation of the resampled differences and m the number of
+    `units`; p = 2 T(-|difference| / (s sqrt(m / (m - 1)))). Both are of the same t with m - 1 degrees
     of freedom, so p is below 1 - level exactly where the interval leaves out 0. Counting the resamples beyond 0 instead
     would give p a floor of 2 / (resamples + 1), which a correction for many comparisons lifts above 0.05.
 
@@ -169,8 +169,7 @@ def difference_interval(
     if spread < ROUNDING:
         return (Interval(0.0, 0.0), 1.0) if abs(difference) < ROUNDING else None
     width = student_width(spread, units, level)
-    between = Interval(max(-1.0, difference - width), min(1.0, difference + width))
-    return between, student_p(difference, spread, units)
+    return Interval(difference - width, difference + width), student_p(difference, spread, units)
 
 
 def _checked(share: float) -> float:

@@ -28,10 +28,12 @@ from chestfed.evaluation.intervals.interval import (
     logit_interval,
     quantile_interval,
 )
+from chestfed.evaluation.labeled import list_cells, list_strata
 
 #: Why there is none.
 ONE_PATIENT = "one patient with an image of a class: no interval"
 IN_A_DISEASE = "one patient with an image of a class, in a disease: no interval"
+AT_A_HOSPITAL = "one patient with an image of a class, at a hospital: no interval"
 NO_VARIANCE = "no variance in these data: no interval"
 
 
@@ -65,6 +67,7 @@ class Contrast:
     patients: np.ndarray
     how: Intervals
     seeds_a: int = 0  #: seeds of the reference; 0: there is none, and one run
+    hospitals: np.ndarray | None = None  #: `[n]`, as in `Scored`
 
     def columns(self, place: int) -> slice:
         """The diseases that a number is over: one, or for the mean all."""
@@ -73,27 +76,34 @@ class Contrast:
     @cached_property
     def units(self) -> list[float]:
         """Of each disease and of the mean: `units_per_disease`, `units_of_mean`."""
-        each = freedom.units_per_disease(self.labels, self.patients)
-        return [*map(float, each), freedom.units_of_mean(self.labels, self.patients)]
+        given = (self.labels, self.patients, self.hospitals)
+        return [*map(float, freedom.units_per_disease(*given)), freedom.units_of_mean(*given)]
+
+    def too_few(self, place: int) -> str:
+        """Why a number with fewer than two units has no interval."""
+        if place == self.labels.shape[1]:
+            return IN_A_DISEASE
+        return ONE_PATIENT if self.hospitals is None else AT_A_HOSPITAL
 
     @cached_property
     def draws(self) -> list[np.ndarray]:
         """Resampled values `[resamples]`: a disease's on separate draws of patients, the mean's on joint ones."""
-        given = (self.runs, self.labels, self.patients, self.how.resamples, self.how.seed)
+        given = (self.runs, self.labels, self.patients, self.how.resamples, self.how.seed, self.hospitals)
         joint = bootstrap.mean_over_diseases(self._contrast(bootstrap.jointly_resampled_aucs(*given)))
         return [*self._contrast(bootstrap.resampled_aucs(*given)).T, joint]
 
     @cached_property
     def left_out(self) -> list[list[np.ndarray]]:
         """Values without each patient, per stratum of `draws`."""
-        each = self._contrast(bootstrap.jackknifed_aucs(self.runs, self.labels, self.patients))
+        each = self._contrast(bootstrap.jackknifed_aucs(self.runs, self.labels, self.patients, self.hospitals))
         _, patient = np.unique(self.patients, return_inverse=True)
-        found = []
-        for values, column in zip(each.T, self.labels.T, strict=True):
-            positive = np.unique(patient[column == 1])
-            others = np.setdiff1d(patient[column == 0], positive)
-            found.append([values[stratum] for stratum in (positive, others) if len(stratum)])
-        return [*found, [bootstrap.mean_over_diseases(each)]]
+        found: list[list[np.ndarray]] = [[] for _ in each.T]
+        for cell in list_cells(self.labels, self.hospitals):
+            positive = np.unique(patient[cell.rows[cell.positive]])
+            others = np.setdiff1d(patient[cell.rows[~cell.positive]], positive)
+            found[cell.column] += [each[stratum, cell.column] for stratum in (positive, others) if len(stratum)]
+        mean = bootstrap.mean_over_diseases(each)
+        return [*found, [mean[stratum] for stratum in list_strata(self.patients, self.hospitals)]]
 
     def bounds(self, values: Sequence[float | None]) -> list[Bounds]:
         """Intervals of the values of each disease, and at last of their mean. An AUC of 0 or 1 has the exact one."""
@@ -105,7 +115,7 @@ class Contrast:
             if value is None:
                 found.append(Bounds())
             elif units < 2:
-                found.append(Bounds(reason=ONE_PATIENT if place + 1 < len(values) else IN_A_DISEASE))
+                found.append(Bounds(reason=self.too_few(place)))
             elif not self.seeds_a and not ROUNDING < value < 1 - ROUNDING:
                 least = all_of(units, 0.95)
                 found.append(Bounds(Interval(least, 1.0) if value > 0.5 else Interval(0.0, 1 - least)))
@@ -144,7 +154,7 @@ def _t_logit(found: Contrast, place: int, value: float) -> Bounds:
     if found.seeds_a:
         return _bounds(difference_interval(value, draws, units), draws)
     columns = found.columns(place)
-    arrays = (found.runs[0][:, columns], found.labels[:, columns], found.patients)
+    arrays = (found.runs[0][:, columns], found.labels[:, columns], found.patients, found.hospitals)
     is_mean = place == found.labels.shape[1]
     degrees = freedom.freedom_of_mean(*arrays) if is_mean else float(freedom.freedom_per_disease(*arrays)[0])
     interval = logit_interval(value, draws, units, freedom=degrees)
@@ -159,10 +169,11 @@ def _quantiles(found: Contrast, place: int, value: float, *, corrected: bool) ->
 
 def _normal(found: Contrast, place: int, value: float, *, clustered: bool) -> Bounds:
     scores, labels = found.runs[..., found.columns(place)], found.labels[:, found.columns(place)]
-    patients = found.patients if clustered else None
+    patients, hospitals = found.patients if clustered else None, found.hospitals
     if not found.seeds_a:
-        return delong_interval(scores[0], labels, patients=patients)
-    test = delong_test(list(scores[: found.seeds_a]), list(scores[found.seeds_a :]), labels, patients=patients)
+        return delong_interval(scores[0], labels, patients=patients, hospitals=hospitals)
+    runs = list(scores[: found.seeds_a]), list(scores[found.seeds_a :])
+    test = delong_test(*runs, labels, patients=patients, hospitals=hospitals)
     return Bounds(test.interval, test.reason, test.p)
 
 
