@@ -21,12 +21,18 @@ class StudyRecord:
     evaluation: Evaluation
     held_out: str | None  #: the site that nothing was trained on
 
+    @property
+    def target(self) -> str | None:
+        """The site whose batch-norm statistics are stored in the models; None if they are averaged ones."""
+        several = sum(entry.test_fraction is not None for entry in self.sites.values()) > 1
+        averaged = several or self.held_out is not None or self.evaluation.batch_norm == "averaged"
+        return None if averaged else next(iter(self.sites), None)
+
 
 def find_run(model: str) -> RunFolder | None:
     """The run folder that a model is in; `model` is one, a `kN` folder or a model file in one."""
-    path = Path(model)
-    folders = (folder for folder in (path, path.parent, path.parent.parent) if (folder / STUDY).is_file())
-    folder = next(folders, None)
+    path = Path(model).resolve()  # of `.`, the folders above are not in the name
+    folder = next((folder for folder in (path, *path.parents[:2]) if (folder / STUDY).is_file()), None)
     return None if folder is None else RunFolder.open(folder)
 
 
