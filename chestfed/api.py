@@ -140,27 +140,21 @@ def evaluate(
     from chestfed.core.disk import check_folder
     from chestfed.evaluation.intervals.methods import Intervals
     from chestfed.experiment.device import machine_with
-    from chestfed.scoring.batch_norm import choose_statistics
-    from chestfed.scoring.evaluate import evaluate_model
+    from chestfed.scoring.evaluate import evaluate_split
     from chestfed.scoring.evaluation_output import write
-    from chestfed.scoring.held_out_patients import images_of
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites.dataset import load_site
 
-    _check_evaluation(site, data, output_type, interval, resamples)
-    if batch_norm not in (None, "own", "stored"):
-        raise ConfigError(f"batch_norm={batch_norm!r}: choose own or stored")
+    _check_evaluation(site, data, output_type, batch_norm, interval, resamples)
     reference, machine = str(getattr(model, "folder", model)), machine_with(device)
     names, described = listed(output_names or (), "output_names"), None if model_config is None else Path(model_config)
     scorer = open_scorer(reference, Declared(k, tuple(names) or None, described, None, output_type), machine)  # type: ignore[arg-type]
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
-    how, evaluations = Intervals(interval, resamples), Path("runs", "evaluations")
-    check_folder(evaluations if out is None else Path(out), "out")
-    statistics = choose_statistics(reference, scorer, opened.site_table, opened.cache, batch_norm)
-    table, of_split, check = images_of(reference, opened.site_table, split)
-    chosen = {"how": how, "check": check, "statistics": statistics}
-    done = evaluate_model(scorer, table, of_split, protocol, opened.cache, machine, **chosen)  # type: ignore[arg-type]
-    write(done, evaluations / done.name if out is None else Path(out))
+    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
+    check_folder(Path(out or "runs/evaluations"), "out")
+    where = opened.site_table, split, protocol, opened.cache, machine
+    done = evaluate_split(reference, scorer, *where, **settings)  # type: ignore[arg-type]
+    write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
 
 
@@ -196,7 +190,9 @@ def compare(
     return significance.frame(significance.compare_with_first(found, resamples, interval))
 
 
-def _check_evaluation(site: object, data: object, output_type: str | None, interval: str, resamples: int) -> None:
+def _check_evaluation(
+    site: object, data: object, output_type: str | None, batch_norm: str | None, interval: str, resamples: int
+) -> None:
     """Refuse what the command refuses, and a site of a wrong kind."""
     from chestfed.results.significance import check_choices
     from chestfed.sites.dataset import Site
@@ -204,6 +200,8 @@ def _check_evaluation(site: object, data: object, output_type: str | None, inter
     check_choices(interval, resamples)
     if output_type not in (None, "logits", "probabilities", "scores"):
         raise ConfigError(f"output_type={output_type!r}: choose logits, probabilities or scores")
+    if batch_norm not in (None, "own", "stored"):
+        raise ConfigError(f"batch_norm={batch_norm!r}: choose own or stored")
     if not isinstance(site, str | Path | Site) or (isinstance(site, Site) and data is not None):
         raise ConfigError(f"site={site!r}, data={data!r}: give the YAML of a site and its data, or a Site alone")
 

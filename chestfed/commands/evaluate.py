@@ -127,9 +127,7 @@ def evaluate(
         from chestfed.core.disk import check_folder
         from chestfed.evaluation.intervals.methods import Intervals
         from chestfed.experiment.device import machine_with
-        from chestfed.scoring.batch_norm import choose_statistics
-        from chestfed.scoring.evaluate import evaluate_model
-        from chestfed.scoring.held_out_patients import images_of
+        from chestfed.scoring.evaluate import evaluate_split
         from chestfed.scoring.scorers import Declared
         from chestfed.sites import load_site_config, open_site
 
@@ -138,16 +136,13 @@ def evaluate(
     root, machine = options.data_root(data, [config]), machine_with(device)
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
-    whole = open_site(config, root)
-    table, of_split, check = images_of(model, whole, split)
+    table = open_site(config, root)
     settings: dict[str, Any] = {"how": Intervals(interval or "t-logit", resamples), "batch_size": batch_size}
-    settings |= {"skip_unreadable": skip_unreadable, "check": check}
+    settings |= {"skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
     check_folder(out or RUNS / "evaluations", "--out")
     with Bars(console) as bars:
-        decoding = partial(bars.decoding, table.name)
-        settings["statistics"] = choose_statistics(model, scorer, whole, cache, batch_norm, decoding)
-        settings |= {"progress": decoding, "scored": bars.scoring}
-        done = evaluate_model(scorer, table, of_split, protocol, cache, machine, **settings)
+        settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
+        done = evaluate_split(model, scorer, table, split, protocol, cache, machine, **settings)
     _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
 
 

@@ -23,6 +23,7 @@ from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.results import hospital_table, significance
+from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
 from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.predictions import as_one, read_run
@@ -96,7 +97,7 @@ def collect(
     table = runs[0].table()
     about = {name: getattr(table, name) for name in ("model", "protocol", "images", "patients")}
     about |= {name: runs[0].about[name] for name in ("machine", "versions")}
-    about["objectives"] = _objectives(runs)
+    about |= {"objectives": _objectives(runs), "batch_norm": table.statistics}
     frames = pd.DataFrame(results).astype({"auc": float}), pd.DataFrame(curves).astype({"mean_auc": float})
     hospitals = hospital_table.of_models(models)
     return Comparison(title, origin, *frames, published, tuple(names), about, compared, hospitals)
@@ -232,7 +233,8 @@ def caption_of(comparison: Comparison) -> str:
     where = f" on {about['images']:,} images of {about['patients']:,} patients ({about['protocol']})" if about else ""
     spread = "one seed, so no spread" if seeds == 1 else f"mean over {seeds} seeds ± the standard deviation over them"
     differ = f" Objectives: {about['objectives']}." if about.get("objectives") else ""
-    return f"AUC{where}, {spread}. Sums over all clients.{differ}"
+    statistics = describe_statistics(about.get("batch_norm"))
+    return f"AUC{where}, {spread}. Sums over all clients.{differ} {statistics}".strip()
 
 
 def _objectives(runs: Sequence[RunFolder]) -> str:

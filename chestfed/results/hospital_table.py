@@ -25,6 +25,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
 from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, spread_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
+from chestfed.results.batch_norm import Statistics, describe_statistics
 from chestfed.results.grid import (
     Cell,
     Grid,
@@ -85,6 +86,7 @@ class HospitalTable:
     seeds: int
     interval: MethodName
     warning: str
+    statistics: Statistics | None = None  #: of batch normalization, with which the hospitals were scored
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -122,7 +124,9 @@ def of_models(models: Models, interval: MethodName | None = None) -> HospitalTab
     ]
     seeds = max(len(runs) for runs in models.values())
     warning = next((gain.warning for gain in gains if gain.warning), "")
-    return HospitalTable(run.origin, tuple(every), tuple(run.hospitals["untested"]), ks, seeds, how.method, warning)
+    return HospitalTable(
+        run.origin, tuple(every), tuple(run.hospitals["untested"]), ks, seeds, how.method, warning, run.statistics
+    )
 
 
 def _at_hospital(about: Mapping[str, Any], models: Models, how: Intervals) -> AtHospital:
@@ -253,7 +257,8 @@ def caption_of(table: HospitalTable) -> str:
     outside_text = " In parentheses: before the hospital took part." if outside else ""
     untested = f" Without held-out patients: {', '.join(table.untested)}." if table.untested else ""
     about = "Mean AUC over the diseases at each hospital, on its own held-out patients"
-    return f"{about}. {numbers}{outside_text}{untested} {table.warning}".strip()
+    statistics = describe_statistics(table.statistics)
+    return f"{about}. {numbers}{outside_text}{untested} {statistics} {table.warning}".strip()
 
 
 def verdict(table: HospitalTable) -> str:

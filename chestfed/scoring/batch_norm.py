@@ -39,7 +39,7 @@ class ChosenStatistics:
     @property
     def sentence(self) -> str:
         """For captions."""
-        return describe_statistics(self.choice, "the site")
+        return describe_statistics(self.choice, "the site's")
 
 
 def choose_statistics(

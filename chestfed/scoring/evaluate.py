@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,8 @@ from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.index import blobs
 from chestfed.models import restore_statistics
 from chestfed.results.predictions import predictions_frame
-from chestfed.scoring.batch_norm import ChosenStatistics
+from chestfed.scoring.batch_norm import Choice, ChosenStatistics, choose_statistics
+from chestfed.scoring.held_out_patients import images_of
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
@@ -103,15 +104,9 @@ def evaluate_model(
 ) -> Evaluation:
     """Score a split of a site and summarize it.
 
-    Parameters
-    ----------
-    statistics
-        Of batch normalization. Taken from other images than the stored ones, both mean AUCs are noted if they differ.
-    check
-        Called with the keyed names and views of the images, and the key's fingerprint, before they are scored; may
-        refuse them.
-    progress, scored
-        Called with done and total while images are decoded, and while they are scored.
+    `check` is called with the keyed names and views of the images, and the key's fingerprint, before they are scored,
+    and may refuse them; `progress` and `scored` with done and total while they are decoded and scored. If `statistics`
+    are from other images than the stored ones, both mean AUCs are noted where they differ.
 
     Raises
     ------
@@ -134,14 +129,12 @@ def evaluate_model(
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
     groups = group_columns(first, by_image=by_image)
     of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
-    columns = {str(name): values for name, values in groups.items()}
-    summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
-    metrics, means = summary.metrics, ()
+    summary = _summarize(of_units, groups, table, scorer, protocol, how)
+    means: tuple[str, ...] = ()
     if as_stored is not None:
-        stored_units = units(protocol, as_stored, chosen.labels(), studies)
-        means = _both_means(summary, replace(of_units, scores=stored_units.scores))
-    unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
-    metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
+        means = _both_means(
+            summary, replace(of_units, scores=units(protocol, as_stored, chosen.labels(), studies).scores)
+        )
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     predictions = predictions_frame(names, patient_names(table.name, first["patient"], key), of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
@@ -152,6 +145,41 @@ def evaluate_model(
     notes = (*notes, *how.warnings(of_units.patients))
     about_images = summary, predictions, len(frame), out
     return Evaluation(scorer, table.name, table.title, origin, split, *about_images, notes, statistics)
+
+
+def evaluate_split(
+    model: str,
+    scorer: Scorer,
+    table: SiteTable,
+    split: str,
+    protocol: Protocol,
+    cache: Path,
+    machine: Machine,
+    *,
+    batch_norm: Choice | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """As `evaluate_model`, also of the split `held-out`, with the batch-norm statistics of `choose_statistics`.
+
+    `model` is where the scorer is from, `table` all of the site.
+    """
+    chosen, of_split, check = images_of(model, table, split)
+    statistics = choose_statistics(model, scorer, table, cache, batch_norm, progress)
+    settings |= {"statistics": statistics, "check": check, "progress": progress}
+    return evaluate_model(scorer, chosen, of_split, protocol, cache, machine, **settings)
+
+
+def _summarize(
+    found: Scored, groups: pd.DataFrame, table: SiteTable, scorer: Scorer, protocol: Protocol, how: Intervals
+) -> Summary:
+    """All numbers, with the reason where the site does not label a disease."""
+    columns = {str(name): values for name, values in groups.items()}
+    summary = summarize(found, protocol, how, columns, probabilities=scorer.output != "scores")
+    metrics = summary.metrics
+    unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
+    metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
+    return summary
 
 
 def _score(
