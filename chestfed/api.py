@@ -152,8 +152,7 @@ def evaluate(
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
     settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
     check_folder(Path(out or "runs/evaluations"), "out")
-    where = opened.site_table, split, protocol, opened.cache, machine
-    done = evaluate_split(reference, scorer, *where, **settings)  # type: ignore[arg-type]
+    done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
     write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
 

@@ -329,7 +329,7 @@ def or_again(state: Path, train: Callable[[], Trains], warn: Callable[[str], obj
 
 
 def _table(
-    pipeline: Pipeline, data: StudyData, rows: list[tables.Row], statistics: Statistics | None
+    pipeline: Pipeline, data: StudyData, rows: list[tables.Row], statistics: Statistics | None = None
 ) -> tables.StudyTable:
     is_paper = (
         pipeline.model.name in ("densenet121", "densenet161")
