@@ -32,6 +32,7 @@ from chestfed.images.decode import prepared
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import seeded, title_of
 from chestfed.objectives.declaration import Population
+from chestfed.sites.label_counts import count_labels
 from chestfed.training.clients import StudyData
 from chestfed.training.pretrain import new_network
 from chestfed.training.study_tables import StudyTables
@@ -65,7 +66,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Counted:
-    """One client, or the test set: images, training rows (repeats counted), positives and negatives per disease."""
+    """One client, or the test set: images, training rows (with repeats), positive and negative images per disease."""
 
     name: str
     images: int
@@ -75,9 +76,10 @@ class Counted:
 
     @classmethod
     def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray) -> Self:
-        """Count labels `[n, J]`, each row `repeats[n]` times."""
-        positives, negatives = (((labels == value) * repeats[:, None]).sum(axis=0).tolist() for value in (1, 0))
-        return cls(name, len(labels), int(repeats.sum()), tuple(positives), tuple(negatives))
+        """Count labels `[n, J]`; only the training list has a row `repeats[n]` times."""
+        counts = count_labels(labels)
+        positives, negatives = tuple(one.positive for one in counts), tuple(one.negative for one in counts)
+        return cls(name, len(labels), int(repeats.sum()), positives, negatives)
 
     @property
     def per_disease(self) -> list[str]:
@@ -299,7 +301,7 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
         ["client"],
         ["images", "rows", *_tasks(plan)],
         ([part.name, f"{part.images:,}", f"{part.rows:,}", *part.per_disease] for part in (*plan.clients, plan.test)),
-        "positives/negatives per disease, repeated training rows counted; the rest is missing",
+        "rows: the training list, with repeated positives; positive/negative images per disease, the rest is missing",
     )
     columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
     total = plan.decode_seconds + plan.training_seconds
