@@ -101,7 +101,8 @@ def _training_images(
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Images | None, tuple[str, ...]]:
     """The training images that the study's statistics of the site are from, and notes; None without any."""
-    training, notes, lost = table.select(split="train"), (), 0
+    training, lost = table.select(split="train"), 0
+    notes: tuple[str, ...] = ()
     if not len(training.frame):
         return None, ()
     entry = None if study is None else study.sites.get(table.name)
