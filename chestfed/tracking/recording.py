@@ -291,7 +291,7 @@ def _note(table: StudyTable) -> str:
         f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
         f"{table.model}; in brackets {METHODS[table.rows[-1].interval].about}. {describe_statistics(table.statistics)}"
     )
-    return "\n\n".join(part for part in (warning, aucs, about) if part)
+    return "\n\n".join(part for part in (warning, aucs, about.rstrip()) if part)
 
 
 def _usage(name: str) -> str:
