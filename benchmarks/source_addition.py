@@ -30,6 +30,7 @@ from scipy import stats
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.report.run_figures import over_seeds
 from chestfed.results import compare
+from chestfed.results.significance import verdict
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- source addition: begin -->", "<!-- source addition: end -->")
@@ -92,14 +93,18 @@ def by_seed(comparison: compare.Comparison, ks: tuple[int, int]) -> dict[str, An
             **_over_seeds(means.loc[ks[1]] - means.loc[ks[0]]),
             "by disease": _rounded((per_disease[ks[1]] - per_disease[ks[0]]).reindex(list(DISEASES))),
         },
-        "p, over patients and seeds": None if comparison.compared is None else _p_of(comparison),
+        **_test(comparison),
     }
 
 
-def _p_of(comparison: compare.Comparison) -> float | None:
-    assert comparison.compared is not None
-    p = comparison.compared.comparisons[-1][-1].p
-    return None if p is None else float(f"{p:.3g}")
+def _test(comparison: compare.Comparison) -> dict[str, Any]:
+    """The interval of the mean difference and its p value, both over patients and seeds."""
+    if comparison.compared is None:
+        return {}
+    mean = comparison.compared.comparisons[-1][-1]
+    interval = None if mean.interval is None else [round(float(end), 3) for end in mean.interval]
+    p = None if mean.p is None else float(f"{mean.p:.3g}")
+    return {"95% over patients and seeds": interval, "p, over patients and seeds": p}
 
 
 def ceiling(algorithms: compare.Comparison, alone: compare.Comparison) -> dict[str, Any]:
@@ -131,21 +136,14 @@ def _write_readme(comparison: compare.Comparison) -> None:
     results = comparison.results
     table = results.groupby(["k", "disease"])["auc"].mean().unstack()[list(DISEASES)]
     means = results.groupby(["k", "seed"])["auc"].mean().unstack()
-    seeds = means.shape[1]
-    heads = ["K", *(TITLES[disease] for disease in DISEASES), f"mean ± sd of {seeds} seeds"]
+    assert comparison.compared is not None  # ten seeds
+    heads = ["K", *(TITLES[disease] for disease in DISEASES), f"mean ± sd of {means.shape[1]} seeds"]
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
     for k in table.index:
         cells = [f"{value:.3f}" for value in table.loc[k]]
         lines.append([str(k), *cells, f"**{means.loc[k].mean():.3f}** ± {means.loc[k].std():.3f}"])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    gain = _over_seeds(means.loc[means.index[-1]] - means.loc[1])
-    low, high = gain["95% over seeds"]
-    text += (
-        f"\n\nK={means.index[-1]} minus K=1: {gain['mean']:+.3f} [{low:+.3f}, {high:+.3f}] over {seeds} training "
-        f"seeds, positive in {gain['positive']}. By disease: "
-        + ", ".join(f"{TITLES[name]} {table.loc[k, name] - table.loc[1, name]:+.3f}" for name in DISEASES)
-        + "."
-    )
+    text += f"\n\n{verdict(comparison.compared)}"
     readme = _ROOT / "README.md"
     before, begin, rest = readme.read_text("utf-8").partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])

@@ -9,7 +9,7 @@ import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.config import listed
@@ -106,6 +106,7 @@ def evaluate(
     output_names: Sequence[str] | None = None,
     output_type: str | None = None,
     model_config: str | Path | None = None,
+    batch_norm: Literal["own", "stored"] | None = None,
     device: str = "auto",
     out: str | Path | None = None,
     cache: str | Path = "cache",
@@ -126,6 +127,8 @@ def evaluate(
         Which model of a study; the largest by default.
     output_names, output_type, model_config
         What a model from elsewhere puts out, see docs/evaluation.md.
+    batch_norm
+        Statistics to score with: of the site's own training images, or as stored; by default as the model's study did.
     interval
         t-logit, obuchowski, delong, bca or percentile.
 
@@ -137,22 +140,20 @@ def evaluate(
     from chestfed.core.disk import check_folder
     from chestfed.evaluation.intervals.methods import Intervals
     from chestfed.experiment.device import machine_with
-    from chestfed.scoring.evaluate import evaluate_model
+    from chestfed.scoring.evaluate import evaluate_split
     from chestfed.scoring.evaluation_output import write
-    from chestfed.scoring.held_out_patients import images_of
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites.dataset import load_site
 
-    _check_evaluation(site, data, output_type, interval, resamples)
+    _check_evaluation(site, data, output_type, batch_norm, interval, resamples)
     reference, machine = str(getattr(model, "folder", model)), machine_with(device)
     names, described = listed(output_names or (), "output_names"), None if model_config is None else Path(model_config)
     scorer = open_scorer(reference, Declared(k, tuple(names) or None, described, None, output_type), machine)  # type: ignore[arg-type]
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
-    how, evaluations = Intervals(interval, resamples), Path("runs", "evaluations")
-    check_folder(evaluations if out is None else Path(out), "out")
-    table, of_split, check = images_of(reference, opened.site_table, split)
-    done = evaluate_model(scorer, table, of_split, protocol, opened.cache, machine, how=how, check=check)  # type: ignore[arg-type]
-    write(done, evaluations / done.name if out is None else Path(out))
+    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
+    check_folder(Path(out or "runs/evaluations"), "out")
+    done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
+    write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
 
 
@@ -188,7 +189,9 @@ def compare(
     return significance.frame(significance.compare_with_first(found, resamples, interval))
 
 
-def _check_evaluation(site: object, data: object, output_type: str | None, interval: str, resamples: int) -> None:
+def _check_evaluation(
+    site: object, data: object, output_type: str | None, batch_norm: str | None, interval: str, resamples: int
+) -> None:
     """Refuse what the command refuses, and a site of a wrong kind."""
     from chestfed.results.significance import check_choices
     from chestfed.sites.dataset import Site
@@ -196,6 +199,8 @@ def _check_evaluation(site: object, data: object, output_type: str | None, inter
     check_choices(interval, resamples)
     if output_type not in (None, "logits", "probabilities", "scores"):
         raise ConfigError(f"output_type={output_type!r}: choose logits, probabilities or scores")
+    if batch_norm not in (None, "own", "stored"):
+        raise ConfigError(f"batch_norm={batch_norm!r}: choose own or stored")
     if not isinstance(site, str | Path | Site) or (isinstance(site, Site) and data is not None):
         raise ConfigError(f"site={site!r}, data={data!r}: give the YAML of a site and its data, or a Site alone")
 

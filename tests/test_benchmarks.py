@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as speed
-from benchmarks import cache_campaign, gpu, gpu_study, scale
+from benchmarks import cache_campaign, gpu, gpu_study, scale, source_addition
 from benchmarks.speed_parts.pairs import paired
 from chestfed.images import file_store
+from chestfed.results import compare
+from chestfed.results.run_folder import RunFolder
+from chestfed.results.significance import verdict
+from tests.results.finished_runs import NAMES, write_run
 
 
 def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path: Path) -> None:
@@ -25,6 +29,23 @@ def test_the_study_for_a_gpu_runs_both_stages_on_a_cpu(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "study.json").read_text())
     assert found["parts measured"] == {"stage 1": 2, "stage 2": 2}
     assert found["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two images at a time
+
+
+def test_the_readme_has_the_verdict_over_patients_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2, 3)]
+    comparison = compare.collect(runs, "Study")
+    assert comparison.compared is not None
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    readme = tmp_path / "README.md"
+    readme.write_text("\n".join(["before", *source_addition._MARKS, "after"]))
+    monkeypatch.setattr(source_addition, "_ROOT", tmp_path)
+    monkeypatch.setattr(source_addition, "DISEASES", NAMES)
+    source_addition._write_readme(comparison)
+    assert readme.read_text().splitlines()[-3:] == [verdict(comparison.compared), source_addition._MARKS[1], "after"]
+    stored = source_addition.by_seed(comparison, (1, 2))
+    mean = comparison.compared.comparisons[-1][-1]
+    assert mean.interval is not None
+    assert stored["95% over patients and seeds"] == [round(end, 3) for end in mean.interval]
 
 
 def test_parts_are_merged_into_one_file_and_ratios_are_to_the_first_case(

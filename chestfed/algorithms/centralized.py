@@ -27,6 +27,7 @@ def build_min_max(options: ProximalOptions, setting: Setting) -> CodaPlus:
 CENTRALIZED = AlgorithmSpec(
     name="centralized",
     title="centralized",
+    variant="fedavg, one client",
     family="reference",
     paper="-",
     where="one place that holds all images",
@@ -43,6 +44,7 @@ CENTRALIZED_AUC = replace(
     CENTRALIZED,
     name="centralized_auc",
     title="centralized, AUC loss",
+    variant="coda_plus, one client, last iterate",
     takes=("min-max",),
     objective="auc",
     options=ProximalOptions,

@@ -117,6 +117,7 @@ NPA = replace(
     name="npa",
     title="NPA, small batch",
     where="section 6; Algorithm 2 with I = 1",
+    variant="coda_plus, averaged after every step",
     sent="v and alpha after every step",
     exact="any window",
     rule=None,
@@ -127,6 +128,7 @@ NPA_LARGE_BATCH = replace(
     NPA,
     name="npa_large_batch",
     title="NPA, large batch",
+    variant="coda_plus, one step per round on `window` batches",
     sent="v and alpha after every step on `window` batches at once",
     pace="large batch",
 )
@@ -138,6 +140,7 @@ LOCAL_SGDA = replace(
     family="compositional",
     paper="Zhang et al., NeurIPS 2023",
     where="baseline: local SGDA",
+    variant="coda_plus, prox 0, last iterate",
     sent="x and y",
     options=MinMaxOptions,
     build=build_sgda,

@@ -77,6 +77,7 @@ CODASCA_MINIMAL = replace(
     codasca.CODASCA,
     name="codasca_minimal",
     title="CODASCA, half the bytes",
+    paper="none; derived from CODASCA",
     where="as CODASCA; the control variates are derived, not sent",
     sends="d + 3J",
     sent="v and alpha",

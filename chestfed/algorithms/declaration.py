@@ -79,6 +79,8 @@ class AlgorithmSpec(Versioned):
         Decentralized: per edge and direction. A function where it depends on the options.
     sent
         In words, what these numbers are.
+    variant
+        The algorithm whose update rule this is, and what is set otherwise; empty for a rule of its own.
     exact, note
         Where it ends, see `Exact`; and anything that should be said beside it.
     options
@@ -122,6 +124,7 @@ class AlgorithmSpec(Versioned):
     options: type[Options] = Options
     rule: type | None = None
     note: str = ""
+    variant: str = ""
     decentralized: bool = False
     pooled: bool = False
     pace: Pace = "window"

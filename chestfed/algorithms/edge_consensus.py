@@ -164,4 +164,11 @@ PDMM = AlgorithmSpec(
     decentralized=True,
 )
 
-ADMM = replace(PDMM, name="admm", title="ADMM-SGD", where="the U and X steps, ADMM", build=partial(build, "admm"))
+ADMM = replace(
+    PDMM,
+    name="admm",
+    title="ADMM-SGD",
+    where="the U and X steps, ADMM",
+    variant="pdmm, z averaged with its last value",
+    build=partial(build, "admm"),
+)

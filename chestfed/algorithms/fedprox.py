@@ -84,6 +84,7 @@ FEDAVG = replace(
     FEDPROX,
     name="fedavg",
     title="FedAvg",
+    variant="fedprox, prox 0",
     paper="McMahan et al., AISTATS 2017",
     where="Algorithm 1",
     options=plugins.Options,

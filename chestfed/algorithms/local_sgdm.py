@@ -89,6 +89,7 @@ LOCAL_SGDM_RATIO = replace(
     LOCAL_SGDM,
     name="local_sgdm_ratio",
     title="LocalSGDM with the Ratio Loss",
+    variant="local_sgdm, another objective",
     paper="Wang et al., AAAI 2021; Zhang et al., NeurIPS 2023",
     where="weights alpha + beta R",
     takes=("server-weighted",),

@@ -76,6 +76,7 @@ def row_of(spec: AlgorithmSpec) -> dict[str, str]:
     objectives = [name for name, objective in OBJECTIVES.built_in.items() if objective.kind in spec.takes]
     return {
         "paper": spec.paper,
+        "variant of": spec.variant,
         "equations, algorithm": spec.where,
         "a client sends per round": f"{spec.sent}: {spec.formula()}" if spec.formula() != "0" else spec.sent,
         "objectives": ", ".join(sorted(objectives, key=lambda objective: objective != spec.objective)),
@@ -122,7 +123,8 @@ def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
 
     console.print(f"{name}: {spec.title} ({spec.family})\n", style="bold")
     for column, value in row_of(spec).items():
-        console.print(f"{column}: {value}")
+        if value:
+            console.print(f"{column}: {value}")
     fields = {key: field for key, field in spec.options.model_fields.items() if key != "name"}
     console.print("\noptions, in `federated.algorithm` beside `name`:" if fields else "\nno options of its own")
     for key, field in fields.items():

@@ -70,6 +70,13 @@ Network = Annotated[
 InputSize = Annotated[
     int | None, _foreign(min=1, help="Side of the input images in pixels. Default: as in the model file, or 320.")
 ]
+BatchNorm = Annotated[
+    Literal["own", "stored"] | None,
+    options.optional(
+        help="Batch-norm statistics to score with: of the site's own training images, or as stored in the model file. "
+        "Default: as the model's study scored the site; stored for a model without a study."
+    ),
+]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images per forward pass.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Set = Annotated[
@@ -96,6 +103,7 @@ def evaluate(
     input_size: InputSize = None,
     interval: options.Interval = None,
     resamples: options.Resamples = 2000,
+    batch_norm: BatchNorm = None,
     batch_size: BatchSize = 64,
     device: Device = "auto",
     skip_unreadable: options.SkipUnreadable = False,
@@ -119,8 +127,7 @@ def evaluate(
         from chestfed.core.disk import check_folder
         from chestfed.evaluation.intervals.methods import Intervals
         from chestfed.experiment.device import machine_with
-        from chestfed.scoring.evaluate import evaluate_model
-        from chestfed.scoring.held_out_patients import images_of
+        from chestfed.scoring.evaluate import evaluate_split
         from chestfed.scoring.scorers import Declared
         from chestfed.sites import load_site_config, open_site
 
@@ -129,13 +136,13 @@ def evaluate(
     root, machine = options.data_root(data, [config]), machine_with(device)
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
-    table, of_split, check = images_of(model, open_site(config, root), split)
+    table = open_site(config, root)
     settings: dict[str, Any] = {"how": Intervals(interval or "t-logit", resamples), "batch_size": batch_size}
-    settings |= {"skip_unreadable": skip_unreadable, "check": check}
+    settings |= {"skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
     check_folder(out or RUNS / "evaluations", "--out")
     with Bars(console) as bars:
         settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
-        done = evaluate_model(scorer, table, of_split, protocol, cache, machine, **settings)
+        done = evaluate_split(model, scorer, table, split, protocol, cache, machine, **settings)
     _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
-from chestfed.models import FlatModule, seeded
+from chestfed.models import FlatModule, renew_statistics, seeded
 from chestfed.objectives.compositional import CompositionalAuc
 from chestfed.objectives.declaration import DualEstimate, Objective
 
@@ -129,7 +129,7 @@ class NetworkClient:
         """
         position = self.batches.position
         self._network.bind(primal)
-        with self._network.statistics_anew():
+        with renew_statistics(self._network.module):
             for _ in range(batches):
                 images, _ = self._next_batch()
                 with self._randomness():

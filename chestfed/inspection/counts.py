@@ -11,20 +11,11 @@ import numpy as np
 import pandas as pd
 
 from chestfed.inspection.scan import Scan
+from chestfed.sites.label_counts import LabelCounts, count_labels
 from chestfed.sites.opening import Survey
 from chestfed.sites.reader import SPLITS
 
 _ALL: Final = "all"
-
-
-@dataclass(frozen=True)
-class LabelCounts:
-    """Labels of a disease in a split; `prevalence` is the share of positives among the labeled, None without any."""
-
-    positive: int
-    negative: int
-    missing: int
-    prevalence: float | None
 
 
 @dataclass(frozen=True)
@@ -119,13 +110,8 @@ def count(survey: Survey, scan: Scan | None) -> Counts:
 
 
 def _split(name: str, frame: pd.DataFrame, diseases: Iterable[str]) -> SplitCounts:
-    labels = {}
-    for disease in diseases:
-        cells = frame[disease].to_numpy()
-        positive, negative = int((cells == 1).sum()), int((cells == 0).sum())
-        labeled = positive + negative
-        ratio = positive / labeled if labeled else None
-        labels[disease] = LabelCounts(positive, negative, len(cells) - labeled, ratio)
+    names = list(diseases)
+    labels = dict(zip(names, count_labels(frame[names].to_numpy(dtype=np.float32)), strict=True))
     return SplitCounts(name, len(frame), int(frame["patient"].nunique()), labels)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chestfed.models.batch_norm import find_norms, renew_statistics, restore_statistics
 from chestfed.models.building import (
     MODELS,
     build_model,
@@ -26,10 +27,13 @@ __all__ = [
     "classifier_of",
     "convolve_channels_last",
     "factory_of",
+    "find_norms",
     "load_trained",
     "network_options",
     "read_weights",
+    "renew_statistics",
     "reset_classifier",
+    "restore_statistics",
     "seeded",
     "title_of",
     "try_network",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from chestfed.core.errors import TrainingError
@@ -76,16 +74,6 @@ def _buffers_restored(part: nn.Module) -> Iterator[None]:
     finally:
         for buffer, value in before:
             buffer.copy_(value)
-
-
-def _plain_mean() -> Callable[[Any, Any], None]:
-    """Makes a layer average over all its batches; with `momentum=None` torch would read their number from the GPU."""
-    batches = itertools.count(1)
-
-    def before(part: Any, _: Any) -> None:
-        part.momentum = 1 / next(batches)
-
-    return before
 
 
 class FlatModule:
@@ -165,22 +153,3 @@ class FlatModule:
         for buffer in self._buffers:
             buffer.copy_(flat[offset : offset + buffer.numel()].view(buffer.shape))
             offset += buffer.numel()
-
-    @contextmanager
-    def statistics_anew(self) -> Iterator[None]:
-        """Batch normalization takes its running statistics anew: the plain mean over the batches passed within."""
-        norms = [part for part in self.module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
-        before = [(part.momentum, part.training) for part in norms]
-        hooks = [part.register_forward_pre_hook(_plain_mean()) for part in norms]
-        for part in norms:
-            part.reset_running_stats()
-            part.train()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-            for part, (momentum, training) in zip(norms, before, strict=True):
-                part.momentum = momentum
-                part.train(training)

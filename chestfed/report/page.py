@@ -24,6 +24,7 @@ from chestfed.report.run_figures import comparison_curves, gray_levels, hospital
 from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import subgroups
 from chestfed.results import compare, hospital_table
+from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.chance import describe_chance, list_results
 from chestfed.results.compare import Comparison
 from chestfed.results.grid import Cell, Grid, Rows, disease_columns, grid_of, number
@@ -100,7 +101,11 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         facts=_facts(run, table),
         warning=table.rows[-1].warning,
         methods=_methods(run, table, compared, how),
-        auc=auc_grid(table, f"AUC {run.settings.where} by number of clients ({over}); below each its 95% interval"),
+        auc=auc_grid(
+            table,
+            f"AUC {run.settings.where} by number of clients ({over}); below each its 95% interval. "
+            f"{describe_statistics(table.statistics)}",
+        ),
         published=paper_source(table),
         undefined=undefined(table),
         orientation=orientation_grid() if run.origin is Origin.SYNTHETIC else None,
@@ -209,8 +214,11 @@ def _with_intervals(run: RunFolder, row: Row, how: Intervals) -> Row:
 
 def _methods(run: RunFolder, table: StudyTable, compared: Significance | None, how: Intervals) -> MethodsText:
     sentences = of_aucs(f"{table.images:,} images ({table.protocol})", table.patients, len(run.diseases), how)
+    scored = [(sentence, ())] if (sentence := describe_statistics(table.statistics).rstrip(".")) else []
     trained = f"Each model was trained once, by {run.settings.algorithm} with seed {run.settings.seed}"
-    return methods_text([*sentences, *(of_differences(compared) if compared else ()), (trained, ()), computed_with()])
+    return methods_text(
+        [*sentences, *(of_differences(compared) if compared else ()), (trained, ()), *scored, computed_with()]
+    )
 
 
 def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:

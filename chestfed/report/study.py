@@ -22,6 +22,7 @@ from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
 from chestfed.results import hospital_table
+from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.chance import describe_chance, list_results
 from chestfed.results.grid import title_of
 from chestfed.results.predictions import read_run
@@ -80,13 +81,15 @@ class Study:
     def table(self, *, wide: bool = False) -> pd.DataFrame:
         """AUC, interval, n+ and n- per K and disease (and the mean): one row each, columns as in `table.csv`.
 
-        With `wide` the AUCs alone: one row per K, one column per disease and `mean`.
+        With `wide` the AUCs alone: one row per K, one column per disease and `mean`. `attrs["scored"]` says with which
+        batch-norm statistics.
         """
         table = self._run.frame()
-        if not wide:
-            return table
-        shown = table.pivot(index="k", columns="disease", values="auc")[[*self.diseases, "mean"]]
-        return shown.rename_axis(index="K", columns=None)
+        if wide:
+            shown = table.pivot(index="k", columns="disease", values="auc")[[*self.diseases, "mean"]]
+            table = shown.rename_axis(index="K", columns=None)
+        table.attrs["scored"] = describe_statistics(self._run.statistics)
+        return table
 
     def auc(self, k: int, disease: str = "mean") -> float | None:
         """AUC of one K and disease, or the mean; None if it is not defined.
@@ -138,7 +141,7 @@ class Study:
         return " ".join(filter(None, ("" if compared is None else verdict(compared), describe_chance(results))))
 
     def hospitals(self) -> pd.DataFrame:
-        """Every K at every hospital on its own held-out patients: columns as in `hospitals.csv`.
+        """Every K at every hospital on its own held-out patients: columns as in `hospitals.csv`, `attrs` as of `table`.
 
         Raises
         ------
@@ -151,7 +154,9 @@ class Study:
                 f"{self.folder}: no hospital_table.json: the study is not finished, has one hospital, or was run with "
                 "evaluation.hospitals: none"
             )
-        return hospital_table.frame(found)
+        table = hospital_table.frame(found)
+        table.attrs["scored"] = describe_statistics(found.statistics)
+        return table
 
     def alternatives(self) -> pd.DataFrame:
         """What each hospital could do instead of using the largest K: columns as in `alternatives.csv`.

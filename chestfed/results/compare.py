@@ -24,6 +24,7 @@ from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate
 from chestfed.results import hospital_table, significance
+from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.chance import describe_chance, list_hospitals
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
 from chestfed.results.hospital_table import ALTERNATIVE_TABLE, ALTERNATIVES_TITLE, HospitalTable
@@ -101,7 +102,7 @@ def collect(
     table = runs[0].table()
     about = {name: getattr(table, name) for name in ("model", "protocol", "images", "patients")}
     about |= {name: runs[0].about[name] for name in ("machine", "versions")}
-    about["objectives"] = _objectives(runs)
+    about |= {"objectives": _objectives(runs), "batch_norm": table.statistics}
     frames = pd.DataFrame(results).astype({"auc": float}), pd.DataFrame(curves).astype({"mean_auc": float})
     hospitals = hospital_table.of_models(models)
     alternatives = hospital_table.read_alternatives(runs) if next(iter(models)).startswith("K=") else None
@@ -242,7 +243,8 @@ def caption_of(comparison: Comparison) -> str:
     where = f" on {about['images']:,} images of {about['patients']:,} patients ({about['protocol']})" if about else ""
     spread = "one seed, so no spread" if seeds == 1 else f"mean over {seeds} seeds ± the standard deviation over them"
     differ = f" Objectives: {about['objectives']}." if about.get("objectives") else ""
-    return f"AUC{where}, {spread}. Sums over all clients.{differ}"
+    statistics = describe_statistics(about.get("batch_norm"))
+    return f"AUC{where}, {spread}. Sums over all clients.{differ} {statistics}".strip()
 
 
 def _objectives(runs: Sequence[RunFolder]) -> str:

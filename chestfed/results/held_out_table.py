@@ -15,6 +15,7 @@ from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, mean_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS
+from chestfed.results.batch_norm import Statistics, describe_held_out
 from chestfed.results.chance import describe_chance
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, shown, title_of
 from chestfed.results.table import Row, about_intervals
@@ -40,6 +41,7 @@ class HeldOutTable:
     protocol: str
     origin: Origin
     folds: tuple[FoldResult, ...]
+    statistics: Statistics | None = None  #: of batch normalization, at the sites trained on
 
 
 def frame(table: HeldOutTable) -> pd.DataFrame:
@@ -64,6 +66,7 @@ def as_json(table: HeldOutTable) -> dict[str, Any]:
         **table.origin.keys(),
         "model": table.model,
         "protocol": table.protocol,
+        "batch_norm": table.statistics,
         **about_intervals(table.folds[-1].row),
         "folds": [
             {
@@ -117,7 +120,7 @@ def render(table: HeldOutTable) -> RenderableType:
     caption = (
         f"AUC, {table.protocol}, {table.model}. In brackets: {METHODS[fold.interval].about} ({fold.interval}), over "
         f"patients of the held-out site. Below, of the same model: the mean of the AUCs on held-out patients of the "
-        f"sites it was trained on. {fold.warning}"
+        f"sites it was trained on. {describe_held_out(table.statistics)} {fold.warning}"
     )
     aucs = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
     nothing = "; ".join(f"{fold.site}, {text}" for fold in table.folds for text in fold.row.undefined)

@@ -27,6 +27,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
 from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, spread_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
+from chestfed.results.batch_norm import Statistics, describe_statistics
 from chestfed.results.grid import (
     Cell,
     Grid,
@@ -109,6 +110,7 @@ class HospitalTable:
     seeds: int
     interval: MethodName
     warning: str
+    statistics: Statistics | None = None  #: of batch normalization, with which the hospitals were scored
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -166,7 +168,7 @@ def of_models(models: Models, interval: MethodName | None = None) -> HospitalTab
     warning = next((row.gain.warning for row in rows if row.gain and row.gain.warning), "")
     left_out = {hospital["name"] for hospital in run.hospitals["hospitals"]} - {row.name for row in rows}
     untested = (*run.hospitals["untested"], *sorted(left_out))
-    return HospitalTable(run.origin, tuple(every), untested, ks, seeds, how.method, warning)
+    return HospitalTable(run.origin, tuple(every), untested, ks, seeds, how.method, warning, run.statistics)
 
 
 def has_alternatives(models: Models) -> bool:
@@ -345,7 +347,8 @@ def caption_of(table: HospitalTable) -> str:
     outside_text = " In parentheses: before the hospital took part." if outside else ""
     untested = f" Without held-out patients: {', '.join(table.untested)}." if table.untested else ""
     about = "Mean AUC over the diseases at each hospital, on its own held-out patients"
-    return f"{about}. {numbers}{outside_text}{untested} {table.warning}".strip()
+    statistics = describe_statistics(table.statistics)
+    return f"{about}. {numbers}{outside_text}{untested} {statistics} {table.warning}".strip()
 
 
 def verdict(table: HospitalTable) -> str:

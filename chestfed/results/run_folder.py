@@ -33,6 +33,7 @@ from chestfed.core.manifest import MANIFEST, damaged
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column, Scored
 from chestfed.evaluation.protocols import describe_hospitals
+from chestfed.results.batch_norm import Statistics, read_statistics
 from chestfed.results.table import PublishedRow, Row, StudyTable, frame
 from chestfed.results.timing import SECONDS, read_round_times
 
@@ -233,11 +234,17 @@ class RunFolder:
                 rows=tuple(self.row(k) for k in (self.ks if ks is None else ks)),
                 paper=None if paper is None else tuple(paper),
                 published=None if published is None else PublishedRow(published["source"], published["auc"]),
+                statistics=self.statistics,
             )
 
     def frame(self) -> pd.DataFrame:
         """One row per finished K and disease (and the mean): the columns of `table.csv`."""
         return frame(self.table())
+
+    @cached_property
+    def statistics(self) -> Statistics | None:
+        """Batch-norm statistics that the test images were scored with; None for a network without them."""
+        return read_statistics(self.folder() / MODEL_FILE, self.configuration)
 
     @property
     def scores_stay(self) -> bool:

@@ -18,6 +18,7 @@ from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
+from chestfed.results.batch_norm import Statistics, describe_statistics
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, shown, title_of
 
 #: Of intervals, unless another number is asked for.
@@ -157,6 +158,7 @@ class StudyTable:
     rows: tuple[Row, ...]
     paper: tuple[dict[str, float], ...] | None
     published: PublishedRow | None = None
+    statistics: Statistics | None = None  #: of batch normalization, with which the rows were scored
 
 
 def about_intervals(row: Row) -> dict[str, Any]:
@@ -226,6 +228,7 @@ def as_json(table: StudyTable) -> dict[str, Any]:
         "protocol": table.protocol,
         "images": table.images,
         "patients": table.patients,
+        "batch_norm": table.statistics,
         **about_intervals(table.rows[-1]),
         "rows": [{"k": row.k, "clients": list(row.clients), **row.as_json()} for row in table.rows],
         "paper": None if table.paper is None else list(table.paper),
@@ -262,10 +265,11 @@ def orientation_grid() -> Grid:
 
 def render(table: StudyTable) -> RenderableType:
     """The table for a terminal."""
+    last = table.rows[-1]
     caption = (
         f"AUC on {table.images} images of {table.patients} patients ({table.protocol}), {table.model}. "
-        f"In brackets: {METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval}), over the test patients: "
-        f"{METHODS[table.rows[-1].interval].references[0]}. {table.rows[-1].warning}"
+        f"In brackets: {METHODS[last.interval].about} ({last.interval}), over the test patients: "
+        f"{METHODS[last.interval].references[0]}. {describe_statistics(table.statistics)} {last.warning}"
     )
     aucs = rich_table(auc_grid(table, digits=2), table.origin.mark + table.title, caption, dim=["paper"])
     parts: list[RenderableType] = [aucs]

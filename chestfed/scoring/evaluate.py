@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import NAMED_BY, SiteKey, key_for
+from chestfed.evaluation.estimates import auc_per_disease, mean_of
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, views_of
@@ -24,12 +27,18 @@ from chestfed.evaluation.summary import Summary, group_columns, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.index import blobs
+from chestfed.models import restore_statistics
 from chestfed.results.predictions import predictions_frame
+from chestfed.scoring.batch_norm import Choice, ChosenStatistics, choose_statistics
+from chestfed.scoring.held_out_patients import images_of
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import image_names, patient_names
+from chestfed.training.clients import image_names, patient_names, take_statistics
 from chestfed.training.study_tables import left_out_views
+
+#: Batch-norm statistics of a model that is not asked for them.
+STORED: Final = ChosenStatistics()
 
 #: Probabilities nearer to 0 or 1 than this are of logits beyond 34.
 _SATURATED = 1e-15
@@ -52,6 +61,7 @@ class Evaluation:
     images: int
     left_out: int
     notes: tuple[str, ...]  #: what a reader has to know beside the numbers
+    statistics: ChosenStatistics  #: of batch normalization
 
     @property
     def auc(self) -> dict[str, float | None]:
@@ -87,19 +97,16 @@ def evaluate_model(
     how: Intervals = Intervals(),
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    statistics: ChosenStatistics = STORED,
     check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     scored: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Score a split of a site and summarize it.
 
-    Parameters
-    ----------
-    check
-        Called with the keyed names and views of the images, and the key's fingerprint, before they are scored; may
-        refuse them.
-    progress, scored
-        Called with done and total while images are decoded, and while they are scored.
+    `check` is called with the keyed names and views of the images, and the key's fingerprint, before they are scored,
+    and may refuse them; `progress` and `scored` with done and total while they are decoded and scored. If `statistics`
+    are from other images than the stored ones, both mean AUCs are noted where they differ.
 
     Raises
     ------
@@ -116,25 +123,92 @@ def evaluate_model(
     frame = chosen.frame
     if check is not None:
         check(image_names(images.sources, key), frame["view"], key.fingerprint)
-    scores = score_images(scorer, images, batch_size, machine, scored)
+    scores, as_stored = _score(scorer, images, statistics, batch_size, machine, scored)
     studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
     unit = units(protocol, scores, chosen.labels(), studies)
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
     groups = group_columns(first, by_image=by_image)
     of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
-    columns = {str(name): values for name, values in groups.items()}
-    summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
-    metrics = summary.metrics
-    unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
-    metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
+    summary = _summarize(of_units, groups, table, scorer, protocol, how)
+    means: tuple[str, ...] = ()
+    if as_stored is not None:
+        means = _both_means(
+            summary, replace(of_units, scores=units(protocol, as_stored, chosen.labels(), studies).scores)
+        )
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     predictions = predictions_frame(names, patient_names(table.name, first["patient"], key), of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
     out = len(every.frame) - len(frame)
-    notes = (*scorer.notes, *_notes(scorer, table, split, protocol, scores, out), *how.warnings(of_units.patients))
-    return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), out, notes)
+    notes = (*scorer.notes, *statistics.notes, *means, *_notes(scorer, table, split, protocol, scores, out))
+    notes = (*notes, *how.warnings(of_units.patients))
+    about_images = summary, predictions, len(frame), out
+    return Evaluation(scorer, table.name, table.title, origin, split, *about_images, notes, statistics)
+
+
+def evaluate_split(
+    model: str,
+    scorer: Scorer,
+    table: SiteTable,
+    split: str,
+    protocol: Protocol,
+    cache: Path,
+    machine: Machine,
+    *,
+    batch_norm: Choice | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """As `evaluate_model`, also of the split `held-out`, with the batch-norm statistics of `choose_statistics`.
+
+    `model` is where the scorer is from, `table` all of the site.
+    """
+    chosen, of_split, check = images_of(model, table, split)
+    statistics = choose_statistics(model, scorer, table, cache, batch_norm, progress)
+    settings |= {"statistics": statistics, "check": check, "progress": progress}
+    return evaluate_model(scorer, chosen, of_split, protocol, cache, machine, **settings)
+
+
+def _summarize(
+    found: Scored, groups: pd.DataFrame, table: SiteTable, scorer: Scorer, protocol: Protocol, how: Intervals
+) -> Summary:
+    """All numbers, with the reason where the site does not label a disease."""
+    columns = {str(name): values for name, values in groups.items()}
+    summary = summarize(found, protocol, how, columns, probabilities=scorer.output != "scores")
+    metrics = summary.metrics
+    unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
+    metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
+    return summary
+
+
+def _score(
+    scorer: Scorer,
+    images: CachedImages,
+    statistics: ChosenStatistics,
+    batch_size: int,
+    machine: Machine,
+    scored: Callable[[int, int], None] | None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores `[n, diseases]`, and those with the stored statistics if they are not these."""
+    score = partial(score_images, scorer, images, batch_size, machine, scored)
+    if statistics.images is None or scorer.network is None:
+        return score(), None
+    as_stored = score()
+    with restore_statistics(scorer.network):
+        take_statistics(scorer.network, statistics.images, machine, scorer.input)
+        return score(), as_stored
+
+
+def _both_means(summary: Summary, as_stored: Scored) -> tuple[str, ...]:
+    """A note of the mean AUC with either statistics; none if they are equal."""
+    own, stored = summary.row("mean", "auc")["value"], mean_of(auc_per_disease(as_stored).values())
+    if stored is None or own == stored:
+        return ()
+    return (
+        f"Mean AUC {own:.3f} with batch-norm statistics of the site's own training images, {stored:.3f} with those "
+        "stored in the model file (--batch-norm stored).",
+    )
 
 
 def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:

@@ -44,7 +44,8 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
     what = f"{summary.units:,} {unit} ({summary.protocol}, {evaluation.split} split of {evaluation.title})"
     sentences = of_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
-    write_text(folder / "methods.md", str(methods_text([*sentences, computed_with()])))
+    statistics = [(sentence, ())] if (sentence := evaluation.statistics.sentence.rstrip(".")) else []
+    write_text(folder / "methods.md", str(methods_text([*sentences, *statistics, computed_with()])))
     write_predictions(folder / PREDICTIONS, evaluation.predictions)
     about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
     seal(folder, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})
@@ -66,7 +67,8 @@ def render(evaluation: Evaluation) -> RenderableType:
         f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}){others}. "
         f"sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
         f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
-        f"Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}."
+        f"Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}. "
+        f"{evaluation.statistics.sentence}"
     )
     parts: list[RenderableType] = [rich_table(metrics_grid(summary), evaluation.headline, caption)]
     aucs = summary.metrics.query("metric == 'auc' and value.isna() and disease != 'mean'")
@@ -157,6 +159,7 @@ def _about(evaluation: Evaluation) -> dict[str, Any]:
             "preprocess": scorer.preprocess.model_dump(mode="json"),
             "trained_on": None if scorer.origin is None else str(scorer.origin),
         },
+        "batch_norm": evaluation.statistics.choice,
         "site": evaluation.site,
         "split": evaluation.split,
         "key": evaluation.predictions.attrs["key"],

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import NAMED_BY
-from chestfed.evaluation.protocols import ImageProtocol, views_of
-from chestfed.experiment.pipeline import Evaluation, SiteEntry
-from chestfed.results.run_folder import STUDY, RunFolder
+from chestfed.evaluation.protocols import views_of
+from chestfed.results.run_folder import RunFolder
+from chestfed.scoring.study_of_model import find_run, read_study
 from chestfed.sites.partition import hold_out
 from chestfed.sites.table import SiteTable
 
@@ -40,13 +39,10 @@ def held_out_patients(model: str, table: SiteTable) -> SiteTable:
     ConfigError
         If there is no study, or it held none of this site's patients out.
     """
-    run = _run_folder(model)
-    entries, seed, _ = _study_of(run)
-    names = [one["site"] for one in (run.sites or {}).get("hospitals", ())]
-    names = names or [Path(entry.config).stem for entry in entries]  # of earlier versions
-    for entry, name in zip(entries, names, strict=True):
-        if entry.test_fraction is not None and name == table.name:
-            return hold_out(table.select(split="train"), entry.test_fraction, seed)[1]
+    study = read_study(_run_folder(model))
+    entry = study.sites.get(table.name)
+    if entry is not None and entry.test_fraction is not None:
+        return hold_out(table.select(split="train"), entry.test_fraction, study.seed)[1]
     raise ConfigError(
         f"{model}: its study held out no patients of site '{table.name}': its pipeline has no test_fraction there. "
         "Choose another --split"
@@ -84,8 +80,7 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
             f"{model}: its study is from an earlier version, which named images differently, so they cannot be "
             f"compared. Run the study again"
         )
-    *_, protocol = _study_of(run)
-    looked_at = views_of(protocol)
+    looked_at = views_of(read_study(run).evaluation.protocol)
     rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
     others = sum(row not in known for row in rows)
     if others:
@@ -97,21 +92,10 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
 
 def _run_folder(model: str) -> RunFolder:
     """The run folder that a model lies in."""
-    path = Path(model)
-    for folder in (path, path.parent, path.parent.parent):
-        if (folder / STUDY).is_file():
-            return RunFolder.open(folder)
-    raise ConfigError(
-        f"{model}: --split held-out needs the run folder of a study or a model in one, because the study records "
-        f"who was held out"
-    )
-
-
-def _study_of(run: RunFolder) -> tuple[list[SiteEntry], int, ImageProtocol]:
-    """Sites, seed and protocol, which decide who is held out; no plug-in that the study names is loaded."""
-    try:
-        about = run.configuration
-        entries = [SiteEntry.model_validate(entry) for entry in about["sites"]]
-        return entries, int(about["seed"]), Evaluation.model_validate(about["evaluation"]).protocol
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None
+    run = find_run(model)
+    if run is None:
+        raise ConfigError(
+            f"{model}: --split held-out needs the run folder of a study or a model in one, because the study records "
+            f"who was held out"
+        )
+    return run

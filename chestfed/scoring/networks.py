@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def network_in(
 
 def load_network(
     options: ModelOptions, tensors: dict[str, Tensor], outputs: int, path: Path, machine: Machine
-) -> tuple[Callable[[Tensor], Tensor], tuple[str, ...]]:
+) -> tuple[nn.Module, tuple[str, ...]]:
     """The network with these weights, in evaluation mode, and notes.
 
     Raises

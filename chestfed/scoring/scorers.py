@@ -122,15 +122,15 @@ def _chestfed_model(file: ModelFile) -> Scorer:
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; omit --input-size")
     outputs = own_outputs(path, names, declared.diseases)
     options, changed = network_in(values, path, declared.network)
-    call, notes = load_network(options, tensors, len(outputs), path, file.machine)
+    network, notes = load_network(options, tensors, len(outputs), path, file.machine)
     kind = f"chestfed model, {title_of(options)}"
     if CHECKSUM not in values:
         notes = (*notes, f"{path}: from an earlier version without a checksum, so it cannot be checked for damage")
     if "levels" not in values.get("preprocess", {}):
         text = "trained by an earlier version, which decoded DICOM and 16-bit PNG files to other gray levels"
         notes = (*notes, f"{path}: {text}; other files are not affected")
-    scorer = file.scorer(kind, outputs, call, (*changed, *notes))
-    return replace(scorer, preprocess=preprocess, origin=Origin.read(values))
+    scorer = file.scorer(kind, outputs, network, (*changed, *notes))
+    return replace(scorer, preprocess=preprocess, origin=Origin.read(values), network=network)
 
 
 def _preprocess_in(path: Path, values: dict[str, Any]) -> Preprocess:
@@ -157,8 +157,9 @@ def _weights(file: ModelFile) -> Scorer:
     outputs, notes = file.outputs(None)
     if file.input.channels != 3 and model.name in MODELS.built_in:
         raise ConfigError(f"{declared.config}: input: the built-in networks take 3 channels")
-    call, left_out = load_network(model, tensors, len(outputs), path, file.machine)
-    return file.scorer(f"weights, {title_of(model)}", outputs, call, (*notes, *left_out))
+    network, left_out = load_network(model, tensors, len(outputs), path, file.machine)
+    scorer = file.scorer(f"weights, {title_of(model)}", outputs, network, (*notes, *left_out))
+    return replace(scorer, network=network)
 
 
 def _exported(file: ModelFile) -> Scorer:

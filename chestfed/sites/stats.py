@@ -1,7 +1,8 @@
 """The dataset table: images, patients, training rows and positive ratios per site, beside the paper's Table 2.
 
-A positive ratio is the share of positives among the rows whose label is not missing, with every row counted as often
-as it is in the training list. `site_facts` is what a study says of a hospital: counts and policies, no names.
+A positive ratio is the share of positives among the images whose label is not missing, each counted once. Where a site
+repeats training rows, one more line counts them as often as they are in the training list. `site_facts` is what a study
+says of a hospital: counts and policies, no names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pandas as pd
 from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
 from chestfed.sites.config import SiteConfig
+from chestfed.sites.label_counts import count_labels
 from chestfed.sites.reader import SPLITS
 from chestfed.sites.table import SiteTable
 
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 #: What a row of the table counts: one split, all, all with the views that are left out, or what the paper prints.
-ALL, ALL_VIEWS, PAPER = "all", "all views", "paper"
+ALL, ALL_VIEWS, REPEATED, PAPER = "all", "all views", "train, repeated", "paper"
 
 
 def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | None] = ()) -> pd.DataFrame:
     """One row per site and split, one for all splits where there are several, and below a training split the paper's.
 
     `all_views` are the same sites with the views that their configurations leave out, where there are such: one row
-    more. Columns: `site`, `title`, `synthetic`, `part` (train, valid, test, all, all views, paper), `images`,
-    `patients`, `rows` (images with repeats), `views`, per disease the positive ratio, and per disease
+    more. Columns: `site`, `title`, `synthetic`, `part` (a split, or one of the names above), `images`, `patients`,
+    `rows` (images with repeats), `views`, per disease the positive ratio, and per disease
     `<disease>_missing`, the images without a label. The paper's row has only `images` and the ratios.
     """
     rows: list[dict[str, object]] = []
@@ -40,6 +42,10 @@ def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | N
         parts = {split: _counts(part) for split in SPLITS if len((part := table.select(split)).frame)}
         parts |= {ALL: _counts(table)} if len(parts) > 1 else {}
         parts |= {} if wider is None else {ALL_VIEWS: _counts(wider)}
+        training = table.select("train")
+        if (training.frame["repeats"] > 1).any():
+            ratios = dict(zip(table.diseases, training.positive_ratios(), strict=True))
+            parts[REPEATED] = {**parts["train"], **ratios}
         if "train" in parts and table.name in _paper():  # the paper's figures are of training images
             parts[PAPER] = _paper()[table.name]
         site = {"site": table.name, "title": table.title, "synthetic": table.synthetic}
@@ -72,12 +78,13 @@ def render(frame: pd.DataFrame) -> RenderableType:
         counts = ["" if pd.isna(row[name]) else f"{row[name]:,}" for name in ("images", "patients", "rows")]
         title = "" if paper else str(row["title"])
         shown.add_row(title, str(row["part"]), *counts, *ratios, style="dim" if paper else None, end_section=paper)
-        if not paper:
+        if row["part"] not in (REPEATED, PAPER):
             missing = {TITLES[disease]: row[f"{disease}_missing"] for disease in diseases}
             told = ", ".join(f"{name} {n:,}" for name, n in missing.items() if not pd.isna(n) and n) or "none"
             notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {told}")
     notes.append(
-        "Ratio: positives among labeled rows, repeated training rows counted. Paper: Table 2 of the CODASCA paper."
+        "Ratio: positives among labeled images, each counted once; in 'train, repeated' as often as it is in the "
+        "training list. Paper: Table 2 of the CODASCA paper, which counts repeated images."
     )
     return Group(shown, Text("\n".join(notes)))
 
@@ -85,13 +92,14 @@ def render(frame: pd.DataFrame) -> RenderableType:
 def _counts(table: SiteTable) -> dict[str, object]:
     frame = table.frame
     views = frame["view"].value_counts()
+    labels = list(zip(table.diseases, count_labels(table.labels()), strict=True))
     return {
         "images": len(frame),
         "patients": frame["patient"].nunique(),
         "rows": int(frame["repeats"].sum()),
         "views": ", ".join(f"{view} {count:,}" for view, count in views.items() if count),
-        **dict(zip(table.diseases, table.positive_ratios(), strict=True)),
-        **{f"{disease}_missing": int(frame[disease].isna().sum()) for disease in table.diseases},
+        **{disease: counts.prevalence for disease, counts in labels},
+        **{f"{disease}_missing": counts.missing for disease, counts in labels},
     }
 
 

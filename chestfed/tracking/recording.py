@@ -25,6 +25,7 @@ from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
 from chestfed.results import hospital_table
+from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.grid import markdown
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.significance import Significance
@@ -299,9 +300,9 @@ def _note(table: StudyTable) -> str:
     aucs = "\n".join(markdown(auc_grid(table), ("added",), below=" {}"))
     about = (
         f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
-        f"{table.model}; in brackets {METHODS[table.rows[-1].interval].about}."
+        f"{table.model}; in brackets {METHODS[table.rows[-1].interval].about}. {describe_statistics(table.statistics)}"
     )
-    return "\n\n".join(part for part in (warning, aucs, about) if part)
+    return "\n\n".join(part for part in (warning, aucs, about.rstrip()) if part)
 
 
 def _usage(name: str) -> str:

@@ -20,6 +20,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.engines.aggregation import client_weights
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images
+from chestfed.sites.label_counts import count_labels
 from chestfed.training.clients import ClientData, StudyData, TestSet
 
 #: Images per client whose gray levels are counted, and that are kept as thumbnails.
@@ -66,12 +67,10 @@ def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> t
     """What `sites.json` says of a client or test set, and the pictures that are shown, uint8 `[m, SIDE, SIDE]`."""
     readable = np.flatnonzero(part.images.records >= 0)
     labels = part.labels[readable]
-    counts = [(int((column == 1).sum()), int((column == 0).sum())) for column in labels.T]
     if isinstance(part, ClientData):
-        name, role, rows, ratios = part.name, "client", part.training_rows, part.positive_ratios()
+        name, role, rows = part.name, "client", part.training_rows
     else:
         name, role, rows = "test images", "test", len(readable)
-        ratios = np.array([p / (p + n) if p + n else np.nan for p, n in counts])
     sampled = numpy_stream(seed, "site card", name).permutation(readable)[:SAMPLED]
     histogram, pictures = _look_at(part.images, sampled)
     card = {
@@ -83,12 +82,12 @@ def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> t
         "rows": rows,
         "diseases": {
             disease: {
-                "positives": positives,
-                "negatives": negatives,
-                "missing": len(readable) - positives - negatives,
-                "prevalence": None if np.isnan(ratio) else float(ratio),
+                "positives": found.positive,
+                "negatives": found.negative,
+                "missing": found.missing,
+                "prevalence": found.prevalence,
             }
-            for disease, (positives, negatives), ratio in zip(diseases, counts, ratios, strict=True)
+            for disease, found in zip(diseases, count_labels(labels), strict=True)
         },
         "grey_levels": histogram.tolist(),  # the spelling of earlier folders, which stay readable
         "grey_level_images": len(sampled),

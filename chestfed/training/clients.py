@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chestfed.core.disk import check_folder, check_room
 from chestfed.core.errors import ConfigError, Problem, TrainingError
@@ -27,10 +28,19 @@ from chestfed.evaluation.summary import group_columns
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.augment import Augment
-from chestfed.images.batches import EvalBatches, Images, NoiseImages, PooledImages, TrainBatches, normalize
+from chestfed.images.batches import (
+    IMAGENET,
+    EvalBatches,
+    Images,
+    NetworkInput,
+    NoiseImages,
+    PooledImages,
+    TrainBatches,
+    normalize,
+)
 from chestfed.images.cache import CachedImages, fill_cache, lacking_bytes
 from chestfed.images.index import blobs
-from chestfed.models import FlatModule
+from chestfed.models import FlatModule, renew_statistics
 from chestfed.results.table import Row
 from chestfed.sites.table import SiteTable
 from chestfed.training.overlap import Shared, apart
@@ -207,7 +217,7 @@ def score(
     network.load_buffers(buffers)
     network.module.eval()
     if test.own is not None and buffers.numel():
-        _take_statistics(network, test.own, machine)
+        take_statistics(network.module, test.own, machine)
     results = []
     with torch.inference_mode():
         for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device):
@@ -220,19 +230,26 @@ def score(
     return Outputs(probabilities(logits.numpy()), network.buffers())
 
 
-def _take_statistics(network: FlatModule, images: Images, machine: Machine) -> None:
-    """Running statistics from these images, evenly spaced ones if there are many, in whole batches if possible."""
-    rows = np.flatnonzero(images.records >= 0)
+def spread_rows(rows: np.ndarray) -> np.ndarray:
+    """Those of a hospital's readable rows, int `[n]`, whose images its statistics are taken from.
+
+    All, or evenly spaced ones if there are many, in whole batches if possible.
+    """
     count = min(len(rows), STATISTICS_IMAGES)
     count -= count % STATISTICS_BATCH if count > STATISTICS_BATCH else 0
-    rows = rows[np.arange(count) * len(rows) // count]
+    return rows[np.arange(count) * len(rows) // count]
+
+
+def take_statistics(module: nn.Module, images: Images, machine: Machine, form: NetworkInput = IMAGENET) -> None:
+    """Give the module running statistics of some of these images; no label is used."""
+    rows = spread_rows(np.flatnonzero(images.records >= 0))
     batch: Tensor | None = None  # all are of one size
-    with network.statistics_anew():
-        for start in range(0, count, STATISTICS_BATCH):
+    with renew_statistics(module):
+        for start in range(0, len(rows), STATISTICS_BATCH):
             gray = torch.from_numpy(images.read(rows[start : start + STATISTICS_BATCH])).to(machine.device)
-            batch = normalize(gray, out=batch)
+            batch = normalize(gray, out=batch, form=form)
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
-                network.module(batch)
+                module(batch)
 
 
 @dataclass(frozen=True)
@@ -365,7 +382,7 @@ def load_images(
         clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
         tests, hospitals, validation = score_sets(study, kept)
         digests = {client.name: digest for client, digest in clients}
-        data = _described(study, tuple(client for client, _ in clients), tests, hospitals)
+        data = _described(study, tuple(client for client, _ in clients), tests, hospitals, pipeline)
         data = replace(data, quarantined=quarantined, shared=shared, validation=validation)
         return replace(data, digests=digests | {"test set": data.test.digest(key)})
 

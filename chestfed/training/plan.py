@@ -35,6 +35,7 @@ from chestfed.images.preprocess import Preprocess
 from chestfed.models import seeded, title_of
 from chestfed.objectives.declaration import Population
 from chestfed.results.influence import ClientCounts, Influence, compute_influence, unusual_clients
+from chestfed.sites.label_counts import count_labels
 from chestfed.sites.table import SiteTable
 from chestfed.training.client_summary import weights_of_largest_k
 from chestfed.training.clients import StudyData
@@ -70,15 +71,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Counted(ClientCounts):
-    """One client, or the test set, with its images."""
+    """One client, or the test set: images, training rows (with repeats), positive and negative images per disease."""
 
     images: int
 
     @classmethod
     def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray) -> Self:
-        """Count labels `[n, J]`, each row `repeats[n]` times."""
-        positives, negatives = (((labels == value) * repeats[:, None]).sum(axis=0).tolist() for value in (1, 0))
-        return cls(name, int(repeats.sum()), tuple(positives), tuple(negatives), len(labels))
+        """Count labels `[n, J]`; only the training list has a row `repeats[n]` times."""
+        counts = count_labels(labels)
+        positives, negatives = tuple(one.positive for one in counts), tuple(one.negative for one in counts)
+        return cls(name, int(repeats.sum()), positives, negatives, len(labels))
 
     @property
     def per_disease(self) -> list[str]:
@@ -310,11 +312,10 @@ def _decode_seconds(tables: StudyTables, preprocess: Preprocess) -> Span:
 
 def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     """One study: images and labels of each client and of the test set, and its parts."""
-    influence, caption = (
-        plan.influence,
-        "positives/negatives per disease, repeated training rows counted; the rest is missing",
+    caption = (
+        "rows: the training list, with repeated positives; positive/negative images per disease, the rest is missing"
     )
-    shares = {share.client: [f"{share.weight:.2f}", f"{share.per_row:.2f}"] for share in influence}
+    shares = {share.client: [f"{share.weight:.2f}", f"{share.per_row:.2f}"] for share in plan.influence}
     if shares:
         caption += (
             f". weight: in every mean of K={max(plan.pipeline.k)}, federated.weights: "

@@ -47,6 +47,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
 from chestfed.results import hospital_table
 from chestfed.results import table as tables
+from chestfed.results.batch_norm import Statistics
 from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.influence import describe_loss
 from chestfed.results.run_folder import (
@@ -201,7 +202,7 @@ class _Running:
             reused = row is not None
             rows.append(row or self.one_k(k))
             self.at_hospitals(k)
-            table = _table(self.pipeline, self.data, rows)
+            table = _table(self.pipeline, self.data, rows, RunFolder(self.folder).statistics)
             write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
             write_json(self.folder / TABLE, tables.as_json(table))
             seal(self.folder, FILES)
@@ -342,7 +343,9 @@ def shared_stage_1(
         )
 
 
-def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:
+def _table(
+    pipeline: Pipeline, data: StudyData, rows: list[tables.Row], statistics: Statistics | None = None
+) -> tables.StudyTable:
     is_paper = (
         pipeline.model.name in ("densenet121", "densenet161")
         and data.clients[0].name == "chexpert"
@@ -359,6 +362,7 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
         rows=tuple(rows),
         paper=tables.paper_table(pipeline.model.name) if is_paper else None,
         published=_published(pipeline),
+        statistics=statistics,
     )
 
 

@@ -106,6 +106,7 @@ def open_sites(
     configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
     _refuse_duplicate_names([config.site for config in configs])
     found: list[SiteRows] = []
+    seed = pipeline.seed
     for entry, config in zip(pipeline.sites, configs, strict=True):
         if not set(config.diseases) & set(pipeline.diseases):
             raise ConfigError(
@@ -115,7 +116,7 @@ def open_sites(
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root})
         table = open_site(placed, data_root)
         training, scored, own, validation = _parts(table, entry, pipeline, target=target_first and not found)
-        clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
+        clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, seed)]
         test = scored.about(pipeline.diseases)
         own = test if own is scored else own.about(pipeline.diseases)
         validation, facts = validation.about(pipeline.diseases), site_facts(placed, table, training, own)
@@ -255,27 +256,39 @@ def _parts(
     table: SiteTable, entry: SiteEntry, pipeline: Pipeline, *, target: bool
 ) -> tuple[SiteTable, SiteTable, SiteTable, SiteTable]:
     """A site's training rows, and `test`, `own` and `validation` of `SiteRows`, which may be empty."""
-    training, test = table.select(split="train"), table.select(split=pipeline.evaluation.split)
-    validation = table.with_frame(table.frame[:0])
-    if entry.test_fraction is not None:
-        training, test = hold_out(training, entry.test_fraction, pipeline.seed)
-    if entry.validation_fraction is not None:
-        training, validation = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
+    training, held_out, validation = _set_aside(table, entry, pipeline.seed)
     views = views_of(pipeline.evaluation.protocol)
+    test = table.select(split=pipeline.evaluation.split) if entry.test_fraction is None else held_out
     test = own = test.select(views=views)
     if not target and entry.test_fraction is None:
         own = next((rows for split in ("test", "valid") if len((rows := table.select(split, views)).frame)), own)
     return training, test, own, validation.select(views=views)
 
 
-def _cut(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> list[tuple[str, SiteTable]]:
+def _set_aside(table: SiteTable, entry: SiteEntry, seed: int) -> tuple[SiteTable, SiteTable, SiteTable]:
+    """A site's training rows without patients held out, those of `test_fraction`, and of `validation_fraction`."""
+    training = table.select(split="train")
+    test = validation = table.with_frame(table.frame[:0])
+    if entry.test_fraction is not None:
+        training, test = hold_out(training, entry.test_fraction, seed)
+    if entry.validation_fraction is not None:
+        training, validation = hold_out(training, entry.validation_fraction, seed, "validation")
+    return training, test, validation
+
+
+def client_tables(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[str, SiteTable]]:
+    """The training rows of each client of a site, by name, as a study with this seed cuts them."""
+    return _cut(table.name, _set_aside(table, entry, seed)[0], entry, seed)
+
+
+def _cut(name: str, training: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[str, SiteTable]]:
     """The clients that a site's training rows are cut into, by name; a negative control's says so everywhere."""
-    parts = [training] if entry.clients == 1 else cut_into_clients(training, entry.clients, pipeline.seed, entry.cut)
+    parts = [training] if entry.clients == 1 else cut_into_clients(training, entry.clients, seed, entry.cut)
     names = [name] if entry.clients == 1 else [f"{name}-{number}" for number in range(1, len(parts) + 1)]
     if entry.control is None:
         return list(zip(names, parts, strict=True))
     if entry.control == "labels_permuted":
-        parts = [with_permuted_labels(part, pipeline.seed) for part in parts]
+        parts = [with_permuted_labels(part, seed) for part in parts]
     return [(f"{name} ({entry.control.replace('_', ' ')})", part) for name, part in zip(names, parts, strict=True)]
 
 

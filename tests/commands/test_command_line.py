@@ -264,6 +264,16 @@ def test_the_tables_of_the_documentation_are_those_of_the_declarations(chestfed:
     assert chestfed("algorithms", "--markdown").out.strip() == shown
 
 
+def test_rules_and_variants_are_as_many_as_readme_says() -> None:
+    federated = [spec for spec in ALGORITHMS.built_in.values() if spec.family != "reference"]
+    rules = [spec for spec in federated if not spec.variant]
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"{len(rules)} federated update rules in {len(federated)} variants" in " ".join(readme.split())
+    assert [spec.name for spec in rules if spec.paper.startswith("none")] == ["codasca_minimal"]
+    for spec in ALGORITHMS.built_in.values():
+        assert not spec.variant or spec.variant.partition(",")[0] in ALGORITHMS.built_in
+
+
 def test_a_pipeline_of_chestfed_is_found_by_its_name_from_any_folder(
     tmp_path: Path, chestfed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

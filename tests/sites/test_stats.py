@@ -39,15 +39,15 @@ def test_a_site_of_one_split_has_no_row_for_all_and_the_papers_only_if_it_trains
     assert dataset_table([test])["part"].tolist() == ["test"]
 
 
-def test_rows_count_repeats_and_ratios_use_them(tmp_path: Path) -> None:
+def test_ratios_count_images_once_and_repeats_apart(tmp_path: Path) -> None:
     positive = {"Consolidation": "1.0"}
     train = CHEXPERT_HEADER + chexpert_row(P1, labels=positive) + chexpert_row(P2)
     valid = CHEXPERT_HEADER + chexpert_row(V1, labels=positive)
     frame = dataset_table([open_files(tmp_path, "chexpert", {"train.csv": train, "valid.csv": valid})])
-    assert frame["part"].tolist() == ["train", "valid", "all", "paper"]
-    assert frame["rows"].tolist()[:3] == [3, 1, 4]
-    assert frame["consolidation"].tolist()[:3] == [pytest.approx(2 / 3), 1.0, 0.75]
-    assert frame["patients"].tolist()[:3] == [2, 1, 3]
+    assert frame["part"].tolist() == ["train", "valid", "all", "train, repeated", "paper"]
+    assert frame["rows"].tolist()[:4] == [3, 1, 4, 3]
+    assert frame["consolidation"].tolist()[:4] == pytest.approx([1 / 2, 1.0, 2 / 3, 2 / 3])
+    assert frame["patients"].tolist()[:4] == [2, 1, 3, 2]
 
 
 def test_views_that_are_left_out_are_counted_in_a_row_of_their_own(tmp_path: Path) -> None:

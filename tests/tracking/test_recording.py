@@ -36,6 +36,7 @@ from chestfed.experiment.pipeline import Pipeline, Runtime
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import write_report
 from chestfed.results import hospital_table
+from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.run_folder import RunFolder
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import load_site_config, open_site
@@ -446,7 +447,9 @@ def test_a_resumed_study_logs_the_rounds_that_are_missing_and_no_others(run_fold
 def test_the_description_names_the_method_of_the_intervals(run_folder: Path, method: MethodName) -> None:
     table = RunFolder.open(run_folder).table()
     table = replace(table, rows=tuple(replace(row, interval=method) for row in table.rows))
-    assert recording._note(table).endswith(f"in brackets {METHODS[method].about}.")
+    scored = describe_statistics(table.statistics)
+    assert recording._note(table).endswith(f"in brackets {METHODS[method].about}. {scored}")
+    assert scored == describe_statistics("own")
 
 
 def test_a_process_killed_before_it_could_note_the_run_that_it_made_leaves_no_second_one(

@@ -331,7 +331,9 @@ def _show_held_out(studies: Studies, data: Sequence[StudyData], results: Sequenc
     ]
     origin = Origin.together(its.origin for its in data)
     protocol = pipeline.evaluation.protocol
-    table = held_out_table.HeldOutTable(pipeline.title, title_of(pipeline.model), protocol, origin, tuple(folds))
+    statistics = None if results[-1].table.statistics is None else pipeline.evaluation.batch_norm
+    about = pipeline.title, title_of(pipeline.model), protocol, origin
+    table = held_out_table.HeldOutTable(*about, tuple(folds), statistics)
     folder = held_out_table.write(table, out)
     console.print(held_out_table.render(table))
     say(console, f"written to {folder}: held_out.csv, held_out.json")

@@ -22,6 +22,7 @@ from chestfed.report.drift import Drift, drift
 from chestfed.report.figures import Picture
 from chestfed.results.grid import Grid
 from chestfed.sites.config import SiteConfig
+from chestfed.sites.label_counts import count_labels
 
 #: Images that are shown, and pixels of their sides.
 SHOWN, SIDE = 8, 128
@@ -144,11 +145,8 @@ def make_card(
 
 def _profile(looked: Looked) -> Profile:
     table, scan = looked.survey.table, looked.scan
-    labels = table.labels()
-    prevalence: dict[str, float | None] = {}
-    for disease, column in zip(table.diseases, labels.T, strict=True):
-        labeled = int((~np.isnan(column)).sum())
-        prevalence[disease] = int((column == 1).sum()) / labeled if labeled else None
+    counts = zip(table.diseases, count_labels(table.labels()), strict=True)
+    prevalence = {disease: found.prevalence for disease, found in counts}
     readable = 0 if scan is None else int(scan.readable.sum())
     gray = scan.histograms.sum(axis=0, dtype=np.int64) if scan is not None and readable else None
     return Profile(table.name, table.title, table.synthetic, readable, gray, prevalence)
