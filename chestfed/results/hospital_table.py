@@ -20,7 +20,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
 from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, spread_of, tidy
@@ -39,15 +38,7 @@ from chestfed.results.grid import (
     title_of,
 )
 from chestfed.results.predictions import Predictions, as_one, read_run
-from chestfed.results.run_folder import (
-    HOSPITALS,
-    RESULT,
-    RunFolder,
-    check_files,
-    expected,
-    finished_row,
-    read_json_file,
-)
+from chestfed.results.run_folder import RunFolder, expected, read_json_file, read_row
 from chestfed.results.significance import Significance, compare_with_first
 from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row
@@ -126,8 +117,8 @@ def of_models(models: Models, interval: MethodName | None = None) -> HospitalTab
 
 
 def _at_hospital(about: Mapping[str, Any], models: Models, how: Intervals) -> AtHospital:
-    place = "" if about["is_test_set"] else f"{HOSPITALS}/{about['name']}"
-    read = {model: [_result(folder, k, place, how) for folder, k in runs] for model, runs in models.items()}
+    name = "" if about["is_test_set"] else about["name"]
+    read = {model: [_result(folder, k, name, how) for folder, k in runs] for model, runs in models.items()}
     stays = any(row.scores_stay for its in read.values() for row, _ in its)
     aucs = {model: _over_seeds([row.aucs for row, _ in its]) for model, its in read.items()}
     sd = {
@@ -141,17 +132,14 @@ def _at_hospital(about: Mapping[str, Any], models: Models, how: Intervals) -> At
     return AtHospital(about["name"], about["images"], about["patients"], about["joins"], aucs, sd, gain)
 
 
-def _result(folder: Path, k: int, place: str, how: Intervals) -> tuple[Row, Predictions | None]:
-    """One model, trained once, at one hospital: its AUCs and, unless its scores stay there, predictions."""
-    own = RunFolder(folder).folder(k) / place
-    if place and (own / RESULT).is_file():
-        check_files(own, (RESULT,))
-    row = finished_row(own)
-    if row is None:
-        raise ChestfedError(f"{own}: nothing was scored there yet. Run the same `chestfed study` command again.")
-    found = None if row.scores_stay else read_run(folder, k, place)
+def _result(folder: Path, k: int, hospital: str, how: Intervals) -> tuple[Row, Predictions | None]:
+    """One model, trained once, at one hospital (empty: the target): its AUCs and, unless they stay, its scores."""
+    run = RunFolder(folder)
+    part = run.hospital_folder(k, hospital) if hospital else run.folder(k)
+    row = read_row(part)
+    found = None if row.scores_stay else read_run(folder, k, hospital)
     scored = None if found is None else found.scored(found.diseases)[0]
-    return row.with_intervals(how, scored, own), found
+    return row.with_intervals(how, scored, part), found
 
 
 def _over_seeds(every: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:

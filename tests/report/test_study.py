@@ -139,6 +139,7 @@ def test_significance_is_what_the_study_wrote(study: chestfed.Study, tmp_path: P
         other.significance()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
     (study.folder / "k2" / "predictions.parquet").write_bytes(b"cut off")
     with pytest.raises(ConfigError, match=r"k2.predictions\.parquet: cannot be read"):
