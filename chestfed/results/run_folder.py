@@ -46,15 +46,8 @@ HOSPITAL_FILES: Final = (HOSPITALS_FILE, "hospitals.csv", "hospital_gains.csv", 
 COMPARISON: Final = "comparison.json"
 #: What the manifest of a run folder is about.
 FILES: Final = (
-    STUDY,
-    SITES,
-    THUMBNAILS,
-    "table.csv",
-    TABLE,
-    "significance.csv",
-    SIGNIFICANCE,
-    *HOSPITAL_FILES,
-    FEDERATION,
+    *(STUDY, SITES, THUMBNAILS, "table.csv", TABLE, "significance.csv", SIGNIFICANCE),
+    *(*HOSPITAL_FILES, FEDERATION),
 )
 #: In the folder of an evaluation.
 EVALUATION: Final = "evaluation.json"
