@@ -16,7 +16,7 @@ import pytest
 from pydicom.uid import ExplicitVRLittleEndian
 
 from chestfed.core.diseases import DISEASES
-from chestfed.core.errors import ChestfedError, ConfigError, Problem
+from chestfed.core.errors import ConfigError, Problem
 from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import GRAY_LEVELS, NO_CHECKSUM, POLARITY, WARNINGS, WRONG_CHECKSUM
 from chestfed.inspection.text import as_json, as_markdown, render
