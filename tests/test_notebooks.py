@@ -12,9 +12,6 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from chestfed.core.manifest import seal
-from chestfed.results.run_folder import FILES, FILES_OF_K
-from chestfed.results.significance import of_study, write
 from docs.notebooks import execute
 from docs.notebooks.execute import digest_of_code
 from tests.results.finished_runs import write_run
@@ -79,13 +76,6 @@ def test_the_notebooks_run_and_show_what_is_stored_in_them(
     tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path / "runs" / "synthetic-study")
-    found = of_study([run], (1, 2), 20)
-    assert found is not None
-    write(found, run, "significance")
-    seal(run, FILES)
-    for part in ("k1", "k2"):
-        (run / part / "model.safetensors").write_bytes(b"weights")
-        seal(run / part, FILES_OF_K)
     here = tmp_path / "docs" / "notebooks"
     unwanted = shutil.ignore_patterns("__pycache__", "runs", "cache", "synthetic_hospitals")
     shutil.copytree(FOLDER, here, ignore=unwanted)

@@ -25,7 +25,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from benchmarks.faults import canaries, configurations, corruption, disks, kills, models, pictures
+from benchmarks.faults import canaries, configurations, corruption, disks, kills, models, pictures, places
 from benchmarks.faults.cases import Campaign, Case, Part, Result, as_row, in_words
 from benchmarks.faults.children import STUDY, import_what_is_used
 from chestfed.core.checkpoint import write_text
@@ -35,6 +35,8 @@ PARTS: dict[str, Part] = {
     "stores": kills.of_stores,
     "repairs": corruption.repairs,
     "flips": corruption.flips,
+    "folders": places.folders,
+    "names": places.names,
     "pictures": pictures.cases,
     "configurations": configurations.cases,
     "disks": disks.cases,

@@ -42,7 +42,7 @@ def _repair(campaign: Campaign, name: str, how: str) -> Result:
     if how == "deleted":
         file.unlink()
     else:
-        cut, flipped = content[: len(content) // 2], _flipped(content, random.Random(name))
+        cut, flipped = content[: len(content) // 2], flip_bit(content, random.Random(name))
         file.write_bytes({"cut": cut, "one bit": flipped, "other JSON": b'{"a": [1]}'}[how])
     ended = run((*STUDY, "--out", copy.name, "--no-tracking"), campaign.home, limit=300)
     if ended.code == 0:
@@ -65,7 +65,7 @@ def _flip(campaign: Campaign, name: str, before: str) -> Result:
     content, silent, refused, other = file.read_bytes(), 0, 0, ""
     try:
         for _ in range(campaign.flips):
-            file.write_bytes(_flipped(content, chance))
+            file.write_bytes(flip_bit(content, chance))
             try:
                 silent += _read(campaign.sound) != before
             except ChestfedError:
@@ -100,7 +100,7 @@ def _plain(values: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in values.items() if not key.endswith("ecksum") and not key.startswith("check")}
 
 
-def _flipped(content: bytes, chance: random.Random) -> bytes:
+def flip_bit(content: bytes, chance: random.Random) -> bytes:
     if not content:
         return b"\0"
     place = chance.randrange(len(content))

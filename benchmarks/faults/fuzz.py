@@ -83,7 +83,7 @@ def _results(home: Path) -> Callable[[bytes], object]:
 
     readers: dict[bytes, Callable[[Path], object]] = {
         b"P": run_folder.read_predictions,  # parquet begins with it
-        b"{": run_folder.finished_row,
+        b"{": run_folder.read_row,
         b"l": run_folder._lines,
     }
 

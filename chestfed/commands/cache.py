@@ -33,16 +33,15 @@ def cache_list(folder: Folder = Path("cache")) -> None:
         return
     rows = []
     for part in found:
-        images = "-" if part.images is None else f"{part.images:,}"
         used = datetime.fromtimestamp(part.used).strftime("%Y-%m-%d")  # noqa: DTZ006 (the user's own clock)
-        rows.append([part.site, part.what, images, f"{part.unreadable:,}", f"{part.size / 1e6:,.1f}", used])
+        rows.append([part.site, part.what, f"{part.images:,}", f"{part.unreadable:,}", f"{part.size / 1e6:,.1f}", used])
     numbers = ("images", "unreadable", "MB", "last used")
     console.print(text_table("", ("site", "what"), numbers, rows, light=True))
     say(console, f"{sum(part.size for part in found) / 1e6:,.1f} MB in {folder}")
 
 
 def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
-    """Remove what is no longer used: replaced images, records of killed runs, earlier versions.
+    """Remove what is no longer used: replaced images, records of killed runs.
 
     Do not prune while a study reads the cache.
 

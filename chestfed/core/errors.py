@@ -39,10 +39,6 @@ class ChestfedWarning(UserWarning):
     """What a user should know; the command line prints it as one line."""
 
 
-class UncheckedWarning(ChestfedWarning):
-    """Stored results are used that nothing tells whether they are as they were written."""
-
-
 class ImageError(ChestfedError):
     """An image that cannot be decoded. The message gives the reason, never the content of a header."""
 

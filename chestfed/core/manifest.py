@@ -1,7 +1,7 @@
-"""What a folder's files held when they were written: `manifest.json` names each with its digest.
+"""What a folder of results is, and what its files held when they were written: `manifest.json`.
 
-It finds what a disk, a copy or an edit has changed since. It is not a signature: who can change a file can change it
-too.
+It names the run and the part of it, and each file with its digest. So a folder that was exchanged for another one is
+found, and what a disk, a copy or an edit has changed. It is not a signature: who can change a file can change it too.
 """
 
 from __future__ import annotations
@@ -9,12 +9,44 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from chestfed.core.checkpoint import write_json
+from chestfed.core.errors import ChestfedError
 
 MANIFEST: Final = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which results a folder holds."""
+
+    #: The digest of the study; empty for an evaluation. A run folder may be renamed: None accepts any run.
+    run: str | None
+    place: str  #: from the run folder on, such as `k2`; `.` for the run folder itself
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        run = f"the run {self.run}" if self.run else ""
+        return run if self.place == "." else f"{self.place} of {run}" if run else self.place
+
+
+#: The folder that an evaluation is written to.
+EVALUATED: Final = Part("", "evaluation")
+
+
+class MisplacedError(ChestfedError):
+    """A folder of results holds other results than its name and the folder around it say."""
+
+    def __init__(self, folder: Path, part: Part, expected: Part) -> None:
+        self.folder, self.part, self.expected = folder, part, expected
+        self.reason = f"{folder}: holds {part}, where {expected} is expected"
+        remedy = "Put the right folder in its place, or run the same `chestfed study` again, which sets this one aside"
+        if expected.place == ".":
+            remedy = "Rename or move this folder, or choose another with --out"
+        super().__init__(f"{self.reason}: it was copied, renamed or exchanged. {remedy}.")
 
 
 def name_of_text(text: str) -> str:
@@ -22,35 +54,44 @@ def name_of_text(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def seal(folder: Path, names: Iterable[str], coming: Mapping[str, str] | None = None) -> None:
+def seal(folder: Path, part: Part, names: Iterable[str], coming: Mapping[str, str] | None = None) -> None:
     """Write the manifest over those of the files that are there, and over texts that are written right after it."""
-    found = {name: _digest((folder / name).read_bytes()) for name in sorted(names) if (folder / name).is_file()}
-    found |= {name: _digest(text.encode()) for name, text in (coming or {}).items()}
-    write_json(folder / MANIFEST, {"digests": "blake2b, 16 bytes", "files": found})
+    files = {name: _digest((folder / name).read_bytes()) for name in sorted(names) if (folder / name).is_file()}
+    files |= {name: _digest(text.encode()) for name, text in (coming or {}).items()}
+    content = {"run": part.run, "part": part.place, "digests": "blake2b, 16 bytes", "files": files}
+    write_json(folder / MANIFEST, content | {"digest": _digest_values(content)})
 
 
-def damaged(folder: Path, needed: Iterable[str] = ()) -> list[str] | None:
-    """Names of the files that are not as they were written, or missing; None without a manifest.
+def find_damage(folder: Path, part: Part, needed: Iterable[str] = ()) -> list[str]:
+    """Names of the files that are not as they were written, or missing; the manifest may be one of them.
 
     `needed` are files that any manifest of such a folder lists.
 
     Raises
     ------
+    MisplacedError
+        If the folder holds another part, or one of another run.
     OSError
         If a file is there and cannot be read.
     """
     try:
-        files = json.loads((folder / MANIFEST).read_bytes())["files"]
-        listed = {str(name): str(digest) for name, digest in files.items()}
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError):
+        content = json.loads((folder / MANIFEST).read_bytes())
+        if content.pop("digest") != _digest_values(content):
+            return [MANIFEST]
+        stored, files = Part(content["run"], content["part"]), content["files"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return [MANIFEST]
-    return sorted({*needed} - {*listed}) + [name for name, digest in listed.items() if not _is(folder / name, digest)]
+    if stored.place != part.place or part.run not in (None, stored.run):
+        raise MisplacedError(folder, stored, part)
+    return sorted({*needed} - {*files}) + [name for name, digest in files.items() if not _is(folder / name, digest)]
 
 
 def _is(file: Path, digest: str) -> bool:
     return file.is_file() and _digest(file.read_bytes()) == digest
+
+
+def _digest_values(content: Mapping[str, Any]) -> str:
+    return _digest(json.dumps(content, sort_keys=True).encode())
 
 
 def _digest(content: bytes) -> str:

@@ -33,7 +33,7 @@ def save(host: Host, path: Path) -> None:
             if its.state is not None:
                 tensors |= named_tensors(its.state, f"{kind}{turn}")
         values[kind] = [[turn, its.state is not None, its.drawn, its.stage] for turn, its in of_kind.items()]
-    save_state(path, tensors, values)
+    save_state(path, tensors, values | {"part": _name_part(path)})
 
 
 def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None:
@@ -45,6 +45,8 @@ def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None
     extra, dual = torch.zeros(objective.extra_size), torch.zeros(objective.dual_size)
     point = Point(torch.cat([network.parameters(), extra.to(network.grad)]), dual.to(network.grad))
     with as_damaged(path):
+        if values["part"] != _name_part(path):
+            raise ValueError(f"it is of {values['part']}, not of {_name_part(path)}")
         like = host.start_at(point)
         for kind in ("kept", "stepped"):
             states: dict[int, Kept] = {}
@@ -52,3 +54,8 @@ def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None
                 state = from_named_tensors(like, tensors, f"{kind}{turn}") if is_there else None
                 states[turn] = Kept(state, tuple(drawn), stage)
             setattr(host, kind, states)
+
+
+def _name_part(path: Path) -> str:
+    """Study and K, which name the folder and the file."""
+    return f"{path.stem} of the study {path.parent.name}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.manifest import Part, seal
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
@@ -18,7 +19,7 @@ from chestfed.federation.conversation import Conversation
 from chestfed.federation.deployment import Hospitals
 from chestfed.federation.parcels import Line
 from chestfed.federation.settings import Federation
-from chestfed.results.run_folder import FEDERATION
+from chestfed.results.run_folder import FEDERATION, FILES, RunFolder
 from chestfed.training.clients import Setup
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
@@ -84,6 +85,7 @@ def run_over_hospitals(
         moved = {"bytes_sent": conversation.bytes_sent, "bytes_received": conversation.bytes_received}
         about = {"federation": federation.file.federation, **moved}
         write_json(result.folder / FEDERATION, read_json(result.folder / FEDERATION) | about)
+        seal(result.folder, Part(RunFolder(result.folder).digest, "."), FILES)
         return result
     finally:
         conversation.close()

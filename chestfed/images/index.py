@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import xxhash
 from filelock import FileLock, Timeout
 
 from chestfed.core.errors import ChestfedError
 
 #: dtype of keys and digests; zeros mean that there is none.
 KEY: Final = "V16"
+#: Version of the file. One of another version holds nothing, and is emptied when something is kept.
+FORMAT: Final = 2
 _AT_ONCE: Final = 1_000  # keys in one question
 _MANY: Final = 100_000  # keys for which an index is read from end to end
 
@@ -24,12 +27,12 @@ _MANY: Final = 100_000  # keys for which an index is read from end to end
 class Index:
     """A sqlite file: key of 16 bytes -> values; it is made when something is first kept.
 
-    Raises `ChestfedError` from every method, if the file is damaged.
+    Each row ends with a digest of its cells. One that is not as it was written is as if it were not there.
+    Raises `ChestfedError` from every method, if the file is damaged as a whole.
     """
 
     def __init__(self, file: Path, columns: Mapping[str, Any]) -> None:
         self.file, self._columns = file, columns
-        self._names = ", ".join(("key", *columns))
 
     @property
     def writable(self) -> bool:
@@ -39,7 +42,7 @@ class Index:
 
     def has(self, keys: np.ndarray) -> np.ndarray:
         """Which keys, `KEY [n]`, are known: bool `[n]`."""
-        return Index(self.file, {}).find(keys)[0]
+        return self.find(keys)[0]
 
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Which keys, `KEY [n]`, are known, bool `[n]`, and their values per column, `[n]`: zeros for the others."""
@@ -62,23 +65,18 @@ class Index:
     def _rows(self, index: Any, keys: np.ndarray) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of the keys, some thousand at once; for many keys all rows, which is quicker."""
         if len(keys) > _MANY:
-            rows = index.execute(f"SELECT {self._names} FROM result ORDER BY key")
-            yield from iter(lambda: rows.fetchmany(_AT_ONCE), [])
+            yield from _sound_rows(index)
             return
         for start in range(0, len(keys), _AT_ONCE):
             part = keys[start : start + _AT_ONCE]
             marks = ",".join("?" * len(part))
-            query = f"SELECT {self._names} FROM result WHERE key IN ({marks}) ORDER BY key"
-            if rows := index.execute(query, blobs(part)).fetchall():
-                yield rows
+            yield from _sound_rows(index, f"WHERE key IN ({marks})", blobs(part))
 
     def all(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Every key with its values, some thousand at a time, in the order of the keys."""
+        """Every key with its values, some thousand at a time, in the order of the keys; without damaged rows."""
         with self._reading() as index:
             if index is not None:
-                rows = index.execute(f"SELECT {self._names} FROM result ORDER BY key")
-                while part := rows.fetchmany(_AT_ONCE):
-                    yield part
+                yield from _sound_rows(index)
 
     def count(self, condition: str = "1") -> int:
         """Number of keys, or of those that meet an SQL condition."""
@@ -94,12 +92,12 @@ class Index:
                 raise sqlite3.DatabaseError("its structure is damaged")
 
     def keep(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Write keys with their values, over those that are there.
+        """Write keys with their values (bytes, text, integers, None), over those that are there.
 
         Raises `ChestfedError` if that is not possible; what was kept before stays.
         """
-        marks = ", ".join("?" * (1 + len(self._columns)))
-        self._change(f"INSERT OR REPLACE INTO result VALUES ({marks})", rows)
+        marks = ", ".join("?" * (2 + len(self._columns)))
+        self._change(f"INSERT OR REPLACE INTO result VALUES ({marks})", [(*row, _digest(row)) for row in rows])
 
     def drop(self, column: str, values: Sequence[Any], sign: str = "=") -> None:
         """Remove the keys whose column, or `key`, has one of these values (is at least this value, with `>=`).
@@ -108,11 +106,16 @@ class Index:
         """
         self._change(f"DELETE FROM result WHERE {column} {sign} ?", [(value,) for value in values])
 
-    def largest(self, column: str) -> int:
-        """The largest number of a column; -1 without any."""
+    def drop_damaged(self) -> int:
+        """Remove the rows that are not as they were written; returns how many.
+
+        Raises `ChestfedError` as `keep`.
+        """
         with self._reading() as index:
-            (found,) = (None,) if index is None else index.execute(f"SELECT max({column}) FROM result").fetchone()
-            return -1 if found is None else int(found)
+            rows = () if index is None else index.execute("SELECT * FROM result")
+            damaged = [row[0] for row in rows if _digest(row[:-1]) != row[-1]]
+        self.drop("key", damaged)
+        return len(damaged)
 
     def _change(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if not rows:
@@ -120,7 +123,12 @@ class Index:
         try:
             new = not self.file.exists()
             with closing(sqlite3.connect(self.file, timeout=60)) as index, index:
-                index.execute(f"CREATE TABLE IF NOT EXISTS result ({self._names}, PRIMARY KEY (key)) WITHOUT ROWID")
+                index.execute("BEGIN IMMEDIATE")
+                if not _is_current(index):
+                    names = ", ".join(("key", *self._columns, "digest_of_row"))
+                    index.execute("DROP TABLE IF EXISTS result")
+                    index.execute(f"CREATE TABLE result ({names}, PRIMARY KEY (key)) WITHOUT ROWID")
+                    index.execute(f"PRAGMA user_version = {FORMAT}")
                 index.executemany(statement, rows)
             if new:
                 let_the_group_write(self.file)
@@ -136,8 +144,26 @@ class Index:
         mode = "rw" if self.writable else "ro"
         place = f"{self.file.absolute().as_uri()}?mode={mode}"
         with reading(self.file), closing(sqlite3.connect(place, timeout=60, uri=True)) as index:
+            # What is no text any more is read all the same: the digest of its row differs.
+            index.text_factory = lambda cell: cell.decode(errors="surrogateescape")
             # another process or thread may be making the file at this moment: it is there before its table
-            yield index if index.execute("SELECT 1 FROM sqlite_master").fetchone() else None
+            yield index if _is_current(index) else None
+
+
+def _is_current(index: sqlite3.Connection) -> bool:
+    return bool(index.execute("PRAGMA user_version").fetchone() == (FORMAT,))
+
+
+def _sound_rows(index: Any, condition: str = "", values: Sequence[bytes] = ()) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows without their digests, some thousand at once, in the order of the keys; damaged ones are left out."""
+    rows = index.execute(f"SELECT * FROM result {condition} ORDER BY key", values)
+    while part := rows.fetchmany(_AT_ONCE):
+        if sound := [row[:-1] for row in part if _digest(row[:-1]) == row[-1]]:
+            yield sound
+
+
+def _digest(row: Sequence[Any]) -> bytes:
+    return xxhash.xxh3_64_digest(ascii(tuple(row)).encode())
 
 
 @contextmanager

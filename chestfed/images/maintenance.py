@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,20 +16,18 @@ from chestfed.images.file_store import files_of
 from chestfed.images.index import Index, packed, unwritable, writing
 
 _NAMES: Final = {"pixels": "pixels", "facts": "facts of the check", "text": "text in pictures"}
-_EARLIER: Final = ("index.sqlite", "scan.sqlite")
 
 
 @dataclass(frozen=True)
 class Part:
     """One kind of result of a site.
 
-    `images` is None for a folder of an earlier version, which is not read; `unreadable` of the images have no pixels.
-    `used` is the time of the last use, in seconds since 1970.
+    `unreadable` of the images have no pixels. `used` is the time of the last use, in seconds since 1970.
     """
 
     site: str
     what: str
-    images: int | None
+    images: int
     unreadable: int
     size: int
     used: float
@@ -44,10 +41,6 @@ def parts(cache_root: Path) -> list[Part]:
     """
     found = []
     for folder in sorted(path for path in cache_root.glob("*") if path.is_dir()):
-        if any((folder / name).exists() for name in _EARLIER):
-            files = [file for file in folder.iterdir() if file.is_file()]
-            size, used = sum(file.stat().st_size for file in files), max(file.stat().st_mtime for file in files)
-            found.append(Part(folder.name, "of an earlier version, unused", None, 0, size, used, folder))
         for index in _kinds(folder):
             records = _records(index)
             total = index.count()
@@ -60,7 +53,7 @@ def parts(cache_root: Path) -> list[Part]:
 
 
 def prune(cache_root: Path, unused_days: float | None = None) -> int:
-    """Remove what no file of a site has any more, lost records and earlier versions; returns the bytes freed.
+    """Remove what no file of a site has any more, and lost records; returns the bytes freed.
 
     With `unused_days` also kinds of results that were not used for so long. No study may be running: its records move.
 
@@ -70,17 +63,16 @@ def prune(cache_root: Path, unused_days: float | None = None) -> int:
     for part in parts(cache_root):
         old = unused_days is not None and time.time() - part.used > unused_days * 86400
         try:
-            if part.images is None:
-                shutil.rmtree(part.place)
-            elif old:
+            if old:
                 part.place.unlink()
                 part.place.with_suffix(".u8").unlink(missing_ok=True)
         except OSError as error:
             raise unwritable(part.place, error) from None
-    for folder in cache_root.glob("*"):
+    for folder in (path for path in cache_root.glob("*") if path.is_dir()):
         named = [packed([row[2] for row in rows]) for rows in files_of(folder).all()]
         for index in _kinds(folder):
             with writing(index.file):
+                index.drop_damaged()
                 if named:  # without it nothing is known of what is in use
                     _drop_unnamed(index, np.unique(np.concatenate(named).view("S16")))
                 _close_gaps(index)
@@ -96,18 +88,19 @@ def verify(cache_root: Path, progress: Callable[[str, int, int], None] | None = 
     """
     found = {}
     for folder in sorted(path for path in cache_root.glob("*") if path.is_dir()):
-        files_of(folder).check()
-        for index in _kinds(folder):
-            index.check()
-            done, damaged, total = 0, [], index.count()
+        for index in (files_of(folder), *_kinds(folder)):
+            total = index.count()
+            damaged = index.drop_damaged()
+            lost, done = list[bytes](), damaged
             for rows in index.all():
-                damaged += [row[0] for row in rows if _records(index) is not None and not _is_sound(index, row)]
+                lost += [row[0] for row in rows if _records(index) is not None and not _is_sound(index, row)]
                 done += len(rows)
                 if progress is not None:
                     progress(folder.name, done, total)
-            if damaged:
-                index.drop("key", damaged)
-            found[index.file] = total, len(damaged)
+            index.drop("key", lost)
+            index.check()
+            if index.file.exists():
+                found[index.file] = total, damaged + len(lost)
     return found
 
 

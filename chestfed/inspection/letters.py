@@ -106,7 +106,8 @@ def scan_letters(
     index = store.index(LETTERS)
 
     def keep(found: Mapping[bytes, Letters]) -> None:
-        index.keep([(content, one.found, one.annotation, one.overlays) for content, one in found.items()])
+        rows = [(content, one.found, one.annotation, one.overlays) for content, one in found.items()]
+        index.keep([(*row[:2], None if row[2] is None else int(row[2]), row[3]) for row in rows])
 
     files = store.complete(LETTERS, keep, workers=workers, progress=progress)
     letters: list[Letters | None] = [None] * len(table.frame)

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from chestfed.images.file_store import Failure, Kind, SiteStore
-from chestfed.images.index import reading
 from chestfed.inspection.facts import BINS, FACTS_VERSION, Facts, look_at
 
 if TYPE_CHECKING:
@@ -64,11 +63,10 @@ def scan_images(
 
     files = store.complete(FACTS, keep, workers=workers, progress=progress)
     made = files.refused | {row: Facts(error=failure.reason) for row, failure in files.failures.items()}
-    with reading(index.file):
-        facts = [
-            _facts(*(files.found[name][row] for name in FACTS.columns)) if there else made[row]
-            for row, there in enumerate(files.known.tolist())
-        ]
+    facts = [
+        _facts(*(files.found[name][row] for name in FACTS.columns)) if there else made[row]
+        for row, there in enumerate(files.known.tolist())
+    ]
     return _scan(table, facts, files.failures)
 
 
@@ -97,6 +95,4 @@ def _columns(facts: Facts) -> tuple[str, bytes, bytes, bytes]:
 
 def _facts(plain: str, digest: bytes, picture_hash: bytes, histogram: bytes) -> Facts:
     bins = np.frombuffer(histogram, "<i4").astype(np.int32)
-    if len(bins) != BINS:
-        raise ValueError("histogram of another length")
     return Facts(**json.loads(plain), digest=digest, hash=picture_hash, histogram=bins)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pandas as pd
 
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.manifest import MisplacedError, Part
 from chestfed.report import figures
 from chestfed.report.run_figures import draw_over_seeds
 from chestfed.report.study import Study
@@ -95,10 +96,15 @@ class SeedStudies:
         ------
         ConfigError
             If there is no such seed.
+        MisplacedError
+            If its folder holds another study.
         """
         for run in self._comparison.runs:
             if run["seed"] == seed:
-                return Study.load(self.folder.parent / run["folder"])
+                opened = RunFolder.open(self.folder.parent / run["folder"])
+                if opened.digest != run["digest"]:
+                    raise MisplacedError(opened.path, Part(opened.digest, "."), Part(run["digest"], "."))
+                return Study(opened)
         raise ConfigError(f"{self.folder}: no seed {seed}; there are {', '.join(map(str, self.seeds))}")
 
     def table(self) -> pd.DataFrame:

@@ -81,7 +81,7 @@ def collect(
         label = f"{settings.algorithm}, I={settings.window}" if by_window else settings.algorithm
         label = f"K={k}" if len(settings.ks) > 1 else label
         head = {"run": label, "algorithm": settings.algorithm, "window": settings.window, "k": k, "seed": settings.seed}
-        names.append({"run": label, "seed": settings.seed, "folder": run.path.name})
+        names.append({"run": label, "seed": settings.seed, "folder": run.path.name, "digest": run.digest})
         models.setdefault(label, []).append((run.path, k, ""))
         results += [head | {"added": row.clients[-1], "disease": one.disease, "auc": one.value} for one in row.diseases]
         sums = dict.fromkeys(("bytes_up", "bytes_down", "images", "gradients"), 0)

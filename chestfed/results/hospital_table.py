@@ -22,7 +22,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
 from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, spread_of, tidy
@@ -50,10 +49,9 @@ from chestfed.results.run_folder import (
     OWN_DATA,
     RESULT,
     RunFolder,
-    check_files,
     expected,
-    finished_row,
     read_json_file,
+    read_row,
 )
 from chestfed.results.significance import Significance, compare_with_first
 from chestfed.results.significance import frame as differences
@@ -216,15 +214,12 @@ def _place_exists(about: Mapping[str, Any], folder: Path, k: int, kind: str) -> 
 
 def _result(folder: Path, k: int, place: str, how: Intervals) -> tuple[Row, Predictions | None]:
     """One model, trained once, at one hospital: its AUCs and, unless its scores stay there, predictions."""
-    own = RunFolder(folder).folder(k) / place
-    if place and (own / RESULT).is_file():
-        check_files(own, (RESULT,))
-    row = finished_row(own)
-    if row is None:
-        raise ChestfedError(f"{own}: nothing was scored there yet. Run the same `chestfed study` command again.")
+    run = RunFolder(folder)
+    part = run.scored_folder(k, place) if place else run.folder(k)
+    row = read_row(part)
     found = None if row.scores_stay else read_run(folder, k, place)
     scored = None if found is None else found.scored(found.diseases)[0]
-    return row.with_intervals(how, scored, own), found
+    return row.with_intervals(how, scored, part), found
 
 
 def _over_seeds(every: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:

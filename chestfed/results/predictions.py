@@ -13,13 +13,14 @@ import pandas as pd
 
 from chestfed.core.checkpoint import write_atomically
 from chestfed.core.errors import ConfigError
-from chestfed.core.manifest import name_of_text
+from chestfed.core.manifest import EVALUATED, name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.results.run_folder import (
     EVALUATION,
+    HOSPITALS,
     PREDICTIONS,
     STUDY,
     RunFolder,
@@ -88,7 +89,7 @@ def write_predictions(path: Path, frame: pd.DataFrame) -> None:
 def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     """Predictions of a run folder (its largest finished K, or `k`), a `kN` folder, an evaluation, or a file of them.
 
-    `place` is a folder in that of the K, of a hospital that was scored besides.
+    `place`: a folder below that of the K, of a hospital that was scored besides the target.
 
     Raises `ConfigError` if the folder holds no predictions.
     """
@@ -100,13 +101,17 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     if whole and number.isdigit():
         if k not in (None, int(number)):
             raise ConfigError(f"{path}: is of K={number}, not of K={k}; leave --k out, or give the run folder")
-        RunFolder(folder.parent).folder(int(number))
+        run = RunFolder.open(folder.parent)
+        checked = run.scored_folder(int(number), place) if place else run.folder(int(number))
+        path = checked / PREDICTIONS if path.is_dir() else path
     elif (folder / EVALUATION).is_file():
-        check_files(folder, (PREDICTIONS, EVALUATION), "Score the model again with `chestfed evaluate`")
-    frame = read_predictions(folder / place / PREDICTIONS if path.is_dir() else path)
+        check_files(folder, EVALUATED, (PREDICTIONS, EVALUATION), "Score the model again with `chestfed evaluate`")
+    elif folder.parent.name == HOSPITALS and (folder.parent.parent.parent / STUDY).is_file():
+        run, of_k = RunFolder.open(folder.parent.parent.parent), folder.parent.parent.name
+        run.scored_folder(int(of_k.removeprefix("k")), f"{HOSPITALS}/{folder.name}")
+    frame = read_predictions(path / PREDICTIONS if path.is_dir() else path)
     evaluation, seeds = folder / EVALUATION, list[int]()
     if whole:
-        run = RunFolder.open(folder.parent)
         name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
         kin = name_of_text(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
         protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]

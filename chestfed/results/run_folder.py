@@ -7,7 +7,8 @@
                                         rounds.jsonl, seconds.jsonl, time.json, manifest.json
         table.csv, table.json
         significance.csv, significance.json
-        manifest.json                   digests of the files beside it, as each K has one of its own
+        federation.json                 of a study over hospitals: who took part
+        manifest.json                   which run this is, and digests of the files beside it; each K has its own
 
 Everything is read when it is asked for, and then kept; the manifest beside it is compared with the files before that.
 """
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import json
 import operator
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,8 +28,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from chestfed.core.errors import ChestfedError, ConfigError, UncheckedWarning
-from chestfed.core.manifest import MANIFEST, damaged
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.manifest import MANIFEST, Part, find_damage
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column, Scored
 from chestfed.evaluation.protocols import describe_hospitals
@@ -49,15 +49,8 @@ ALTERNATIVE_FILES: Final = ("alternatives.csv", "alternative_gains.csv", "altern
 COMPARISON: Final = "comparison.json"
 #: What the manifest of a run folder is about.
 FILES: Final = (
-    STUDY,
-    SITES,
-    THUMBNAILS,
-    "table.csv",
-    TABLE,
-    "significance.csv",
-    SIGNIFICANCE,
-    *HOSPITAL_FILES,
-    *ALTERNATIVE_FILES,
+    *(STUDY, SITES, THUMBNAILS, "table.csv", TABLE, "significance.csv", SIGNIFICANCE),
+    *(*HOSPITAL_FILES, *ALTERNATIVE_FILES, FEDERATION),
 )
 #: In the folder of an evaluation.
 EVALUATION: Final = "evaluation.json"
@@ -145,7 +138,7 @@ class RunFolder:
             (folder,) = inside
         if not (folder / STUDY).is_file():
             raise ConfigError(_not_a_run_folder(folder, inside))
-        check_files(folder, (STUDY,))
+        check_files(folder, Part(None, "."), (STUDY,))
         run = cls(folder)
         with expected(folder / STUDY):  # what is damaged is named before anything is made of it
             run.title, run.settings  # noqa: B018
@@ -157,6 +150,12 @@ class RunFolder:
     def about(self) -> dict[str, Any]:
         """All of `study.json`."""
         return read_json_file(self.path / STUDY)
+
+    @property
+    def digest(self) -> str:
+        """The identity of the study."""
+        with expected(self.path / STUDY):
+            return str(self.about["digest"])
 
     @property
     def title(self) -> str:
@@ -183,7 +182,7 @@ class RunFolder:
     def pipeline_name(self) -> str:
         """From the folder's name, `<pipeline>-<digest>`; `study` if it was renamed."""
         name = self.path.resolve().name.removeprefix(self.origin.prefix)
-        end = f"-{self.about['digest']}"
+        end = f"-{self.digest}"
         return name.removesuffix(end) if name.endswith(end) else "study"
 
     # ---- what came of it ----------------------------------------------------------------------------------------
@@ -198,7 +197,7 @@ class RunFolder:
         """The folder of a K, by default of the largest that is finished.
 
         Raises `ConfigError` if that K does not exist or is not finished; `ChestfedError` if a file in it is damaged or
-        missing.
+        missing, or the folder holds another K, or one of another run.
         """
         try:
             k = None if k is None else int(operator.index(k))
@@ -210,13 +209,24 @@ class RunFolder:
         if k is not None and k not in finished:
             names = ", ".join(f"K={one}" for one in finished)
             raise ConfigError(f"{self.path}: K={k} does not exist or is not finished; finished: {names}")
-        folder = self.path / f"k{finished[-1] if k is None else k}"
-        self._once(folder / MANIFEST, lambda _: check_files(folder, NEEDED_OF_K))
+        return self.part(f"k{finished[-1] if k is None else k}", NEEDED_OF_K)
+
+    def scored_folder(self, k: int, place: str) -> Path:
+        """A folder below that of a K with the result at a hospital, such as `hospitals/NAME`; raises as `folder`."""
+        folder = self.folder(k) / place
+        if not (folder / RESULT).is_file():
+            raise ChestfedError(f"{folder}: nothing was scored there yet. Run the same `chestfed study` command again.")
+        return self.part(f"k{k}/{place}", (RESULT,))
+
+    def part(self, place: str, needed: Sequence[str]) -> Path:
+        """A folder of this run, checked."""
+        folder = self.path / place
+        self._once(folder / MANIFEST, lambda _: check_files(folder, Part(self.digest, place), needed))
         return folder
 
     def row(self, k: int | None = None) -> Row:
         """AUCs and intervals of a K, from its `result.json`."""
-        return self._once(self.folder(k) / RESULT, _row)
+        return self._once(self.folder(k) / RESULT, lambda file: read_row(file.parent))
 
     def table(self, ks: Sequence[int] | None = None) -> StudyTable:
         """The rows of the finished K, or of these, and what they are over (`table.json`)."""
@@ -355,26 +365,27 @@ class RunFolder:
         return self._kept[place]
 
 
-def check_files(folder: Path, needed: Sequence[str], remedy: str = "Run the same `chestfed study` again") -> None:
-    """Compare the files of a folder with its manifest; warn if it has none, as those of earlier versions.
+def check_files(
+    folder: Path, part: Part, needed: Sequence[str], remedy: str = "Run the same `chestfed study` again"
+) -> None:
+    """Compare a folder and its files with its manifest.
 
-    Raises `ChestfedError` if a file is damaged or missing; `remedy` makes it again.
+    Raises `ChestfedError` if a file is damaged or missing, which `remedy` makes again, or if it holds another part.
     """
     try:
-        bad = damaged(folder, needed)
+        bad = find_damage(folder, part, needed)
     except OSError as error:
         raise ChestfedError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    if bad is None:
-        text = f"{folder}: has no {MANIFEST}, as results of earlier versions: it cannot be checked for damage"
-        warnings.warn(text, UncheckedWarning, stacklevel=2)
-    elif bad:
+    if bad:
         names = ", ".join(str(folder / name) for name in bad)
         raise ChestfedError(f"{names}: damaged or missing. {remedy}: it makes again what is damaged.")
 
 
-def finished_row(folder: Path) -> Row | None:
-    """The result in a folder of one K, or of one scored site; None if there is none yet."""
-    return _row(folder / RESULT) if (folder / RESULT).is_file() else None
+def read_row(folder: Path) -> Row:
+    """The result in a folder of one K, or of one hospital that was scored besides."""
+    plain = read_json_file(folder / RESULT)
+    with expected(folder / RESULT):
+        return Row.from_plain(plain)
 
 
 def scored_frame(found: pd.DataFrame, diseases: Sequence[str], patients: np.ndarray | None = None) -> Scored:
@@ -419,12 +430,6 @@ def read_predictions(file: Path) -> pd.DataFrame:
         if missing := int((~np.isfinite(score[known])).sum()):
             raise ConfigError(f"{file}: score_{name} is empty or infinite for {missing} labeled images")
     return frame
-
-
-def _row(file: Path) -> Row:
-    plain = read_json_file(file)
-    with expected(file):
-        return Row.from_plain(plain)
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

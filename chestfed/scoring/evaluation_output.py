@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.checkpoint import json_text, write_text
-from chestfed.core.manifest import seal
+from chestfed.core.manifest import EVALUATED, seal
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS
@@ -48,7 +48,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     write_text(folder / "methods.md", str(methods_text([*sentences, *statistics, computed_with()])))
     write_predictions(folder / PREDICTIONS, evaluation.predictions)
     about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
-    seal(folder, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})
+    seal(folder, EVALUATED, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})
     write_text(folder / EVALUATION, about)
 
 

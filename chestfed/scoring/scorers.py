@@ -62,8 +62,11 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     """The model file that a folder stands for."""
     of_k = path.parent if path.is_file() else path
-    if k is not None and of_k.name != f"k{k}" and (of_k.parent / STUDY).is_file():
+    in_run = (of_k.parent / STUDY).is_file()
+    if k is not None and of_k.name != f"k{k}" and in_run:
         raise ConfigError(f"{reference}: is not of K={k}; leave --k out, or give the run folder")
+    if in_run and of_k.name.startswith("k") and of_k.name[1:].isdigit():
+        RunFolder.open(of_k.parent).folder(int(of_k.name[1:]))  # checks that it is of this run and K
     if path.is_file():
         return path
     if (path / STUDY).is_file():

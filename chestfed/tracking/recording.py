@@ -20,6 +20,7 @@ import numpy as np
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ChestfedError
+from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.report.page import write_report
@@ -70,14 +71,17 @@ class MlflowRecord(Reporter):
 
     def study_started(self, study: StudyRun) -> None:
         """Begin the parent run, or resume it."""
-        self._study, self._parent, self._child = study, _known(study.folder), ""
+        self._study, self._child = study, ""
+        self._parent = _known(study.folder, str(self._part()))
         self._whole = self._store.is_finished(self._parent)  # recorded to the end by an earlier start
         if self._whole:
             return
         settings, this = study.pipeline.federated, study.identity
         label = f"{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
-        self._parent = self._started(study.folder, f"{_mark(study.origin)}{label}: {study.name}", tags)
+        self._parent = self._started(
+            study.folder, str(self._part()), f"{_mark(study.origin)}{label}: {study.name}", tags
+        )
         self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
         digests = {f"dataset.{name}": digest for name, digest in this.inputs.items()}
         versions = {f"version.{package}": version for package, version in software_versions().items()}
@@ -99,7 +103,7 @@ class MlflowRecord(Reporter):
         folder, last = study.folder / f"k{k}", study.clients[k - 1]
         name = f"{_mark(study.origin)}K={k}: {last if k == 1 else f'+ {last}'}"
         tags = self._tags("K", k=str(k), added=last, clients=", ".join(study.clients[:k]))
-        self._child = self._started(folder, name, {**tags, "mlflow.parentRunId": self._parent})
+        self._child = self._started(folder, str(self._part(k)), name, {**tags, "mlflow.parentRunId": self._parent})
         self._waiting: list[tuple[int, dict[str, float | None]]] = []
         self._rounds = 0  # rounds of this K that are logged or wait
         self._logged = store.steps(self._child, "round/loss")  # by an earlier start
@@ -130,7 +134,7 @@ class MlflowRecord(Reporter):
         if self._whole:
             return
         if reused:
-            known = _known(folder)
+            known = _known(folder, str(self._part(row.k)))
             if self._store.is_finished(known):
                 self._store.set_tags(known, {"mlflow.parentRunId": self._parent})  # the parent may be a new one
                 return
@@ -183,7 +187,7 @@ class MlflowRecord(Reporter):
         store.log_metrics(run, [(last, {f"auc/K{row.k}": row.mean.value for row in table.rows} | _gains(significance))])
         for row in table.rows:
             store.log_metrics(run, [(row.k, _test_aucs(row))])
-            store.link_model(run, _known(study.folder / f"k{row.k}"), step=row.k)
+            store.link_model(run, _known(study.folder / f"k{row.k}", str(self._part(row.k))), step=row.k)
         store.set_tags(run, {"mlflow.note.content": _note(table)})
         store.end_run(run)
 
@@ -199,7 +203,7 @@ class MlflowRecord(Reporter):
     def summary_done(self, summary: Summary) -> None:
         """Record what several studies come to as one run; the studies have their own."""
         origin, folder = summary.origin, summary.folder
-        run = self._started(folder, f"{_mark(origin)}{summary.name}", {**origin.tags(), "kind": "summary"})
+        run = self._started(folder, folder.name, f"{_mark(origin)}{summary.name}", {**origin.tags(), "kind": "summary"})
         self._store.log_params(run, {f"run.{name}": folder for name, folder in summary.runs.items()})
         self._store.log_metrics(run, [(0, summary.metrics)])
         for file in sorted({*folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.png")}):
@@ -210,30 +214,34 @@ class MlflowRecord(Reporter):
     def trial_done(self, trial: Trial, *, reused: bool) -> None:
         """Record one trial of a search as a run, unless the store has it."""
         store = self._store
-        if store.is_finished(_known(trial.folder)):
+        if store.is_finished(_known(trial.folder, trial.folder.name)):
             return
         about = {"kind": "trial", "pipeline": trial.search, "algorithm": trial.algorithm, "trial": str(trial.number)}
         tags = {**trial.origin.tags(), **about, "diverged": trial.diverged[:500] or "no"}
         name = f"{_mark(trial.origin)}trial {trial.number}, {trial.algorithm}: {trial.search}"
-        run = self._started(trial.folder, name, tags)
+        run = self._started(trial.folder, trial.folder.name, name, tags)
         store.log_params(run, {**trial.values, **{f"range.{key}": value for key, value in trial.ranges.items()}})
         aucs = {f"validation_auc/seed_{seed}": value for seed, value in trial.aucs.items()}
         store.log_metrics(run, [(0, {"validation_auc/mean": trial.mean, **aucs, "cost/seconds": trial.seconds})])
         store.end_run(run)
 
-    def _started(self, folder: Path, name: str, tags: Mapping[str, str]) -> str:
-        """Id of the run of a folder: opened again, or a new one.
+    def _part(self, k: int | None = None) -> Part:
+        """What the folder of the study, or of a K, holds."""
+        return Part(self._study.identity.digest, "." if k is None else f"k{k}")
+
+    def _started(self, folder: Path, part: str, name: str, tags: Mapping[str, str]) -> str:
+        """Id of the run of a folder: opened again, or a new one; `part` says what the folder holds.
 
         The folder notes a mark before there is a run: a process that is killed in between leaves one that the next
         finds by it.
         """
-        note = _noted(folder)
+        note = _noted(folder, part)
         run = self._store.reopened(note.get("run", ""), note.get("mark", ""))
         if not run:
             mark = uuid.uuid4().hex
-            write_json(folder / _NOTE, {"mark": mark})
+            write_json(folder / _NOTE, {"part": part, "mark": mark})
             run = self._store.start_run(name, {**tags, "mark": mark})
-        write_json(folder / _NOTE, {"run": run})
+        write_json(folder / _NOTE, {"part": part, "run": run})
         return run
 
     def _flush(self) -> None:
@@ -335,17 +343,21 @@ def _gains(found: Significance | None) -> dict[str, float | None]:
     return {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, **each}
 
 
-def _noted(folder: Path) -> dict[str, str]:
-    """What a folder notes of its run: `run`, its id, or `mark`, if it was to be made; empty if the note is damaged."""
+def _noted(folder: Path, part: str) -> dict[str, str]:
+    """What a folder notes of its run: `run`, its id, or `mark`, if it was to be made.
+
+    Empty if the note is damaged, or came with a copy of another folder: a run is recorded twice rather than wrongly.
+    """
     try:
-        return {key: str(value) for key, value in read_json(folder / _NOTE).items()}
+        note = {key: str(value) for key, value in read_json(folder / _NOTE).items()}
     except (ChestfedError, AttributeError):
         return {}
+    return note if note.get("part") == part else {}
 
 
-def _known(folder: Path) -> str:
+def _known(folder: Path, part: str) -> str:
     """Id of the run that a folder was recorded in; empty if it was not."""
-    return _noted(folder).get("run", "")
+    return _noted(folder, part).get("run", "")
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -26,6 +26,7 @@ import torch
 from chestfed.algorithms.variables import Point
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.errors import TrainingError
+from chestfed.core.manifest import Part
 from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.alternatives import FineTuning, centralized_settings
@@ -63,11 +64,13 @@ class Hospital:
 class AlternativeRuns:
     """The alternatives of a study; `folder` is that of its largest K, which is finished.
 
-    `stored(folder, test)` returns the checked result of a finished folder. `pretrain(setup)` runs stage 1, or reads it.
+    `part(folder)` identifies a folder in its manifest. `stored(folder, test)` returns the checked result of a finished
+    folder. `pretrain(setup)` runs stage 1, or reads it.
     """
 
     setup: Setup
     folder: Path
+    part: Callable[[Path], Part]
     stored: Callable[[Path, TestSet], Row | None]
     pretrain: Callable[[Setup], Pretrained]
     report: Report
@@ -240,7 +243,7 @@ class AlternativeRuns:
         folder.mkdir(parents=True, exist_ok=True)
         evaluation = self.pipeline.evaluation
         row = test.row(outputs, self.pipeline.k[-1], (), Intervals(evaluation.interval, evaluation.resamples))
-        write_result(folder, row, outputs.scores, test)
+        write_result(folder, self.part(folder), row, outputs.scores, test)
 
     def _folder(self, kind: str, site: str) -> Path:
         return self.folder / ALTERNATIVES / kind / site

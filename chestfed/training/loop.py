@@ -17,6 +17,7 @@ from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.core import stopping
 from chestfed.core.checkpoint import SaveTimes, as_damaged, load_state, save_state
 from chestfed.core.errors import DamagedError
+from chestfed.core.manifest import Part
 from chestfed.engines.engine import Engine, StageEnd
 from chestfed.engines.fleet import BlankFleet
 from chestfed.evaluation.estimates import mean_of
@@ -25,6 +26,7 @@ from chestfed.experiment.rules import returned_round
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Deployment, Team, assemble
 from chestfed.training.clients import Outputs, Setup
+from chestfed.training.identity import identify
 from chestfed.training.pretrain import STATE, Pretrained
 
 Trains = TypeVar("Trains")
@@ -79,16 +81,17 @@ def train_federated(
     TrainingError
         If a client's update is not finite.
     DamagedError
-        If the saved state is not what was written.
+        If the saved state is not what was written, or is of another K or run.
     """
     deployment, test = deployment or Deployment(), setup.data.test
+    part = Part(identify(setup).digest, f"k{k}")
     team = assemble(setup, k, pretrained, deployment)
     evaluated, state_file = frozenset(setup.pipeline.evaluated_rounds), folder / STATE
 
     def outputs_of(point: Point, buffers: Tensor) -> Outputs:
         return deployment.score(setup, team.network, point.primal, buffers, test)
 
-    progress = _load_progress(state_file, team) if state_file.exists() else _at_the_start(team)
+    progress = _load_progress(state_file, part, team) if state_file.exists() else _at_the_start(team)
     if progress.history:
         report(progress.history)
     outputs, times = None, SaveTimes()
@@ -106,7 +109,7 @@ def train_federated(
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
             if progress.round == 0 or team.fleet.keeps_its_states or times.due:
-                times.save(partial(_save_progress, state_file, progress, team))
+                times.save(partial(_save_progress, state_file, part, progress, team))
             report(progress.history)
     finally:
         team.fleet.close()
@@ -206,20 +209,20 @@ def _at_the_start(team: Team) -> Progress:
     return Progress(engine, engine.start_stage(team.start, buffers), 0, 0, [], team.start, buffers)
 
 
-def _save_progress(path: Path, progress: Progress, team: Team) -> None:
+def _save_progress(path: Path, part: Part, progress: Progress, team: Team) -> None:
     tensors = progress.engine.tensors(progress.federation) | named_tensors(progress.kept, "kept")
     tensors["kept_buffers"] = progress.kept_buffers
     values = {"stage": progress.stage, "round": progress.round, "history": progress.history}
-    save_state(path, tensors, {**values, "clients": list(team.cohort.names)})
+    save_state(path, tensors, {**values, "part": str(part)})
 
 
-def _load_progress(path: Path, team: Team) -> Progress:
+def _load_progress(path: Path, part: Part, team: Team) -> Progress:
     """The saved progress; the clients' batches go on where they were."""
     blank = _at_the_start(replace(team, fleet=BlankFleet(team.fleet.names)))
     tensors, values = load_state(path, blank.kept.primal.device)
     with as_damaged(path):
-        if "turns" not in tensors or values.get("clients") != list(team.cohort.names):
-            raise ValueError("of an earlier version of chestfed, or of other clients")
+        if values["part"] != str(part):
+            raise ValueError(f"it is of {values['part']}, not of {part}")
         engine = team.engine_of(values["stage"])
         federation = engine.restored(tensors, blank.federation)
         kept, buffers = Point(tensors["kept.primal"], tensors["kept.dual"]), tensors["kept_buffers"]

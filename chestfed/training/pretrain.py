@@ -59,7 +59,7 @@ def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None], l
     Raises
     ------
     DamagedError
-        If the saved state is damaged.
+        If the saved state is damaged, or of another folder.
     TrainingError
         If the weights are not finite.
     """
@@ -76,6 +76,8 @@ def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None], l
     if state_file.exists():
         tensors, values = load_checkpoint(state_file)
         with as_damaged(state_file):
+            if values["folder"] != folder.name:  # which names what determines it
+                raise ValueError(f"it is of {values['folder']}, not of {folder.name}")
             done, losses = values["step"], values["losses"]
             _put(tensors, vector, adam, done)
             buffers = tensors["buffers"].to(machine.device)
@@ -98,7 +100,8 @@ def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None], l
             buffers, done = client.buffers(), until
             losses.append(client.mean_loss())
             if done == steps or times.due:
-                times.save(partial(_save, state_file, weights, buffers, adam, {"step": done, "losses": losses}))
+                values = {"folder": folder.name, "step": done, "losses": losses}
+                times.save(partial(_save, state_file, weights, buffers, adam, values))
             report(done, losses[-1])
     finally:
         client.close()

@@ -11,16 +11,17 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
         table.csv, table.json
         significance.csv, significance.json
         hospitals.json, hospitals.csv, hospital_gains.csv    who is scored, the AUCs there, and what they gain
-        manifest.json    digests of these files, as in the folder of each K
+        manifest.json    which run and part this is, digests of the files; also in the folder of each K and hospital
     runs/pretrained-<digest>/
         state of stage 1, shared by all studies that have it in common
 
 What is damaged or missing when a study starts again is named and made again: files of a K from its saved state, a
-damaged state by training again.
+damaged state by training again. A folder that holds another K, or one of another run, is named and set aside.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import methodcaller
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from filelock import FileLock, Timeout
@@ -37,7 +37,7 @@ from chestfed.core.checkpoint import read_json, remove_orphans, write_json, writ
 from chestfed.core.diseases import TITLES
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError
-from chestfed.core.manifest import MANIFEST, damaged, seal
+from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, seal
 from chestfed.core.plugins import pinned
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv
@@ -61,8 +61,8 @@ from chestfed.results.run_folder import (
     TABLE,
     TIME,
     RunFolder,
-    finished_row,
     read_predictions,
+    read_row,
 )
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
@@ -84,8 +84,6 @@ from chestfed.training.run_files import (
     write_result,
     write_rounds,
 )
-
-Trains = TypeVar("Trains")
 
 
 @dataclass(frozen=True)
@@ -116,17 +114,19 @@ def run_study(
     Raises
     ------
     ChestfedError
-        If another process works in the same run folder, or training fails. What is finished is kept.
+        If another process works in the same run folder, it is another run's, or training fails. What is finished is
+        kept.
     """
     pipeline, data, this, reporters = setup.pipeline, setup.data, identify(setup), reporters or Reporters()
     deployment, folder = deployment or Deployment(), _folder(out, name, data, this)
     with _locked(folder), pinned():
         remove_orphans(folder)
-        _remove_damaged(folder, this.digest, reporters)
+        part = Part(this.digest, ".")
+        _remove_damaged(folder, part, reporters)
         write_identity(folder, pipeline, this, data)
         deployment.describe(folder, data, pipeline)
         write_hospitals(folder, data)
-        seal(folder, FILES)
+        seal(folder, part, FILES)
         clients = tuple(client.name for client in data.clients)
         about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
         reporters.tell(lambda reporter: reporter.study_started(about))
@@ -143,11 +143,11 @@ def run_study(
             alternatives = hospital_table.read_alternatives([RunFolder(folder)]) if pipeline.alternatives else None
             if alternatives is not None:
                 hospital_table.write(alternatives, folder, hospital_table.ALTERNATIVE_TABLE)
-            seal(folder, FILES)
+            seal(folder, part, FILES)
             significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
             if significance is not None:
                 write_significance(significance, folder, "significance")
-            seal(folder, FILES)
+            seal(folder, part, FILES)
         except BaseException as error:
             reporters.tell(methodcaller("study_failed", error))
             raise
@@ -194,6 +194,15 @@ class _Running:
     def data(self) -> StudyData:
         return self.setup.data
 
+    def part(self, folder: Path) -> Part:
+        """What a folder of this study is to hold."""
+        return Part(self.digest, folder.relative_to(self.folder).as_posix())
+
+    @cached_property
+    def digest(self) -> str:
+        """The identity of the study."""
+        return identify(self.setup).digest
+
     def all_k(self) -> tables.StudyTable:
         """Every K, with the tables written after each."""
         rows: list[tables.Row] = []
@@ -205,13 +214,14 @@ class _Running:
             table = _table(self.pipeline, self.data, rows, RunFolder(self.folder).statistics)
             write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
             write_json(self.folder / TABLE, tables.as_json(table))
-            seal(self.folder, FILES)
+            seal(self.folder, self.part(self.folder), FILES)
             self.reporters.tell(methodcaller("k_done", rows[-1], table, reused=reused))
         return table
 
     def stored(self, k: int) -> tables.Row | None:
         """The result of a finished K."""
-        return self._finished(self.folder / f"k{k}", k, self.data.test, NEEDED_OF_K)
+        own = self.folder / f"k{k}"
+        return self._finished(own, k, self.data.test) if self._is_sound(own, NEEDED_OF_K) else None
 
     @cached_property
     def pretrained(self) -> Pretrained:
@@ -253,7 +263,7 @@ class _Running:
         if not (own / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
             write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.setup.machine.name})
-        write_result(own, row, trained.outputs.scores, self.data.test)
+        write_result(own, self.part(own), row, trained.outputs.scores, self.data.test)
         return row
 
     def at_hospitals(self, k: int) -> dict[str, tables.Row]:
@@ -263,13 +273,13 @@ class _Running:
             if test is self.data.test:
                 continue
             own = model / HOSPITALS / name
-            row = self._finished(own, k, test) if holds(own, test) else None
+            row = self._finished(own, k, test) if self._is_sound(own, (RESULT,)) and holds(own, test) else None
             if row is None:
                 network = network or read_model(model, self.setup)
                 parameters, buffers = network.parameters(), network.buffers()
                 outputs = self.deployment.score(self.setup, network, parameters, buffers, test)
                 row = self._row(k, outputs, test)
-                write_result(own, row, outputs.scores, test)
+                write_result(own, self.part(own), row, outputs.scores, test)
             rows[name] = row
         return rows
 
@@ -286,37 +296,47 @@ class _Running:
             return shared_stage_1(setup, self.folder.parent, losses, self.reporters.warn)
 
         def stored(folder: Path, test: TestSet) -> tables.Row | None:
-            return self._finished(folder, k, test) if holds(folder, test) else None
+            sound = self._is_sound(folder, (RESULT,)) and holds(folder, test)
+            return self._finished(folder, k, test) if sound else None
 
-        AlternativeRuns(self.setup, self.folder / f"k{k}", stored, pretrain, report, self.reporters.warn).run()
+        folder = self.folder / f"k{k}"
+        AlternativeRuns(self.setup, folder, self.part, stored, pretrain, report, self.reporters.warn).run()
 
     def _row(self, k: int, outputs: Outputs, test: TestSet) -> tables.Row:
         clients = [client.name for client in self.data.clients[:k]]
         evaluation = self.pipeline.evaluation
         return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
 
-    def _finished(self, own: Path, k: int, test: TestSet, needed: Sequence[str] = (RESULT,)) -> tables.Row | None:
-        """A stored result, with intervals and groups as of now; None without, or if its folder is damaged."""
-        bad = damaged(own, needed)
+    def _is_sound(self, own: Path, needed: Sequence[str]) -> bool:
+        """Whether a folder has the results that belong there; else it is made ready for them."""
+        if not any((own / name).exists() for name in (MANIFEST, RESULT)):
+            return False
+        try:
+            bad = find_damage(own, self.part(own), needed)
+        except MisplacedError as error:
+            aside = own.with_name(f"misplaced-{own.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            own.rename(aside)
+            self.reporters.warn(f"{error.reason}: renamed to {aside.name}, and made again")
+            return False
         if bad:
             for name in (RESULT, *bad):  # without a result it counts as unfinished, whatever happens next
                 (own / name).unlink(missing_ok=True)
             self.reporters.warn(f"{own}: {', '.join(bad)} damaged or missing, made again")
-            return None
-        row = finished_row(own)
-        if row is not None and bad is None:
-            self.reporters.warn(f"{own}: has no {MANIFEST}, as results of earlier versions: used unchecked")
-        if row is None:
-            return None
+        return not bad
+
+    def _finished(self, own: Path, k: int, test: TestSet) -> tables.Row | None:
+        """A stored result, with intervals and groups as of now; None if a hospital has to be asked for these."""
+        row = read_row(own)
         wanted = self.pipeline.evaluation
         same = (row.interval, row.resamples) == (wanted.interval, wanted.resamples)
         if row.scores_stay:
-            return row if same else None  # the hospital is asked again
+            return row if same else None
         if same and not regrouped(own, test):
             return row
         scores = read_predictions(own / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
         row = self._row(k, Outputs(scores, torch.empty(0)), test)
-        write_result(own, row, scores, test)
+        write_result(own, self.part(own), row, scores, test)
         return row
 
 
@@ -388,19 +408,31 @@ def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
     return None
 
 
-def _remove_damaged(folder: Path, digest: str, reporters: Reporters) -> None:
-    """Remove what describes the study and cannot be used, so that it is made again; the tables are so anyway."""
-    bad = damaged(folder)
-    if bad is None:  # a new folder, or one of an earlier version
-        try:
-            bad = [] if read_json(folder / STUDY).get("digest", digest) == digest else [STUDY]
-        except (ChestfedError, AttributeError):
-            bad = [STUDY]
+def _remove_damaged(folder: Path, part: Part, reporters: Reporters) -> None:
+    """Remove what describes the study and cannot be used, so that it is made again; the tables are so anyway.
+
+    Raises
+    ------
+    MisplacedError
+        If it is the folder of another run.
+    """
+    if not any((folder / name).exists() for name in (MANIFEST, STUDY)):
+        return
+    bad = find_damage(folder, part)
+    if MANIFEST in bad and not _names_run(folder / STUDY, part):
+        bad.append(STUDY)
     for name in bad:
         (folder / name).unlink(missing_ok=True)
         reporters.warn(f"{folder / name}: damaged or missing, made again")
-    if bad or not (folder / MANIFEST).exists():
+    if bad:
         (folder / SITES).unlink(missing_ok=True)  # with its pictures; both depend on the images and the seed alone
+
+
+def _names_run(file: Path, part: Part) -> bool:
+    try:
+        return bool(read_json(file).get("digest") == part.run)
+    except (ChestfedError, AttributeError):
+        return False
 
 
 @contextmanager

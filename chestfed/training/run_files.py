@@ -18,7 +18,7 @@ from chestfed.core.checkpoint import (
     write_text,
 )
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.manifest import seal
+from chestfed.core.manifest import Part, seal
 from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -151,7 +151,7 @@ def read_model(folder: Path, setup: Setup) -> FlatModule:
     return FlatModule(module, setup.machine.device, channels_last=setup.machine.channels_last)
 
 
-def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:
+def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: TestSet) -> None:
     """Write `predictions.parquet`, the manifest, and `result.json`, whose presence says that all of the folder is.
 
     Where scores stay at a hospital there are no predictions.
@@ -163,5 +163,5 @@ def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> N
         found.attrs = {"key": test.key, "named_by": NAMED_BY}
         write_predictions(folder / PREDICTIONS, found)
     result = json_text(row.to_plain())
-    seal(folder, {*FILES_OF_K} - {RESULT}, {RESULT: result})
+    seal(folder, part, {*FILES_OF_K} - {RESULT}, {RESULT: result})
     write_text(folder / RESULT, result)

@@ -215,11 +215,12 @@ def test_the_end_of_a_stage_from_a_turn_that_is_not_there_is_refused_with_advice
         host.answer(Finish(7))
 
 
-def test_a_state_of_another_version_is_damaged_not_a_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("values", [{"turns": 3}, {"part": "k2 of the study a"}])
+def test_a_foreign_state_is_damaged_not_a_crash(tmp_path: Path, values: dict[str, Any]) -> None:
     from chestfed.core.checkpoint import save_checkpoint
 
     host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
-    save_checkpoint(tmp_path / "k1.safetensors", {}, {"turns": 3})
+    save_checkpoint(tmp_path / "k1.safetensors", {}, {"same": {}, **values})
     cohort: Any = SimpleNamespace(objective=lambda: SimpleNamespace(extra_size=0, dual_size=2))
     network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
     with pytest.raises(DamagedError, match="Delete it"):

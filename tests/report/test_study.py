@@ -12,6 +12,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import chestfed
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.manifest import MisplacedError
+from chestfed.results import compare
+from chestfed.results.run_folder import RunFolder
 from tests.results.finished_runs import write_run
 
 mpl.use("Agg")
@@ -139,6 +142,7 @@ def test_significance_is_what_the_study_wrote(study: chestfed.Study, tmp_path: P
         other.significance()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
     (study.folder / "k2" / "predictions.parquet").write_bytes(b"cut off")
     with pytest.raises(ConfigError, match=r"k2.predictions\.parquet: cannot be read"):
@@ -148,3 +152,14 @@ def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not the run folder of a study"):
         chestfed.Study.load(tmp_path)
+
+
+def test_exchanged_run_folders_of_seeds_are_refused(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"run-{seed}", seed=seed, digest=f"{seed:012d}") for seed in (1, 2)]
+    together = compare.write(compare.collect([RunFolder(run) for run in runs], "Study"), tmp_path)
+    studies = chestfed.SeedStudies.load(together)
+    assert studies.study(1).configuration["seed"] == 1
+    runs[0].rename(tmp_path / "aside")
+    runs[1].rename(runs[0])
+    with pytest.raises(MisplacedError):
+        studies.study(1)

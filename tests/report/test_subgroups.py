@@ -15,7 +15,7 @@ from tests.results.finished_runs import NAMES, write_run
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, unchecked: None) -> Path:
     """Forty images of thirty patients: sex of all but three, one patient above 80, all others below 40."""
     found = write_run(tmp_path / "run")
     file = found / "k2" / "predictions.parquet"

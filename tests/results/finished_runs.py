@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from chestfed.core.manifest import Part, seal
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.labeled import Scored
 from chestfed.results import table as tables
+from chestfed.results.run_folder import FILES, FILES_OF_K
 from chestfed.results.significance import of_study, write
 
 NAMES = ("edema", "atelectasis")
@@ -35,6 +37,7 @@ def write_run(
     compared: bool = True,
     labels: np.ndarray | None = None,
     reversed_labels: bool = False,
+    digest: str = "0123456789ab",
 ) -> Path:
     """A finished study; `images` shifts the names of that many images, as another test set would.
 
@@ -65,6 +68,7 @@ def write_run(
         (own / "seconds.jsonl").write_text("".join(json.dumps({"round": n, "seconds": n / 2}) + "\n" for n in (1, 2)))
         (own / "time.json").write_text(json.dumps({"seconds": 1.5, "resumed": False, "on": "cpu"}))
         (own / "result.json").write_text(json.dumps(rows[-1].to_plain()))
+        (own / "model.safetensors").write_bytes(b"weights")
     origin = Origin.SYNTHETIC
     table = tables.StudyTable("Study", "small", "frontal-image", IMAGES, 30, origin, tuple(rows), None)
     (folder / "table.csv").write_text(as_csv(tables.frame(table)))
@@ -81,12 +85,23 @@ def write_run(
         "evaluation": {"protocol": "frontal-image", "resamples": 20},
     }
     about = {
-        **{"title": "Study", **origin.keys(), "configuration": configuration, "digest": "0123456789ab"},
+        **{"title": "Study", **origin.keys(), "configuration": configuration, "digest": digest},
         **{"key": None, "inputs": {"test set": "ab"}, "quarantined": {}, "results_version": 1},
         **{"machine": {"device": "cpu", "threads": 1}, "versions": {"chestfed": "0.1.0"}},
     }
     (folder / "study.json").write_text(json.dumps(about))
+    seal_run(folder)
     found = of_study([folder], ks, 20) if compared else None
     if found is not None:
         write(found, folder, "significance")
+        seal_run(folder)
     return folder
+
+
+def seal_run(folder: Path) -> None:
+    """Write the manifests of a run folder anew, for a test that has changed its files."""
+    digest = json.loads((folder / "study.json").read_text())["digest"]
+    seal(folder, Part(digest, "."), FILES)
+    for result in folder.glob("k*/**/result.json"):
+        place = result.parent.relative_to(folder).as_posix()
+        seal(result.parent, Part(digest, place), FILES_OF_K)

@@ -155,6 +155,7 @@ def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
         compare_with_first([read_run(a), read_run(b)], 20)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_predictions_without_a_score_or_with_another_label_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
     file = run / "k2" / "predictions.parquet"
@@ -170,6 +171,7 @@ def test_predictions_without_a_score_or_with_another_label_are_refused(tmp_path:
         read_run(run)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, seed=seed) for seed, name in ((1, "a"), (2, "b"))]
     for run in runs:
@@ -184,6 +186,7 @@ def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
     assert mean["reason"] == "one patient with an image of a class, in a disease: no interval"
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_the_order_of_the_images_does_not_matter(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
     straight = compare_with_first([read_run(a), read_run(b)], 20)
@@ -192,6 +195,7 @@ def test_the_order_of_the_images_does_not_matter(tmp_path: Path) -> None:
     assert compare_with_first([read_run(a), read_run(b)], 20).comparisons == straight.comparisons
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_other_labels_are_refused(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b")
     file = b / "k2" / "predictions.parquet"
@@ -219,6 +223,7 @@ def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
         group_seeds([run, run])
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_seeds_with_other_labels_are_refused(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
     file = runs[1] / "k2" / "predictions.parquet"

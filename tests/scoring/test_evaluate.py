@@ -32,6 +32,7 @@ from chestfed.scoring.evaluate import Evaluation, evaluate_model
 from chestfed.scoring.evaluation_output import FRAMES, render, write
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
+from tests.results.finished_runs import seal_run, write_run
 
 MACHINE = Machine(torch.device("cpu"), 1, False, False, 0)
 SIZE = 64
@@ -324,8 +325,9 @@ def test_other_settings_have_another_folder(home: Path, site: SiteTable, tmp_pat
 
 
 def test_a_k_or_a_network_that_is_not_the_models_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, ks=(1,))
     write_chestfed_model(tmp_path / "k1" / "model.safetensors")
-    (tmp_path / "study.json").write_text("{}")
+    seal_run(tmp_path)
     for part in ("k1", "k1/model.safetensors"):
         assert open_scorer(str(tmp_path / part), Declared(k=1), MACHINE).diseases == DISEASES
         with pytest.raises(ConfigError, match="is not of K=2"):

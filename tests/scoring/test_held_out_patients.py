@@ -15,6 +15,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
 from chestfed.sites import SiteTable, load_site_config, open_site
 from tests.command_line import call
+from tests.results.finished_runs import seal_run
 
 SITE = bundled("site_configs") / "synthetic" / "mimic_cxr.yaml"
 
@@ -80,7 +81,7 @@ def test_the_name_of_a_sites_yaml_may_be_another_than_the_sites(run: Path, site:
     study = json.loads((copy / "study.json").read_text())
     study["configuration"]["sites"][0]["config"] = "any_name.yaml"
     (copy / "study.json").write_text(json.dumps(study))
-    (copy / "manifest.json").unlink()
+    seal_run(copy)
     pd.testing.assert_frame_equal(held_out_patients(str(copy), site).frame, held_out_patients(str(run), site).frame)
 
 

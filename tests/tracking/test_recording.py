@@ -28,6 +28,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import write_json
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError
+from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS, MethodName
 from chestfed.evaluation.protocols import views_of
@@ -426,8 +427,9 @@ def test_a_resumed_study_logs_the_rounds_that_are_missing_and_no_others(run_fold
     child, parent = store.start_run("K=2", {}), store.start_run("study", {})
     store.log_metrics(child, [(history[-1]["round"], {"round/loss": history[-1]["loss"]})])
     store.log_metrics(parent, [(2, {"pretraining/loss": 0.5})])
-    for folder, run in ((study, parent), (study / "k2", child)):
-        (folder / "mlflow.json").write_text(json.dumps({"run": run}))
+    for folder, run, place in ((study, parent, "."), (study / "k2", child, "k2")):
+        part = str(Part(started_in(study).identity.digest, place))
+        (folder / "mlflow.json").write_text(json.dumps({"part": part, "run": run}))
     record = MlflowRecord(uri, tmp_path / "artifacts")
     record.study_started(started_in(study))
     record.pretraining(2, 3, 0.5)
@@ -471,7 +473,23 @@ def test_a_process_killed_before_it_could_note_the_run_that_it_made_leaves_no_se
             first.study_started(started_in(study))
     MlflowRecord(uri, tmp_path / "artifacts").study_started(started_in(study))
     (run,) = runs_of(MlflowClient(uri))
-    assert json.loads((study / "mlflow.json").read_text()) == {"run": run.info.run_id}
+    assert json.loads((study / "mlflow.json").read_text())["run"] == run.info.run_id
+
+
+@pytest.mark.parametrize("damage", ["copied", "a bit"])
+def test_the_note_of_another_run_is_not_followed(run_folder: Path, tmp_path: Path, damage: str) -> None:
+    study, uri = tmp_path / run_folder.name, local_store(tmp_path)
+    shutil.copytree(run_folder, study, ignore=shutil.ignore_patterns("mlflow.json"))
+    record = MlflowRecord(uri, tmp_path / "artifacts")
+    record.study_started(started_in(study))
+    record.k_started(1)
+    note = json.loads((study / "k1" / "mlflow.json").read_text())
+    if damage == "a bit":
+        note = {"part": note["part"].replace("k1", "k2"), "run": f"{int(note['run'], 16) ^ 1:032x}"}
+    (study / "k2" / "mlflow.json").write_text(json.dumps(note))
+    record.k_started(2)
+    names = [run.info.run_name for run in runs_of(MlflowClient(uri))]
+    assert len(names) == len({*names}) == 3
 
 
 def started_in(folder: Path) -> StudyRun:

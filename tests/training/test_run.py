@@ -19,9 +19,8 @@ import pytest
 
 from chestfed.core import checkpoint
 from chestfed.core.checkpoint import load_checkpoint
-from chestfed.core.manifest import seal
-from chestfed.results.run_folder import FILES_OF_K
 from chestfed.training import loop
+from tests.results.finished_runs import seal_run
 from tests.training.tiny_studies import command, run
 
 
@@ -80,7 +79,7 @@ def test_the_same_command_finds_the_finished_study_and_says_sex_and_age_as_they_
     whole, earlier = file.read_bytes(), pd.read_parquet(file)
     earlier["group_sex"] = "F"
     earlier.to_parquet(file, index=False, write_page_checksum=True)
-    seal(file.parent, FILES_OF_K)
+    seal_run(finished)
     result = run(home, command("whole", "--no-tracking"))
     assert result.code == 0, result.err
     assert file.read_bytes() == whole

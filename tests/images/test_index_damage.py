@@ -1,0 +1,103 @@
+"""Bits of a cache's indexes that have changed: a record is what was written, or is made again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chestfed.core.errors import ChestfedError, SiteError
+from chestfed.images import index
+from chestfed.images.cache import CachedImages, fill_cache
+from chestfed.images.index import Index
+from chestfed.images.maintenance import verify
+from tests.images.test_cache import SMALL, Table, make_site
+
+IMAGES = 4
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A site with one image that cannot be read, and its cache beside it."""
+    table = make_site(tmp_path_factory.mktemp("site"), IMAGES)
+    (table.root / table.frame["image"][3]).write_bytes(b"nothing")
+    fill_cache(table, table.root.parent / "cache", SMALL, skip_unreadable=True)
+    return table
+
+
+@contextmanager
+def copied(table: Table) -> Iterator[Path]:
+    """A copy of the cache, to change."""
+    with TemporaryDirectory() as home:
+        yield Path(shutil.copytree(table.root.parent / "cache", Path(home) / "cache"))
+
+
+def read(table: Table, cache: Path) -> list[Any]:
+    """Everything that a cache says of the images."""
+    images: CachedImages = fill_cache(table, cache, SMALL, skip_unreadable=True)
+    pixels = [images.read([row])[0].tolist() for row in np.flatnonzero(images.records >= 0)]
+    return [pixels, images.digests.tolist(), images.sources.tolist(), [str(one) for one in images.quarantined]]
+
+
+def flip_cell(cell: Any, bit: int) -> Any:
+    """The cell with one bit of its content changed."""
+    if cell is None or isinstance(cell, int):
+        return (cell or 0) ^ 1 << bit % 32
+    content = bytearray(cell.encode() if isinstance(cell, str) else cell)
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    return bytes(content) if isinstance(cell, bytes) else content.decode("latin-1")
+
+
+@settings(deadline=None, max_examples=60)
+@given(kind=st.sampled_from(["pixels", "files"]), column=st.integers(0, 9), row=st.integers(0, 3), bit=st.integers(0))
+def test_a_flipped_bit_of_any_column_changes_no_record(
+    table: Table, kind: str, column: int, row: int, bit: int
+) -> None:
+    with copied(table) as cache:
+        (file,) = cache.glob(f"*/{kind}*.sqlite")
+        with closing(sqlite3.connect(file)) as connection, connection:
+            names = [column[1] for column in connection.execute("PRAGMA table_info(result)")]
+            name, cells = names[column % len(names)], connection.execute("SELECT * FROM result").fetchall()[row]
+            changed = flip_cell(cells[column % len(names)], bit)
+            connection.execute(f"UPDATE result SET {name} = ? WHERE key = ?", (changed, cells[0]))
+        again = Path(shutil.copytree(cache, cache.with_name("again")))
+        assert verify(cache)[file] == (IMAGES, 1)
+        expected = read(table, table.root.parent / "cache")
+        assert read(table, cache) == expected
+        assert read(table, again) == expected
+
+
+def test_a_flipped_bit_anywhere_in_an_index_changes_no_record(table: Table) -> None:
+    expected, chance, refused = read(table, table.root.parent / "cache"), random.Random(0), 0
+    for _ in range(80):
+        with copied(table) as cache:
+            file = chance.choice(sorted(cache.glob("*/*.sqlite")))
+            content = bytearray(file.read_bytes())
+            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            file.write_bytes(content)
+            try:
+                assert read(table, cache) == expected
+            except SiteError:
+                raise
+            except ChestfedError:
+                refused += 1
+    assert refused < 80
+
+
+def test_an_index_of_another_format_is_made_anew(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    with copied(table) as cache:
+        monkeypatch.setattr(index, "FORMAT", 1)
+        (file,) = cache.glob("*/pixels*.sqlite")
+        assert Index(file, {}).count() == 0
+        assert read(table, cache) == read(table, table.root.parent / "cache")
+        assert Index(file, {}).count() == IMAGES
