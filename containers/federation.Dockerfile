@@ -6,14 +6,18 @@
 FROM python:3.11-slim
 
 ARG PIP_EXTRA_INDEX_URL=""
-ENV PIP_NO_CACHE_DIR=1 \
+ENV CHESTFED_VENV=/opt/venv \
+    PIP_NO_CACHE_DIR=1 \
     PYTHONUNBUFFERED=1
 
 WORKDIR /opt/chestfed
+# The locked packages first: a change of the source does not install them again.
+COPY bootstrap.py pyproject.toml ./
+COPY requirements requirements
+RUN python -c "import bootstrap; bootstrap.install_locked('federation')"
+
 COPY . .
-# Not the lock: Flower pins older versions of some packages.
-RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install ".[flower]" \
+RUN python bootstrap.py install federation \
     && useradd --create-home --uid 1000 chestfed \
     && mkdir -p /srv \
     && chown chestfed /srv

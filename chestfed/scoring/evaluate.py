@@ -28,7 +28,7 @@ from chestfed.results.predictions import predictions_frame
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import image_names, patient_names
+from chestfed.training.clients import image_names, order_by_names, patient_names
 from chestfed.training.study_tables import left_out_views
 
 #: Probabilities nearer to 0 or 1 than this are of logits beyond 34.
@@ -119,16 +119,20 @@ def evaluate_model(
     scores = score_images(scorer, images, batch_size, machine, scored)
     studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
     unit = units(protocol, scores, chosen.labels(), studies)
-    first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
+    by_image = unit_of(protocol) == "image"
+    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
+    patients = patient_names(table.name, frame["patient"].iloc[unit.first], key)
+    order = order_by_names(key, names, patients, unit.labels)
+    first = frame.iloc[unit.first[order]]
     groups = group_columns(first, by_image=by_image)
-    of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
+    of_units = Scored(unit.scores[order], unit.labels[order], first["patient"].to_numpy(dtype=str), scorer.diseases)
     columns = {str(name): values for name, values in groups.items()}
     summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
     metrics = summary.metrics
     unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
     metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
-    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    predictions = predictions_frame(names, patient_names(table.name, first["patient"], key), of_units, groups)
+    names, patients = ([column[row] for row in order] for column in (names, patients))
+    predictions = predictions_frame(names, patients, of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
@@ -220,9 +224,9 @@ def _notes(
     return tuple(notes)
 
 
-def _study_names(digests: np.ndarray, of_row: np.ndarray, key: SiteKey) -> list[str]:
+def _study_names(digests: np.ndarray, of_row: np.ndarray, key: SiteKey) -> tuple[str, ...]:
     """Keyed name per study, by its images in any order."""
     members: list[list[bytes]] = [[] for _ in range(int(of_row.max()) + 1)]
     for digest, number in zip(blobs(digests), of_row, strict=True):
         members[number].append(digest)
-    return [key.name("study", *sorted(part)) for part in members]
+    return tuple(key.name("study", *sorted(part)) for part in members)

@@ -16,7 +16,7 @@ from torch import Tensor
 from chestfed.core.disk import check_folder, check_room
 from chestfed.core.errors import ConfigError, Problem, TrainingError
 from chestfed.core.provenance import Origin
-from chestfed.core.pseudonyms import SiteKey, key_for
+from chestfed.core.pseudonyms import PUBLISHED, SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.estimates import auc_per_disease
 from chestfed.evaluation.intervals.methods import Intervals
@@ -396,8 +396,11 @@ def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images 
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
         images = images.take(np.flatnonzero(readable))
-    patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
+    order = order_by_names(key, *names, table.labels())
+    table, images = table.with_frame(table.frame.iloc[order].reset_index(drop=True)), images.take(order)
+    patients = numbered(table.frame["patient"].to_numpy(dtype=str))
+    names = tuple(tuple(column[row] for row in order) for column in names)
     about = (table.diseases, *names, key.fingerprint, table.origin, own)
     return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
 
@@ -439,6 +442,17 @@ def image_names(picture_digests: np.ndarray, key: SiteKey) -> tuple[str, ...]:
 def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[str, ...]:
     """Keyed name of each row's patient; two sites' patients have different names."""
     return tuple(key.name("patient", site, str(patient)) for patient in patients)
+
+
+def order_by_names(key: SiteKey, images: Sequence[str], patients: Sequence[str], labels: np.ndarray) -> np.ndarray:
+    """The rows sorted by their keyed names, then by their labels `[n, J]`, int `[n]`; unsorted if the key is published.
+
+    The order of a hospital's table would leave with the predictions, and name the patient of each row to whoever has a
+    list in that order. Bootstrap resamples are drawn from the sorted rows, so the table's order does not matter to them.
+    """
+    if key == PUBLISHED:
+        return np.arange(len(images))
+    return np.lexsort([*np.nan_to_num(labels, nan=-1).T, np.asarray(patients), np.asarray(images)])
 
 
 def _digest(key: SiteKey, images: Images, *columns: np.ndarray) -> str:
