@@ -24,9 +24,11 @@ RUN python bootstrap.py install federation \
 
 USER 1000
 WORKDIR /srv
-# Readable settings and caches of libraries for any user id that `user:` gives.
+# Settings and caches of libraries are readable for any user id that `user:` gives. The secret key of keyed names lies in
+# the hospital's own folder (`names_key` in hospital.yaml), for the other commands too.
 ENV HOME=/tmp \
     MPLCONFIGDIR=/tmp/matplotlib \
+    CHESTFED_KEY_FILE=/srv/hospital/names.key \
     PATH=/opt/venv/bin:$PATH
 ENTRYPOINT ["chestfed"]
 CMD ["federation", "--help"]

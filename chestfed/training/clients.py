@@ -307,10 +307,12 @@ def load_images(
     *,
     skip_unreadable: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
+    key: SiteKey | None = None,
 ) -> list[StudyData]:
     """Decode what is not cached yet, and tie images to the rows of each study, all cut from the same sites.
 
-    `progress(site, done, total)` is called on the way. Tables that studies share are looked up once.
+    `progress(site, done, total)` is called on the way. Tables that studies share are looked up once. `key` makes the
+    keyed names; None: that of this machine.
 
     Raises
     ------
@@ -322,7 +324,7 @@ def load_images(
     ChestfedError
         If there are real patients and their key file can't be used.
     """
-    key = key_for(synthetic=all(table.synthetic for table in studies[0].whole))
+    key = key or key_for(synthetic=all(table.synthetic for table in studies[0].whole))
     by_name = {}
     for rows in _rows_in_use(studies):
         tell = None if progress is None else partial(progress, rows.name)
@@ -448,7 +450,7 @@ def order_by_names(key: SiteKey, images: Sequence[str], patients: Sequence[str],
     """The rows sorted by their keyed names, then by their labels `[n, J]`, int `[n]`; unsorted if the key is published.
 
     The order of a hospital's table would leave with the predictions, and name the patient of each row to whoever has a
-    list in that order. Bootstrap resamples are drawn from the sorted rows, so the table's order does not matter to them.
+    list in that order. Bootstrap resamples are drawn from the sorted rows, whatever the order of the table.
     """
     if key == PUBLISHED:
         return np.arange(len(images))

@@ -41,6 +41,7 @@ from chestfed.core.errors import ChestfedError, DamagedError
 from chestfed.core.manifest import MANIFEST, damaged, seal
 from chestfed.core.plugins import pinned
 from chestfed.core.provenance import Origin
+from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Pipeline
@@ -115,6 +116,7 @@ def run_study(
         If another process works in the same run folder, or training fails. What is finished is kept.
     """
     pipeline, data, this, reporters = setup.pipeline, setup.data, identify(setup), reporters or Reporters()
+    refuse_key_within(out, data.test.key)
     deployment, folder = deployment or Deployment(), _folder(out, name, data, this)
     with _locked(folder), pinned():
         remove_orphans(folder)

@@ -11,7 +11,7 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.federation.founding import found
 from chestfed.federation.settings import read_federation, read_hospital
 from chestfed.federation.study import Events
-from chestfed.federation.taking_part import _log_of, locked
+from chestfed.federation.taking_part import locked, open_log
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, capsys: pytest.Captur
     hospital.path("state").mkdir()
     for file in (hospital.path("state") / "hospital.log", tmp_path / "federation.jsonl"):
         file.symlink_to("/dev/full")
-    _log_of(hospital).info("ready")
+    open_log(hospital).info("ready")
     assert re.fullmatch(r".*hospital.log: cannot be written: .*No space left.*\n", capsys.readouterr().err)
     with pytest.raises(ChestfedError, match=r"federation.jsonl: cannot be written: No space left"):
         Events(tmp_path, lambda text: None)("anne", "late", "")
