@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chestfed.core.bundled import install_command
 from chestfed.core.checkpoint import CHECKSUM, load_checkpoint
 from chestfed.core.config import load_config
 from chestfed.core.errors import ConfigError
@@ -186,7 +187,7 @@ def _onnx(file: ModelFile) -> Scorer:
     try:
         import onnxruntime
     except ImportError:
-        raise ConfigError(f"{path}: ONNX programs need onnxruntime: pip install 'chestfed[onnx]'") from None
+        raise ConfigError(f"{path}: ONNX programs need onnxruntime: {install_command('onnx')}") from None
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = file.machine.threads
     try:

@@ -395,6 +395,7 @@ def test_what_a_hospital_says_of_itself_is_checked(card: dict[str, object], told
         "rows": 7,
         "origin": "real",
         "digest": "0a",
+        "key": "0b",
         "unreadable": 0,
         "cards": [plain | card],
         "nonce": "0",
