@@ -57,7 +57,7 @@ def pipeline_of(home: Path, rounds: int) -> Path:
 
 
 def make_real(federation: Loopback) -> None:
-    """Site YAMLs and images that do not say synthetic, and one secret key for all, with which the names are the same."""
+    """Site YAMLs and images that do not say synthetic, and one secret key for all, so that all name alike."""
     home = federation.home
     data = unmarked(home / "synthetic_hospitals")
     (home / "sites").mkdir(exist_ok=True)

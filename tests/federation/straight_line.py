@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -116,5 +115,5 @@ def unmarked(data: Path) -> Path:
     """The sample hospitals once more, without the files that mark their folders as synthetic."""
     folder = data.with_name("unmarked_hospitals")
     if not folder.exists():
-        shutil.copytree(data, folder, ignore=shutil.ignore_patterns(SYNTHETIC_MARKER), copy_function=os.link)
+        shutil.copytree(data, folder, ignore=shutil.ignore_patterns(SYNTHETIC_MARKER))
     return folder
