@@ -148,7 +148,7 @@ def names_key(hospital: Hospital, *, synthetic: bool) -> SiteKey:
         return PUBLISHED
     file = hospital.path("names_key")
     for folder in ("state", "cache"):
-        if file.resolve().is_relative_to(hospital.path(folder).resolve()):  # type: ignore[arg-type]
+        if file.resolve().is_relative_to(hospital.path(folder).resolve()):
             raise ConfigError(f"names_key: {file} is in `{folder}`, which may be deleted or copied: move the key out")
     mark = hospital.path("state") / FINGERPRINT
     known = mark.read_text(encoding="ascii").strip() if mark.exists() else ""

@@ -121,24 +121,27 @@ def evaluate_model(
     unit = units(protocol, scores, chosen.labels(), studies)
     by_image = unit_of(protocol) == "image"
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    patients = patient_names(table.name, frame["patient"].iloc[unit.first], key)
-    order = order_by_names(key, names, patients, unit.labels)
+    order = order_by_names(key, names, patient_names(table.name, frame["patient"].iloc[unit.first], key), unit.labels)
     first = frame.iloc[unit.first[order]]
     groups = group_columns(first, by_image=by_image)
     of_units = Scored(unit.scores[order], unit.labels[order], first["patient"].to_numpy(dtype=str), scorer.diseases)
     columns = {str(name): values for name, values in groups.items()}
     summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
-    metrics = summary.metrics
-    unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
-    metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
-    names, patients = ([column[row] for row in order] for column in (names, patients))
-    predictions = predictions_frame(names, patients, of_units, groups)
+    _explain_unlabeled(summary.metrics, scorer.diseases, table)
+    patients = patient_names(table.name, first["patient"], key)
+    predictions = predictions_frame([names[row] for row in order], patients, of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
-    about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
-    predictions.attrs.update(origin.keys() | about)
+    about = {"protocol": protocol, "split": split, "model": scorer.digest}
+    predictions.attrs.update(origin.keys() | about | {"key": key.fingerprint, "named_by": NAMED_BY})
     out = len(every.frame) - len(frame)
     notes = (*scorer.notes, *_notes(scorer, table, split, protocol, scores, out), *how.warnings(of_units.patients))
     return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), out, notes)
+
+
+def _explain_unlabeled(metrics: pd.DataFrame, diseases: Sequence[str], table: SiteTable) -> None:
+    """Write the reason beside metrics that are undefined because the site does not label their disease."""
+    unlabeled = metrics["disease"].isin(set(diseases) - set(table.diseases)) & metrics["value"].isna()
+    metrics.loc[unlabeled, "reason"] = f"not labeled at site '{table.name}'"
 
 
 def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:

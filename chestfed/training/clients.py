@@ -311,8 +311,7 @@ def load_images(
 ) -> list[StudyData]:
     """Decode what is not cached yet, and tie images to the rows of each study, all cut from the same sites.
 
-    `progress(site, done, total)` is called on the way. Tables that studies share are looked up once. `key` makes the
-    keyed names; None: that of this machine.
+    `progress(site, done, total)` is called on the way. `key` makes the keyed names; None: that of this machine.
 
     Raises
     ------
@@ -356,9 +355,8 @@ def load_images(
 
         tests = {table.name: scored(table) for table in study.tests}
         hospitals = {name: scored(table) for name, table in study.hospitals.items()}
-        digests = {client.name: digest for client, digest in clients}
         data = _described(study, tuple(client for client, _ in clients), tests, hospitals)
-        digests["test set"] = data.test.digest(key)
+        digests = {client.name: digest for client, digest in clients} | {"test set": data.test.digest(key)}
         return replace(data, quarantined=quarantined, digests=digests, shared=shared)
 
     return [study_of(study) for study in studies]
@@ -402,8 +400,8 @@ def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images 
     order = order_by_names(key, *names, table.labels())
     table, images = table.with_frame(table.frame.iloc[order].reset_index(drop=True)), images.take(order)
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
-    names = tuple(tuple(column[row] for row in order) for column in names)
-    about = (table.diseases, *names, key.fingerprint, table.origin, own)
+    images_named, patients_named = (tuple(column[row] for row in order) for column in names)
+    about = (table.diseases, images_named, patients_named, key.fingerprint, table.origin, own)
     return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
 
 
