@@ -37,7 +37,7 @@ def _killed_study(campaign: Campaign) -> Result:
     kills = 0
     for _ in range(2):
         child = start((*words, "--out", "killed"), home, choose_key)
-        kills += wait(child, kill_after=chance.uniform(0, undisturbed.seconds)).code == -9
+        kills += wait(child, kill_after=chance.uniform(0, undisturbed.seconds / 3)).code == -9
     ended = run((*words, "--out", "killed"), home, choose_key, limit=300)
     found = [told(undisturbed, (0,)), told(ended, (0,))]
     if not any(found):
