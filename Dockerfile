@@ -21,9 +21,11 @@ RUN python bootstrap.py install \
 
 USER 1000
 WORKDIR /work
-# Readable settings and caches of libraries for any user id that `docker run --user` gives.
-ENV HOME=/work \
+# Settings and caches of libraries are readable for any user id that `docker run --user` gives. The secret key of keyed
+# names lies in a folder of its own, which is mounted: in /work it would lie beside results, elsewhere it would be lost.
+ENV HOME=/tmp \
     MPLCONFIGDIR=/tmp/matplotlib \
+    CHESTFED_KEY_FILE=/key/key \
     PATH=/opt/venv/bin:$PATH
 ENTRYPOINT ["chestfed"]
 CMD ["--help"]

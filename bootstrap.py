@@ -4,6 +4,7 @@
     python3 bootstrap.py test [options]      check style and types, run the tests (options of pytest)
     python3 bootstrap.py docs                build the documentation in build/site
     python3 bootstrap.py install             only create or update the environment
+    python3 bootstrap.py install federation  the same with Flower, best in an environment of its own
     python3 bootstrap.py lock [--upgrade]    renew the locked versions after a change of pyproject.toml
 
 The virtual environment is .venv beside this file; set CHESTFED_VENV to put it elsewhere. It is created once and
@@ -22,6 +23,7 @@ VENV = Path(os.environ.get("CHESTFED_VENV", ROOT / ".venv")).resolve()
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 LOCKS = ROOT / "requirements"
+EXTRAS = {"core": "", "dev": "dev", "federation": "flower"}  # locked requirements, and the extra that they are of
 
 
 def main() -> int:
@@ -34,12 +36,12 @@ def main() -> int:
     if command not in ("study", "test", "docs", "install", "lock"):
         print(__doc__)
         return 0 if command in ("-h", "--help", "help") else 2
-    if command == "install" and options:
-        print(f"install takes no options: {' '.join(options)}")
+    if command == "install" and options not in ([], ["federation"]):
+        print(f"install takes `federation` or nothing: {' '.join(options)}")
         return 2
     if command == "lock":
         return lock(options)
-    install("dev" if command in ("test", "docs") else "")
+    install("dev" if command in ("test", "docs") else "federation" if command == "install" and options else "core")
     if command == "study":
         words = [PYTHON, "-P", "-m", "chestfed", "study", *options]  # -P: not a chestfed of the working folder
         if os.name != "nt":
@@ -54,19 +56,19 @@ def main() -> int:
     return 0
 
 
-def install(extra: str) -> None:
-    """Create or update the virtual environment; silent if it is up to date."""
+def install(name: str) -> None:
+    """Create or update the virtual environment with requirements/NAME.txt; silent if it is up to date."""
     inputs = [ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]
     places = f"{ROOT} {VENV}".encode(errors="surrogateescape")  # scripts name them: a moved environment is updated
     wanted = hashlib.sha256(b"".join([places, *(path.read_bytes() for path in inputs)])).hexdigest()
-    stamp = VENV / f"chestfed-{extra or 'core'}.stamp"
+    stamp = VENV / f"chestfed-{name}.stamp"
     if stamp.exists() and stamp.read_text() == wanted and python_runs("import pip"):
         return
     print("Installing chestfed and its dependencies (2 GB, 6 GB with PyTorch's CUDA build; only once)", flush=True)
-    install_locked(extra or "core")
+    install_locked(name)
     # PyTorch, which the lock leaves to the machine (CPU or CUDA build), and the package itself.
-    target = f"{ROOT}[{extra}]" if extra else str(ROOT)
-    pip_install("--no-build-isolation", "--constraint", LOCKS / "constraints.txt", "--editable", target)
+    target = f"{ROOT}[{EXTRAS[name]}]" if EXTRAS[name] else str(ROOT)
+    pip_install("--no-build-isolation", "--constraint", LOCKS / "torch.txt", "--editable", target)
     stamp.write_text(wanted)
 
 

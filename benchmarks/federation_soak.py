@@ -2,11 +2,12 @@
 
     python -m benchmarks.federation_soak --save benchmarks/results/federation_soak.json
 
-Needs the extra `flower`. Three sample hospitals over TLS on loopback, CODASCA with a tiny network, `absent: wait`.
+Needs the extra `flower`, and Linux. Three sample hospitals that do not say that they are synthetic, so that their names
+are made with a secret key, over TLS on loopback; CODASCA with a tiny network, `absent: wait`.
 After rounds that the seed draws, one to four processes are ended by SIGKILL at once and started again: hospitals, the
 server, the study's command; one hospital is spared, to see whether a process grows that nobody restarts. Every few
 seconds memory and open files of all are looked at, and the rounds that the study has saved, never fewer than before.
-At the end the tables must be those of the same study in one process.
+At the end the tables and the keyed names must be those of the same study in one process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,11 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import yaml
 
-from benchmarks.federation_loopback import RUN, SERVER, Loopback, loopback
+from benchmarks.federation_loopback import ROOT, RUN, SERVER, Loopback, loopback
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ChestfedError
+from chestfed.core.pseudonyms import VARIABLE, make_key
+from chestfed.federation.settings import HOSPITAL_FILE
+from tests.federation.straight_line import unmarked
 from tests.training.tiny_studies import SMALL
 
 HOSPITALS = ("chexpert", "padchest", "vindr")
@@ -39,12 +47,27 @@ GROWTH, HANDLES = 32.0, 4
 
 def pipeline_of(home: Path, rounds: int) -> Path:
     """A study of so many rounds."""
-    sites = "\n".join(f"  - config: {bundled('site_configs') / 'synthetic' / f'{name}.yaml'}" for name in HOSPITALS)
+    sites = "\n".join(f"  - config: {home / 'sites' / f'{name}.yaml'}" for name in HOSPITALS)
     file = home / "soak.yaml"
     base = bundled("pipelines") / "source_addition_samples.yaml"
-    text = f"extends: {base}\ntitle: Soak\nsites:\n{sites}\nk: [{len(HOSPITALS)}]\n"
+    text = f"extends: {base}\ntitle: Soak\ndata_root: {home / 'unmarked_hospitals'}\n"
+    text += f"sites:\n{sites}\nk: [{len(HOSPITALS)}]\n"
     file.write_text(text + f"federated: {{stages: 1, stage_steps: {2 * rounds}}}\nevaluation: {{every: 50}}\n")
     return file
+
+
+def make_real(federation: Loopback) -> None:
+    """Site YAMLs and images that do not say synthetic, and one secret key for all, so that all name alike."""
+    home = federation.home
+    data = unmarked(home / "synthetic_hospitals")
+    (home / "sites").mkdir(exist_ok=True)
+    make_key(home / "names.key")
+    for name in HOSPITALS:
+        site, folder = home / "sites" / f"{name}.yaml", federation.folder / "hospitals" / name
+        site.write_text(f"extends: {bundled('site_configs') / 'synthetic' / f'{name}.yaml'}\nsynthetic: false\n")
+        settings = yaml.safe_load((folder / HOSPITAL_FILE).read_text()) | {"site": str(site), "data_root": str(data)}
+        (folder / HOSPITAL_FILE).write_text(yaml.safe_dump(settings))
+        shutil.copy(home / "names.key", folder / "names.key")
 
 
 def words_of(out: str) -> list[str]:
@@ -113,15 +136,18 @@ def tables(home: Path, out: str) -> bytes:
     """What must be equal."""
     (folder,) = (home / out).glob("*/study.json")
     parts = ("table.csv", f"k{len(HOSPITALS)}/rounds.jsonl", "hospitals.csv")
-    return folder.parent.name.encode() + b"".join((folder.parent / part).read_bytes() for part in parts)
+    names = pd.read_parquet(folder.parent / f"k{len(HOSPITALS)}" / "predictions.parquet")[["image", "patient"]]
+    found = "".join((folder.parent / part).read_text() for part in parts)
+    return f"{folder.parent.name}{found}{names.to_csv()}".encode()
 
 
 def soak(home: Path, rounds: int, kills: int, seed: int, hours: float) -> dict[str, Any]:
     """The whole of it."""
     pipeline = pipeline_of(home, rounds)
-    with loopback(home, HOSPITALS) as federation:
+    with loopback(home, HOSPITALS, make_real) as federation:
         command = [sys.executable, "-m", "chestfed", "study", str(pipeline), *words_of("undisturbed")]
-        subprocess.run(command, cwd=home, check=True, stdout=subprocess.DEVNULL)
+        environment = {**os.environ, VARIABLE: str(home / "names.key"), "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, cwd=home, env=environment, check=True, stdout=subprocess.DEVNULL)
         federation.study(pipeline, words_of("runs"))
         federation.start(RUN)
         watched, ends = Soak(federation, rounds, kills, seed), time.monotonic() + hours * 3600

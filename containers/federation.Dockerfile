@@ -6,23 +6,29 @@
 FROM python:3.11-slim
 
 ARG PIP_EXTRA_INDEX_URL=""
-ENV PIP_NO_CACHE_DIR=1 \
+ENV CHESTFED_VENV=/opt/venv \
+    PIP_NO_CACHE_DIR=1 \
     PYTHONUNBUFFERED=1
 
 WORKDIR /opt/chestfed
+# The locked packages first: a change of the source does not install them again.
+COPY bootstrap.py pyproject.toml ./
+COPY requirements requirements
+RUN python -c "import bootstrap; bootstrap.install_locked('federation')"
+
 COPY . .
-# Not the lock: Flower pins older versions of some packages.
-RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install ".[flower]" \
+RUN python bootstrap.py install federation \
     && useradd --create-home --uid 1000 chestfed \
     && mkdir -p /srv \
     && chown chestfed /srv
 
 USER 1000
 WORKDIR /srv
-# Readable settings and caches of libraries for any user id that `user:` gives.
+# Settings and caches of libraries are readable for any user id that `user:` gives. The secret key of keyed names lies in
+# the hospital's own folder (`names_key` in hospital.yaml), for the other commands too.
 ENV HOME=/tmp \
     MPLCONFIGDIR=/tmp/matplotlib \
+    CHESTFED_KEY_FILE=/srv/hospital/names.key \
     PATH=/opt/venv/bin:$PATH
 ENTRYPOINT ["chestfed"]
 CMD ["federation", "--help"]

@@ -48,19 +48,28 @@ def test_locked_files_are_checked_by_hash_and_then_the_project_with_the_locked_v
     assert "--require-hashes" in locked
     assert "--no-deps" in locked
     assert locked.endswith("requirements/dev.txt")
-    assert f"--constraint {bootstrap.LOCKS / 'constraints.txt'}" in project
+    assert f"--constraint {bootstrap.LOCKS / 'torch.txt'}" in project
     assert "--require-hashes" not in project
     assert project.endswith(f"--editable {bootstrap.ROOT}[dev]")
 
 
+def test_federation_is_installed_from_its_own_lock(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["bootstrap.py", "install", "federation"])
+    assert bootstrap.main() == 0
+    _, locked, project = bootstrap.ran
+    assert "--require-hashes" in locked
+    assert locked.endswith("requirements/federation.txt")
+    assert project.endswith("[flower]")
+
+
 def test_nothing_is_installed_twice_until_the_project_or_its_lock_changes(bootstrap: ModuleType) -> None:
-    bootstrap.install("")
+    bootstrap.install("core")
     for file, text in (("pyproject.toml", "[project]\nx = 1\n"), ("requirements/core.txt", "a==2\n")):
         bootstrap.ran.clear()
-        bootstrap.install("")
+        bootstrap.install("core")
         assert bootstrap.ran == []
         (bootstrap.ROOT / file).write_text(text)
-        bootstrap.install("")
+        bootstrap.install("core")
         assert [" -m venv " in command for command in bootstrap.ran] == [False, False]
 
 
@@ -73,20 +82,20 @@ def test_a_failed_step_ends_the_script_and_is_done_again(
     with monkeypatch.context() as patch:
         patch.setattr(bootstrap, "run", fail)
         with pytest.raises(SystemExit):
-            bootstrap.install("")
-    bootstrap.install("")
+            bootstrap.install("core")
+    bootstrap.install("core")
     assert len(bootstrap.ran) == 3
 
 
 def test_a_moved_environment_is_updated_because_its_scripts_name_its_folder(
     bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bootstrap.install("")
+    bootstrap.install("core")
     moved = (tmp_path / ".venv").rename(tmp_path / "moved")
     monkeypatch.setattr(bootstrap, "VENV", moved)
     monkeypatch.setattr(bootstrap, "PYTHON", moved / "bin" / "python")
     bootstrap.ran.clear()
-    bootstrap.install("")
+    bootstrap.install("core")
     assert len(bootstrap.ran) == 2
 
 
@@ -96,7 +105,7 @@ def test_an_environment_whose_creation_was_interrupted_is_completed(
     bootstrap.PYTHON.parent.mkdir(parents=True)
     bootstrap.PYTHON.touch()
     monkeypatch.setattr(bootstrap, "python_runs", lambda code: bool(bootstrap.ran))  # no pip before the first step
-    bootstrap.install("")
+    bootstrap.install("core")
     assert " -m venv " in bootstrap.ran[0]
 
 
@@ -108,7 +117,7 @@ def test_an_environment_of_an_older_or_removed_python_is_refused_and_not_touched
     bootstrap.PYTHON.symlink_to(sys.executable if older else "removed")
     monkeypatch.setattr(bootstrap, "python_runs", lambda code: older and "version" not in code)
     with pytest.raises(SystemExit):
-        bootstrap.install("")
+        bootstrap.install("core")
     assert bootstrap.ran == []
     assert "Delete it, or set CHESTFED_VENV to another folder" in capsys.readouterr().out
 
@@ -138,7 +147,7 @@ def test_an_unknown_command_prints_the_usage_and_is_an_error(
     for words, status in (([], 2), (["--help"], 0), (["tset"], 2), (["install", "--extra"], 2)):
         monkeypatch.setattr("sys.argv", ["bootstrap.py", *words])
         assert bootstrap.main() == status
-        assert ("takes no options" if "install" in words else "bootstrap.py study") in capsys.readouterr().out
+        assert ("takes `federation`" if "install" in words else "bootstrap.py study") in capsys.readouterr().out
     assert bootstrap.ran == []
 
 

@@ -45,7 +45,7 @@ def test_a_campaign_goes_on_with_what_is_missing_and_what_fell(
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
 #: What the other tests have in a short form of their own, or takes minutes.
-LONG = ("kills", "stores", "repairs", "folders", "names", "disks", "together", "canaries")
+LONG = ("kills", "stores", "repairs", "folders", "names", "disks", "together", "canaries", "real_key")
 
 
 @pytest.mark.parametrize(

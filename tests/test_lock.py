@@ -66,6 +66,8 @@ def test_every_requirement_of_the_project_is_locked_to_a_version_it_allows() -> 
     for file, required in {
         "core.txt": [*CORE, *PROJECT["build-system"]["requires"]],
         "dev.txt": [*CORE, *PROJECT["build-system"]["requires"], *EXTRAS["dev"], *EXTRAS["docs"]],
+        "federation.txt": [*CORE, *PROJECT["build-system"]["requires"], *EXTRAS["flower"]],
+        "audit.txt": ["pip-audit"],
     }.items():
         locked = versions(file)
         torch = {"torch": constraints["torch"]}
@@ -84,12 +86,21 @@ def test_all_files_of_the_lock_have_the_same_versions() -> None:
     assert pins("core.txt") <= pins("dev.txt") <= pins("constraints.txt")
 
 
+def test_federation_computes_with_the_same_versions() -> None:
+    """Flower pins older versions of some packages; none of them makes numbers."""
+    core, federation = versions("core.txt"), versions("federation.txt")
+    other = {name for name in core if core[name] != federation.get(name)}
+    assert other <= {"fastapi", "packaging", "protobuf", "rich", "starlette", "typer", "uvicorn"}
+
+
 def test_every_locked_file_has_hashes_and_pytorchs_stack_is_in_none() -> None:
     """A CPU build and a CUDA build of the same version are different files; CUDA packages belong to one of them."""
     stack = set(versions("constraints.txt")) - set(versions("dev.txt"))
     assert {"torch", "triton"} <= stack
     assert all(re.match(r"torch$|triton$|nvidia-|cuda-", name) for name in stack)
-    for file in ("core.txt", "dev.txt"):
+    assert set(versions("torch.txt")) == stack
+    for file in ("core.txt", "dev.txt", "federation.txt", "audit.txt"):
+        assert not stack & set(versions(file))
         assert [block for block in blocks(file) if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", block)] == []
     assert not re.search("--hash", (FOLDER / "constraints.txt").read_text(encoding="utf-8"))
 
@@ -109,14 +120,16 @@ def test_renewing_the_lock_leaves_pytorch_and_cuda_to_the_constraints(
     hashes = "    --hash=sha256:00 \\\n    --hash=sha256:11\n"
     resolved = [f"{line} \\\n{hashes}" for line in ("a==1", "nvidia-x==2 ; sys_platform == 'linux'", "torch==3")]
     monkeypatch.setattr(lock, "HERE", tmp_path)
-    monkeypatch.setattr(lock, "resolve", lambda output, preferred, options: resolved)
+    monkeypatch.setattr(lock, "resolve", lambda output, *_: resolved)
 
     assert lock.main([]) == 0
     assert lock.main(["--no-such-option"]) == 2
 
-    constraints, dev, core = ((tmp_path / f"{name}.txt").read_text() for name in ("constraints", "dev", "core"))
+    names = ("constraints", "torch", "dev", "core", "federation", "audit")
+    constraints, torch, dev, *others = ((tmp_path / f"{name}.txt").read_text() for name in names)
     assert constraints.splitlines()[1:] == ["a==1", "nvidia-x==2 ; sys_platform == 'linux'", "torch==3"]
-    assert dev == core
+    assert torch.splitlines()[1:] == constraints.splitlines()[2:]
+    assert others == [dev] * 3
     assert dev.splitlines()[1:] == resolved[0].splitlines()
 
 

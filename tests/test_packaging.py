@@ -102,3 +102,11 @@ def test_the_wheel_has_every_site_configuration_and_pipeline(tmp_path: Path) -> 
     assert "site_configs/more/brax.yaml" in [path.relative_to(ROOT).as_posix() for path in shipped]
     missing = {f"chestfed/bundled/{path.relative_to(ROOT).as_posix()}" for path in shipped} - packed
     assert missing == set()
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    texts = [file.read_text(encoding="utf-8") for file in (ROOT / ".github" / "workflows").glob("*.yml")]
+    used = [line.strip() for text in texts for line in text.splitlines() if "uses:" in line]
+    assert used
+    assert [line for line in used if not re.fullmatch(r"- uses: [\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+    assert not any(re.search(r"pip install (?!.*--require-hashes)", text) for text in texts)

@@ -25,7 +25,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from benchmarks.faults import canaries, configurations, corruption, disks, kills, models, pictures, places
+from benchmarks.faults import canaries, configurations, corruption, disks, kills, models, pictures, places, real_key
 from benchmarks.faults.cases import Campaign, Case, Part, Result, as_row, in_words
 from benchmarks.faults.children import STUDY, import_what_is_used
 from chestfed.core.checkpoint import write_text
@@ -43,6 +43,7 @@ PARTS: dict[str, Part] = {
     "models": models.cases,
     "together": kills.together,
     "canaries": canaries.cases,
+    "real_key": real_key.cases,
 }
 Saved = dict[str, dict[str, Any]]
 

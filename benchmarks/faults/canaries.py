@@ -19,10 +19,11 @@ def cases(campaign: Campaign) -> Iterator[Case]:
     """The tests of `tests/privacy`, each a case: they are the search, and one plants strings that it must find."""
     text = (_ROOT / _TESTS).read_text(encoding="utf-8")
     for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE):
-        yield Case(name.removeprefix("test_").replace("_", " "), partial(_search, name))
+        yield Case(name.removeprefix("test_").replace("_", " "), partial(pass_test, f"{_TESTS}::{name}"))
 
 
-def _search(name: str) -> Result:
-    words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{_TESTS}::{name}")
+def pass_test(test: str) -> Result:
+    """Whether a test, `FILE::NAME`, passes."""
+    words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
     ended = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True)
     return Result("" if ended.returncode == 0 and "1 passed" in ended.stdout else ended.stdout[-500:])

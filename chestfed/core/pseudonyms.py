@@ -8,8 +8,9 @@ The key is, in this order,
 
 1. the published one, where all is synthetic or from a public collection: there is nobody to protect, and results must
    be the same on every machine;
-2. the file that `$CHESTFED_KEY_FILE` names, which must be there;
-3. a file of the user, made when it is first needed (`default_file`).
+2. for a hospital of a federation the file `names_key` of its `hospital.yaml` (`chestfed/federation/local.py`);
+3. the file that `$CHESTFED_KEY_FILE` names, which must be there;
+4. a file of the user, made when it is first needed (`default_file`).
 
 A key file is one line of 64 hexadecimal digits. What is written with names is the key's fingerprint, which tells two
 keys apart and helps nobody to guess one.
@@ -101,6 +102,24 @@ def key_for(*, synthetic: bool) -> SiteKey:
             flush=True,
         )
     return read_key(file)
+
+
+def refuse_key_within(folder: Path, fingerprint: str) -> None:
+    """Refuse to write results into a folder that holds the secret key of their names: it may be zipped and shared.
+
+    `fingerprint` is that of the results' key.
+
+    Raises
+    ------
+    ChestfedError
+        If this machine's key file lies in the folder.
+    """
+    file = Path(os.environ.get(VARIABLE) or default_file()).expanduser()
+    if fingerprint != PUBLISHED.fingerprint and file.exists() and file.resolve().is_relative_to(folder.resolve()):
+        raise ChestfedError(
+            f"{file}: this secret key lies in the folder of the results ({folder}), which may be shared. Move it to a "
+            f"folder of its own and set ${VARIABLE} to it, or choose another --out"
+        )
 
 
 def default_file() -> Path:

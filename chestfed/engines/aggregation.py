@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import from_named_tensors, named_tensors, weighted_mean
+from chestfed.core.bundled import install_command
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.randomness import numpy_stream
 
@@ -161,7 +162,7 @@ def epsilon(noise_multiplier: float, rounds: int, delta: float) -> float:
     try:
         from opacus.accountants.analysis import rdp
     except ImportError:
-        raise ConfigError('federated.privacy needs Opacus: pip install "chestfed[privacy]"') from None
+        raise ConfigError(f"federated.privacy needs Opacus: {install_command('privacy')}") from None
     orders = (1 + np.geomspace(1e-3, 1e4, 400)).tolist()
     costs = rdp.compute_rdp(q=1.0, noise_multiplier=noise_multiplier, steps=rounds, orders=orders)
     return float(rdp.get_privacy_spent(orders=orders, rdp=costs, delta=delta)[0])

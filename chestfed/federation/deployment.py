@@ -114,6 +114,7 @@ class Hospitals(Deployment):
         self._beginning: Callable[[str], Question] | None = None
         self._sizes = (0, 0)
         self._told: dict[tuple[str, str], str] = {}  # digests of what hospitals have told of their data
+        self._keys: dict[str, str] = {}  # fingerprint of the key of each hospital's keyed names
         conversation.introduce = self._introduce
 
     @property
@@ -255,6 +256,12 @@ class Hospitals(Deployment):
         def reread(parcel: Parcel) -> Read:
             answer, arrays = read(parcel), {kind: its.tolist() for kind, its in parcel.packed.arrays.items()}
             told = handshake.digest([{**parcel.values, "nonce": ""}, arrays])
+            if not which and self._keys.setdefault(name, parcel.values["key"]) != parcel.values["key"]:
+                raise WireError(
+                    f"{name} came back with another key of its keyed names. Put the file `names_key` of its "
+                    "hospital.yaml back from the backup there; if it is lost, stop this study and start the same "
+                    "command again, for another study under the new names"
+                )
             if self._told.setdefault((name, which), told) != told:
                 raise WireError(
                     f"{name} came back with other data, or another choice of what leaves. Undo the change there; for a "

@@ -60,15 +60,17 @@ _README = """\
 This folder was created by the server's administrator. It contains a secret (`node.key`): send it over a secure channel,
 keep it readable only by you, and delete other copies.
 
-1. Install version {version} of chestfed, as on the server, with Flower: `pip install ".[flower]"` in a checkout.
+1. Install version {version} of chestfed, as on the server, with Flower: in a checkout `python3 bootstrap.py install
+   federation`.
 2. Describe your images and labels in `site.yaml`, beside this file: `chestfed site new` drafts it, `chestfed site
    check` checks it. Its key `site` is `{name}`. Set `data_root` in `hospital.yaml`.
-3. `chestfed federation hospital {folder} --check` reads the labels without connecting.
+3. `chestfed federation hospital {folder} --check` reads the labels without connecting. It makes `names.key`, the secret
+   key of the names under which images and patients leave: keep a backup. A study does not go on with another key.
 4. `chestfed federation hospital {folder}` takes part until you press Ctrl-C. You can restart it at any time.
 
 The machine needs one outgoing connection, HTTPS to {address}, and no incoming one. It runs no code from the
 server. Images, patients' names, paths and the site's YAML never leave; docs/deployment.md lists what does, and
-`state/hospital.log` records all requests and answers.
+`state/hospital.log` records every request and its outcome; `state/STUDY/pipeline.yaml` is the pipeline agreed upon.
 """
 
 

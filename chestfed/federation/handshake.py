@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import PurePath
 from typing import Any
+
+import numpy as np
+import torch
 
 from chestfed._version import __version__
 from chestfed.core.errors import ConfigError
@@ -14,10 +18,14 @@ from chestfed.experiment.resolved import identity
 from chestfed.models import try_network
 from chestfed.training.identity import RESULTS_VERSION
 
+_LOCK = "install the locked versions on both sides (requirements/federation.txt): other ones compute other numbers"
 #: What is compared, in this order -> what to do if it differs.
 FIELDS = {
     "chestfed": "install the same version on both sides",
     "results version": "install the same version of chestfed on both sides",
+    "Python": _LOCK,
+    "torch": _LOCK,
+    "NumPy": _LOCK,
     "labels": "the order of the diseases: use one pipeline, and the same version on both sides",
     "preprocessing": "the same version on both sides; images prepared in two ways cannot train one model",
     "pipeline": "a plug-in or a file that the pipeline names differs: install the same on both sides",
@@ -26,8 +34,17 @@ FIELDS = {
 
 
 def versions() -> dict[str, str]:
-    """The part of the passport that can be told before the pipeline is understood."""
-    return {"chestfed": __version__, "results version": str(RESULTS_VERSION)}
+    """The part of the passport that can be told before the pipeline is understood.
+
+    Of Python major and minor version: its patch releases change no numbers. Of PyTorch without the build (`+cpu`).
+    """
+    return {
+        "chestfed": __version__,
+        "results version": str(RESULTS_VERSION),
+        "Python": ".".join(map(str, sys.version_info[:2])),
+        "torch": torch.__version__.partition("+")[0],
+        "NumPy": np.__version__,
+    }
 
 
 def passport(pipeline: Pipeline) -> dict[str, str]:

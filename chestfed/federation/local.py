@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ConfigError
+from chestfed.core.pseudonyms import PUBLISHED, SiteKey, make_key, read_key
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.federation import handshake
+from chestfed.federation.parcels import Refused
 from chestfed.federation.records import Counts, TestLabels, without_nan
 from chestfed.federation.settings import Hospital
 from chestfed.results.table import Row
@@ -21,6 +24,8 @@ from chestfed.training.client_summary import card_of
 from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet, load_images
 from chestfed.training.study_tables import StudyTables, joins_of, open_sites, study_tables
 
+#: In the state folder: which key the names of earlier studies were made with.
+FINGERPRINT = "names_key.fingerprint"
 _COUNTS = ("positives", "negatives", "missing")
 
 
@@ -45,6 +50,7 @@ class OwnData:
             "rows": self.client.training_rows,
             "origin": str(self.client.origin),
             "digest": self.study.digests[self.client.name],
+            "key": self.study.test.key,
             "unreadable": sum(map(len, self.study.quarantined.values())),
             "cards": [suppressed(card, smallest) for card in cards],
         }
@@ -121,8 +127,45 @@ def own_tables(own: Pipeline, hospital: Hospital, *, target: bool, scored: bool)
 
 def own_data(own: Pipeline, tables: StudyTables, hospital: Hospital, *, target: bool) -> OwnData:
     """The images; decodes what is not in the cache."""
-    (study,) = load_images([tables], own, hospital.path("cache"))
+    key = names_key(hospital, synthetic=all(table.synthetic for table in tables.whole))
+    (study,) = load_images([tables], own, hospital.path("cache"), key=key)
     return OwnData(study.clients[0], study.test if target else None, study)
+
+
+def names_key(hospital: Hospital, *, synthetic: bool) -> SiteKey:
+    """The key of this hospital's keyed names, made when it is first needed; published if all images are synthetic.
+
+    Its fingerprint is kept in the state folder, so that a key that was lost or exchanged is noticed.
+
+    Raises
+    ------
+    ChestfedError
+        If the key file lies in `state` or `cache`, or cannot be read or made.
+    Refused
+        If it is missing, or another than the one that earlier studies were named with.
+    """
+    if synthetic:
+        return PUBLISHED
+    file = hospital.path("names_key")
+    for folder in ("state", "cache"):
+        if file.resolve().is_relative_to(hospital.path(folder).resolve()):
+            raise ConfigError(f"names_key: {file} is in `{folder}`, which may be deleted or copied: move the key out")
+    mark = hospital.path("state") / FINGERPRINT
+    known = mark.read_text(encoding="ascii").strip() if mark.exists() else ""
+    if not known:
+        make_key(file)
+    present = read_key(file) if file.exists() else None
+    if present is None or known not in ("", present.fingerprint):
+        raise Refused(
+            f"names_key: the secret key of the keyed names is {'another one' if present else 'missing'} at "
+            f"{hospital.file.hospital}, where earlier studies were named with the key {known}: images and patients "
+            "would get other names in the middle of a study. Put the key back from the backup. If it is lost, delete "
+            f"{FINGERPRINT} in the state folder there and run the study again from its beginning; names of earlier "
+            "results then match no later ones"
+        )
+    if not known:
+        write_text(mark, present.fingerprint + "\n")
+    return present
 
 
 def suppressed(card: dict[str, Any], smallest: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,10 +17,19 @@ class Parcel:
     values: dict[str, Any]
     packed: Packed = field(default_factory=lambda: Packed(b"", {}))
 
+    @property
+    def size(self) -> int:
+        """Bytes of the values as JSON and of the numbers."""
+        return len(json.dumps(self.values)) + self.packed.size
+
 
 def shown(text: object) -> str:
     """What the other side has written, for a log or a terminal: no control characters, and at most 2000 signs."""
     return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in str(text)[:2000])
+
+
+class Refused(ChestfedError):
+    """A question that a hospital does not answer; the server is told why."""
 
 
 class LineLost(ChestfedError):

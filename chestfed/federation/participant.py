@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 import torch
+import yaml
 from pydantic import ValidationError
 
+from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.engines.host import Host
@@ -29,9 +32,10 @@ from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake, kept
 from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables, row_told, scored_hospitals
-from chestfed.federation.parcels import Parcel, shown
+from chestfed.federation.parcels import Parcel, Refused, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
@@ -39,11 +43,8 @@ from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
 from chestfed.training.clients import Setup, TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
-_log = logging.getLogger("chestfed.hospital")
-
-
-class Refused(ChestfedError):
-    """A question that this hospital does not answer; the server is told why."""
+#: Of a study and of a record, as the log of requests quotes them from a question.
+_DIGEST, _RECORD = re.compile("[0-9a-f]{16}"), re.compile("[A-Za-z]{1,20}")
 
 
 @dataclass
@@ -87,24 +88,31 @@ class Participant:
         self._hospital, self._say = hospital, say
         self._name, self._leaves = hospital.file.hospital, hospital.file.leaves
         self._studies: dict[str, Study] = {}
+        self._log = hospital_log(hospital)
 
     def __call__(self, question: Parcel | WireError) -> Parcel:
-        """The reply to what has come; a refusal says so in words and never raises."""
+        """The reply to what has come; a refusal says so in words and never raises. Both are logged."""
         given = question.values if isinstance(question, Parcel) else {}
         nonce, kind = str(given.get("nonce", "")), str(given.get("kind", ""))
+        started, outcome = time.monotonic(), "answered"
         try:
             if isinstance(question, WireError):
                 raise question
             with nullcontext() if kind == "greet" else pinned():  # a greeting compares the code that there is now
                 answer = self.answer(question)
         except ChestfedError as error:
+            outcome = f"refused: {shown(error)}"
             self._say(f"refused {ascii(kind)[:40]}: {shown(error)}")
             answer = Parcel({"refused": shown(_told(error))})
         except Exception as error:  # whatever the server sends, the hospital goes on
-            _log.exception("a question of kind %s", ascii(kind)[:40])
+            outcome = f"failed: {type(error).__name__}"
+            self._log.exception("a question of kind %s", ascii(kind)[:40])
             self._say(f"failed at {ascii(kind)[:40]}: {type(error).__name__}; the log says more")
             answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own log says more"})
-        return Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
+        reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
+        seconds = round(time.monotonic() - started, 3)
+        self._log.info({**_request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
+        return reply
 
     def answer(self, question: Parcel) -> Parcel:
         """What is asked for.
@@ -130,7 +138,7 @@ class Participant:
         return _ANSWERS[kind](self, study, question)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
-        if not re.fullmatch("[0-9a-f]{16}", digest):  # it names a folder here
+        if not _DIGEST.fullmatch(digest):  # it names a folder here
             raise Refused("the study is not named by a digest")
         theirs = values.get("passport")
         if not isinstance(theirs, dict):
@@ -154,6 +162,8 @@ class Participant:
             machine = prepare_machine(own.runtime.model_copy(update=runtime))
             folder = self._hospital.path("state") / digest
             network = new_network(own, machine)
+            text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
+            write_text(folder / "pipeline.yaml", text)
             self._studies = {digest: Study(pipeline, own, machine, folder, place == 0, network)}  # one at a time
             self._say(f"agreed on study {digest}: {shown(pipeline.title)}")
         machine = self._studies[digest].machine
@@ -265,6 +275,35 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "ask": Participant._ask,
     "score": Participant._score,
 }
+
+
+def hospital_log(hospital: Hospital) -> logging.Logger:
+    """The logger of a hospital: texts, and a dictionary for each request."""
+    return logging.getLogger(f"chestfed.hospital.{hospital.file.hospital}")
+
+
+def _request_entry(question: Parcel | WireError) -> dict[str, Any]:
+    """What the log says of a request: kind, study, K, what the client does and at which turn, and bytes; no numbers."""
+    if isinstance(question, WireError):
+        return {"request": "unreadable", "received": 0}
+    values = question.values
+    kind, study, k, test = (values.get(key) for key in ("kind", "study", "k", "test"))
+    entry = {
+        "request": kind if kind == "greet" or (isinstance(kind, str) and kind in _ANSWERS) else "unknown",
+        "study": study if isinstance(study, str) and _DIGEST.fullmatch(study) else None,
+        "k": k if type(k) is int else None,
+        "test": test if test in ("own", "study") else None,
+        "received": question.size,
+    }
+    if kind == "ask":
+        with suppress(WireError):
+            record, plain = peek(question.packed.header, "the server")
+            turn = plain.get("after")
+            entry |= {
+                "record": record if _RECORD.fullmatch(record) else None,
+                "turn": turn if type(turn) is int else None,
+            }
+    return {key: value for key, value in entry.items() if value is not None}
 
 
 def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:

@@ -59,11 +59,15 @@ class Card(StrictModel):
 
 
 class Opened(StrictModel):
-    """What a hospital tells of its images; the second card is that of the test images."""
+    """What a hospital tells of its images; `key`: fingerprint of the key of its keyed names.
+
+    The second card is that of the test images.
+    """
 
     rows: Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
     origin: Origin
     digest: Digits
+    key: Digits
     unreadable: Annotated[int, Field(ge=0, le=10_000_000)]
     cards: list[Card]
 

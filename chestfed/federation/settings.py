@@ -105,6 +105,10 @@ class HospitalFile(StrictModel):
     authority: str = Field("authority.crt", description="certificate by which the server is known")
     key: str = Field("node.key", description="this hospital's private node key")
     site: str = Field("site.yaml", description="the site YAML: where images and labels are, and what they mean")
+    names_key: str = Field(
+        "names.key",
+        description="secret key of the keyed names of images and patients, made when first needed; keep a backup",
+    )
     data_root: str = Field("data", description="folder that contains the site's folder")
     cache: str = Field("cache", description="decoded images")
     state: str = Field("state", description="what this hospital keeps between rounds")
@@ -150,7 +154,7 @@ class Hospital:
     folder: Path
     file: HospitalFile
 
-    def path(self, key: Literal["authority", "key", "site", "data_root", "cache", "state"]) -> Path:
+    def path(self, key: Literal["authority", "key", "names_key", "site", "data_root", "cache", "state"]) -> Path:
         return expand_path(getattr(self.file, key), self.folder)
 
 

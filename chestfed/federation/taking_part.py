@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
@@ -14,8 +15,11 @@ from types import FrameType
 from filelock import FileLock, Timeout
 
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.federation.flower.node import Node
 from chestfed.federation.keys import read_secret
+from chestfed.federation.local import names_key
+from chestfed.federation.participant import Participant, hospital_log
 from chestfed.federation.settings import Hospital
 from chestfed.sites import load_site_config, open_site
 
@@ -41,6 +45,12 @@ def check_hospital(hospital: Hospital, say: Say) -> None:
         raise ConfigError(f"{hospital.path('site')}: `site` is '{config.site}', not '{hospital.file.hospital}'")
     table = open_site(config, hospital.path("data_root"))
     say(f"{config.site}: {len(table.frame):,} images in the tables, labels of {', '.join(table.diseases)}")
+    is_new = not hospital.path("names_key").exists()
+    if names_key(hospital, synthetic=table.synthetic) == PUBLISHED:
+        say("keyed names: with the published key, because the site is synthetic")
+    else:
+        made = " (new: keep a backup where you keep secrets)" if is_new else ""
+        say(f"keyed names: with the secret key in {hospital.path('names_key')}{made}")
     leaves = hospital.file.leaves
     say(f"leaves of test images: {_LEAVES[leaves.results]}")
     say(
@@ -53,10 +63,9 @@ def check_hospital(hospital: Hospital, say: Say) -> None:
 def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
     """Answer the server until a signal to end comes."""
     from chestfed.federation.flower.line import answer_messages
-    from chestfed.federation.participant import Participant
 
     check_hospital(hospital, say)
-    log = _log_of(hospital)
+    log = open_log(hospital)
     lock = locked(hospital)
 
     def told(text: str) -> None:
@@ -109,16 +118,28 @@ class _Log(RotatingFileHandler):
         sys.stderr.write(f"{self.baseFilename}: cannot be written: {sys.exc_info()[1]}\n")
 
 
-def _log_of(hospital: Hospital) -> logging.Logger:
-    """`hospital.log` in the state folder: what was asked and answered, ten files of a megabyte."""
+class _JsonLines(logging.Formatter):
+    """One JSON object per line: `time`, and a request with its outcome, or `text`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        about = record.msg if isinstance(record.msg, dict) else {"text": record.getMessage()}
+        entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.created)), **about}
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+def open_log(hospital: Hospital) -> logging.Logger:
+    """`hospital.log` in the state folder: every request and its outcome, eleven files of a megabyte at most."""
     folder = hospital.path("state")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handler = _Log(folder / "hospital.log", maxBytes=1_000_000, backupCount=10, encoding="utf-8")
     except OSError as error:
         raise ChestfedError(f"{folder}: cannot be written: {error.strerror}") from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log = logging.getLogger("chestfed.hospital")
+    handler.setFormatter(_JsonLines())
+    log = hospital_log(hospital)
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO)
     return log

@@ -56,7 +56,7 @@ class Predictions:
 
     def scored(self, diseases: Sequence[str]) -> list[Scored]:
         """Scores, labels and patients as arrays, once per seed."""
-        # In the order of the rows: that of the names is another with every key, and would draw other resamples.
+        # In the order of the rows: sorting synthetic hospitals by name would draw other resamples than their study did.
         patients = numbered(self.frames[0]["patient"].to_numpy())
         return [scored_frame(frame, diseases, patients) for frame in self.frames]
 

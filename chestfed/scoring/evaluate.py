@@ -34,7 +34,7 @@ from chestfed.scoring.held_out_patients import images_of
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import image_names, patient_names, take_statistics
+from chestfed.training.clients import image_names, order_by_names, patient_names, take_statistics
 from chestfed.training.study_tables import left_out_views
 
 #: Batch-norm statistics of a model that is not asked for them.
@@ -126,20 +126,22 @@ def evaluate_model(
     scores, as_stored = _score(scorer, images, statistics, batch_size, machine, scored)
     studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
     unit = units(protocol, scores, chosen.labels(), studies)
-    first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
+    by_image = unit_of(protocol) == "image"
+    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
+    order = order_by_names(key, names, patient_names(table.name, frame["patient"].iloc[unit.first], key), unit.labels)
+    first = frame.iloc[unit.first[order]]
     groups = group_columns(first, by_image=by_image)
-    of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
+    of_units = Scored(unit.scores[order], unit.labels[order], first["patient"].to_numpy(dtype=str), scorer.diseases)
     summary = _summarize(of_units, groups, table, scorer, protocol, how)
     means: tuple[str, ...] = ()
     if as_stored is not None:
-        means = _both_means(
-            summary, replace(of_units, scores=units(protocol, as_stored, chosen.labels(), studies).scores)
-        )
-    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    predictions = predictions_frame(names, patient_names(table.name, first["patient"], key), of_units, groups)
+        stored_scores = units(protocol, as_stored, chosen.labels(), studies).scores[order]
+        means = _both_means(summary, replace(of_units, scores=stored_scores))
+    patients = patient_names(table.name, first["patient"], key)
+    predictions = predictions_frame([names[row] for row in order], patients, of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
-    about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
-    predictions.attrs.update(origin.keys() | about)
+    about = {"protocol": protocol, "split": split, "model": scorer.digest}
+    predictions.attrs.update(origin.keys() | about | {"key": key.fingerprint, "named_by": NAMED_BY})
     out = len(every.frame) - len(frame)
     notes = (*scorer.notes, *statistics.notes, *means, *_notes(scorer, table, split, protocol, scores, out))
     notes = (*notes, *how.warnings(of_units.patients))
@@ -209,6 +211,12 @@ def _both_means(summary: Summary, as_stored: Scored) -> tuple[str, ...]:
         f"Mean AUC {own:.3f} with batch-norm statistics of the site's own training images, {stored:.3f} with those "
         "stored in the model file (--batch-norm stored).",
     )
+
+
+def _explain_unlabeled(metrics: pd.DataFrame, diseases: Sequence[str], table: SiteTable) -> None:
+    """Write the reason beside metrics that are undefined because the site does not label their disease."""
+    unlabeled = metrics["disease"].isin(set(diseases) - set(table.diseases)) & metrics["value"].isna()
+    metrics.loc[unlabeled, "reason"] = f"not labeled at site '{table.name}'"
 
 
 def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
@@ -294,9 +302,9 @@ def _notes(
     return tuple(notes)
 
 
-def _study_names(digests: np.ndarray, of_row: np.ndarray, key: SiteKey) -> list[str]:
+def _study_names(digests: np.ndarray, of_row: np.ndarray, key: SiteKey) -> tuple[str, ...]:
     """Keyed name per study, by its images in any order."""
     members: list[list[bytes]] = [[] for _ in range(int(of_row.max()) + 1)]
     for digest, number in zip(blobs(digests), of_row, strict=True):
         members[number].append(digest)
-    return [key.name("study", *sorted(part)) for part in members]
+    return tuple(key.name("study", *sorted(part)) for part in members)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from chestfed.core.checkpoint import json_text, write_text
 from chestfed.core.manifest import EVALUATED, seal
+from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS
@@ -35,6 +36,7 @@ _WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 
 def write(evaluation: Evaluation, folder: Path) -> None:
     """Write three CSV files, `methods.md`, `predictions.parquet`, their manifest, and `evaluation.json`."""
+    refuse_key_within(folder, evaluation.predictions.attrs["key"])
     folder.mkdir(parents=True, exist_ok=True)
     summary = evaluation.summary
     head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}

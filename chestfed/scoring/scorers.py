@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chestfed.core.bundled import install_command
 from chestfed.core.checkpoint import CHECKSUM, load_checkpoint
 from chestfed.core.config import load_config
 from chestfed.core.errors import ConfigError
@@ -40,7 +41,7 @@ __all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_scorer"]
 
 
 def open_scorer(reference: str, declared: Declared, machine: Machine, name: str | None = None) -> Scorer:
-    """Open a run folder (its largest K), a `kN` folder or a file; results call it `name` (default: its path).
+    """Open a run folder (its largest K), a `kN` folder or a file; results call it `name` (default: `short_name`).
 
     Raises
     ------
@@ -54,9 +55,14 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
     if declared.k is not None and name is None and not of_study:
         raise ConfigError(f"{path}: not a model of a study, so it has no K; leave --k out")
     file = _only_model(path, name or reference, declared.k)
-    # A run folder has several models: the name says which.
-    place = str(file.parent) if (path / STUDY).is_file() else reference
-    return _open(file, name or place, declared, machine)
+    return _open(file, name, declared, machine)
+
+
+def short_name(file: Path, digest: str) -> str:
+    """Run folder and K of a study's model, else a file's name and digest: results may leave, and paths name people."""
+    folder = file.absolute().parent
+    is_of_study = (folder.parent / STUDY).is_file()
+    return f"{folder.parent.name}/{folder.name}" if is_of_study else f"{file.name} {digest[:8]}"
 
 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
@@ -82,13 +88,13 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     raise ConfigError(f"{reference}: no model in this folder; is the study finished?")
 
 
-def _open(path: Path, name: str, declared: Declared, machine: Machine) -> Scorer:
+def _open(path: Path, name: str | None, declared: Declared, machine: Machine) -> Scorer:
     description = ModelDescription() if declared.config is None else load_config(declared.config, ModelDescription)
     try:
         digest = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    file = ModelFile(path, name, digest, declared, description, machine)
+    file = ModelFile(path, name or short_name(path, digest), digest, declared, description, machine)
     if path.suffix == ".onnx":
         return _onnx(file)
     if path.suffix == ".safetensors" and _has_chestfed_header(path):
@@ -128,10 +134,10 @@ def _chestfed_model(file: ModelFile) -> Scorer:
     network, notes = load_network(options, tensors, len(outputs), path, file.machine)
     kind = f"chestfed model, {title_of(options)}"
     if CHECKSUM not in values:
-        notes = (*notes, f"{path}: from an earlier version without a checksum, so it cannot be checked for damage")
+        notes = (*notes, f"{path.name}: from an earlier version without a checksum, so it cannot be checked for damage")
     if "levels" not in values.get("preprocess", {}):
         text = "trained by an earlier version, which decoded DICOM and 16-bit PNG files to other gray levels"
-        notes = (*notes, f"{path}: {text}; other files are not affected")
+        notes = (*notes, f"{path.name}: {text}; other files are not affected")
     scorer = file.scorer(kind, outputs, network, (*changed, *notes))
     return replace(scorer, preprocess=preprocess, origin=Origin.read(values), network=network)
 
@@ -185,7 +191,7 @@ def _onnx(file: ModelFile) -> Scorer:
     try:
         import onnxruntime
     except ImportError:
-        raise ConfigError(f"{path}: ONNX programs need onnxruntime: pip install 'chestfed[onnx]'") from None
+        raise ConfigError(f"{path}: ONNX programs need onnxruntime: {install_command('onnx')}") from None
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = file.machine.threads
     try:

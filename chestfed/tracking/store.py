@@ -295,10 +295,10 @@ class Store:
         if known is not None:
             return known
         model = self._client.create_logged_model(self._experiment, name, run, dict(tags), model_type="image classifier")
-        number, place = model.model_id, model.artifact_location
+        number = model.model_id
         try:
             with TemporaryDirectory(prefix="chestfed-") as folder:
-                written = Model(artifact_path=place, run_id=run, model_uuid=number, model_id=number)
+                written = Model(artifact_path=name, run_id=run, model_uuid=number, model_id=number)
                 save_image_model(Path(folder) / "model", weights, diseases, written)
                 self._client.log_model_artifacts(number, str(Path(folder) / "model"))
         except BaseException:

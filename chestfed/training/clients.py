@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from chestfed.core.disk import check_folder, check_room
 from chestfed.core.errors import ConfigError, Problem, TrainingError
 from chestfed.core.provenance import Origin
-from chestfed.core.pseudonyms import SiteKey, key_for
+from chestfed.core.pseudonyms import PUBLISHED, SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.estimates import auc_per_disease
 from chestfed.evaluation.intervals.methods import Intervals
@@ -328,10 +328,11 @@ def load_images(
     *,
     skip_unreadable: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
+    key: SiteKey | None = None,
 ) -> list[StudyData]:
     """Decode what is not cached yet, and tie images to the rows of each study, all cut from the same sites.
 
-    `progress(site, done, total)` is called on the way. Tables that studies share are looked up once.
+    `progress(site, done, total)` is called on the way. `key` makes the keyed names; None: that of this machine.
 
     Raises
     ------
@@ -343,7 +344,7 @@ def load_images(
     ChestfedError
         If there are real patients and their key file can't be used.
     """
-    key = key_for(synthetic=all(table.synthetic for table in studies[0].whole))
+    key = key or key_for(synthetic=all(table.synthetic for table in studies[0].whole))
     by_name = {}
     for rows in _rows_in_use(studies):
         report = None if progress is None else partial(progress, rows.name)
@@ -424,9 +425,12 @@ def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images 
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
         images = images.take(np.flatnonzero(readable))
-    patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
-    about = (table.diseases, *names, key.fingerprint, table.origin, own)
+    order = order_by_names(key, *names, table.labels())
+    table, images = table.with_frame(table.frame.iloc[order].reset_index(drop=True)), images.take(order)
+    patients = numbered(table.frame["patient"].to_numpy(dtype=str))
+    images_named, patients_named = (tuple(column[row] for row in order) for column in names)
+    about = (table.diseases, images_named, patients_named, key.fingerprint, table.origin, own)
     return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
 
 
@@ -470,6 +474,17 @@ def image_names(picture_digests: np.ndarray, key: SiteKey) -> tuple[str, ...]:
 def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[str, ...]:
     """Keyed name of each row's patient; two sites' patients have different names."""
     return tuple(key.name("patient", site, str(patient)) for patient in patients)
+
+
+def order_by_names(key: SiteKey, images: Sequence[str], patients: Sequence[str], labels: np.ndarray) -> np.ndarray:
+    """The rows sorted by their keyed names, then by their labels `[n, J]`, int `[n]`; unsorted if the key is published.
+
+    The order of a hospital's table would leave with the predictions, and name the patient of each row to whoever has a
+    list in that order. Bootstrap resamples are drawn from the sorted rows, whatever the order of the table.
+    """
+    if key == PUBLISHED:
+        return np.arange(len(images))
+    return np.lexsort([*np.nan_to_num(labels, nan=-1).T, np.asarray(patients), np.asarray(images)])
 
 
 def _digest(key: SiteKey, images: Images, *columns: np.ndarray) -> str:

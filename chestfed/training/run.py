@@ -40,6 +40,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, seal
 from chestfed.core.plugins import pinned
 from chestfed.core.provenance import Origin
+from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.protocols import describe_hospitals
@@ -118,6 +119,7 @@ def run_study(
         kept.
     """
     pipeline, data, this, reporters = setup.pipeline, setup.data, identify(setup), reporters or Reporters()
+    refuse_key_within(out, data.test.key)
     deployment, folder = deployment or Deployment(), _folder(out, name, data, this)
     with _locked(folder), pinned():
         remove_orphans(folder)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from chestfed.core.bundled import install_command
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.manifest import name_of_text
 from chestfed.core.randomness import numpy_stream, stream_seed
@@ -54,7 +55,7 @@ SEEDS_FROM = 1000
 def refuse_without_optuna() -> None:
     """Say how Optuna is installed."""
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError('chestfed tune needs Optuna, which is not installed: pip install "chestfed[tune]"')
+        raise ConfigError(f"chestfed tune needs Optuna, which is not installed: {install_command('tune')}")
 
 
 def with_settings(pipeline: Pipeline, algorithm: str, values: Mapping[str, float]) -> Pipeline:

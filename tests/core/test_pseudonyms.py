@@ -18,7 +18,17 @@ from rich.console import Console
 from chestfed.commands.key import count_common, write_names
 from chestfed.core import pseudonyms as keys
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.pseudonyms import PUBLISHED, VARIABLE, Purpose, SiteKey, default_file, key_for, make_key, read_key
+from chestfed.core.pseudonyms import (
+    PUBLISHED,
+    VARIABLE,
+    Purpose,
+    SiteKey,
+    default_file,
+    key_for,
+    make_key,
+    read_key,
+    refuse_key_within,
+)
 from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first
 from tests.results.finished_runs import write_run
@@ -55,6 +65,16 @@ def test_what_is_synthetic_has_the_same_names_on_every_machine(monkeypatch: pyte
     monkeypatch.setenv(VARIABLE, "/nowhere")
     assert key_for(synthetic=True) == PUBLISHED
     assert PUBLISHED.name("image", b"\0" * 16) == "f7ec00b238484d39041af1f0a4216b5e"
+
+
+def test_key_within_a_folder_of_results_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "runs" / ".config" / "key"))
+    make_key(tmp_path / "runs" / ".config" / "key")
+    fingerprint = key_for(synthetic=False).fingerprint
+    with pytest.raises(ChestfedError, match=r"secret key lies in the folder of the results.*--out"):
+        refuse_key_within(tmp_path / "runs", fingerprint)
+    refuse_key_within(tmp_path / "runs" / "evaluations", fingerprint)
+    refuse_key_within(tmp_path / "runs", PUBLISHED.fingerprint)
 
 
 def test_the_variable_names_the_key_and_nothing_is_made_in_its_place(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from chestfed.engines.wire import Packed
 from chestfed.federation.parcels import LineLost, Parcel
 from chestfed.federation.participant import Participant
 from chestfed.federation.settings import Hospital, HospitalFile, Leaves
+from chestfed.sites.opening import SYNTHETIC_MARKER
 
 #: Changes a reply on its way: `tamper(hospital, reply)`.
 Tamper = Callable[[str, Parcel], Parcel]
@@ -87,17 +89,31 @@ def as_sent(parcel: Parcel) -> Parcel:
     return Parcel(json.loads(json.dumps(parcel.values, allow_nan=False)), Packed(parcel.packed.header, arrays))
 
 
-def sample_hospital(name: str, root: Path, data: Path, leaves: Leaves | None = None) -> Hospital:
-    """One of the sample hospitals, with a folder of its own."""
-    sites = Path(__file__).parents[2] / "site_configs" / "synthetic"
+def sample_hospital(
+    name: str, root: Path, data: Path, leaves: Leaves | None = None, *, synthetic: bool = True
+) -> Hospital:
+    """One of the sample hospitals, with its folder; if not `synthetic` it has a secret key."""
+    site = Path(__file__).parents[2] / "site_configs" / "synthetic" / f"{name}.yaml"
     (root / name).mkdir(parents=True, exist_ok=True)
+    if not synthetic:
+        own = root / name / "site.yaml"
+        own.write_text(f"extends: {site}\nsynthetic: false\n")
+        site, data = own, unmarked(data)
     file = HospitalFile(
         hospital=name,
         server="localhost:9443",
-        site=str(sites / f"{name}.yaml"),
+        site=str(site),
         data_root=str(data),
         threads=1,
         cache=str(data.parent / "hospital_caches" / name),
         leaves=leaves or Leaves(),
     )
     return Hospital(root / name, file)
+
+
+def unmarked(data: Path) -> Path:
+    """The sample hospitals once more, without the files that mark their folders as synthetic."""
+    folder = data.with_name("unmarked_hospitals")
+    if not folder.exists():
+        shutil.copytree(data, folder, ignore=shutil.ignore_patterns(SYNTHETIC_MARKER))
+    return folder

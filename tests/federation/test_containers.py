@@ -11,6 +11,7 @@ import yaml
 from typer.main import get_command
 
 from chestfed.cli import app
+from chestfed.federation.settings import HospitalFile
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "containers"
@@ -34,11 +35,25 @@ def test_a_service_runs_a_command_that_exists_on_folders_that_are_mounted_and_li
 def test_the_image_copies_what_is_there_and_installs_an_extra_that_exists() -> None:
     text = (FOLDER / "federation.Dockerfile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (extra,) = re.findall(r'pip install "\.\[(\w+)\]"', text)
-    assert extra in project["optional-dependencies"]
+    (lock,) = re.findall(r"install_locked\('(\w+)'\)", text)
+    assert (ROOT / "requirements" / f"{lock}.txt").is_file()
+    assert f"bootstrap.py install {lock} " in text
+    assert "pip install" not in text  # bootstrap.py checks hashes
     assert re.search(r"^USER (?!0|root)", text, flags=re.MULTILINE)
     (python,) = re.findall(r"FROM python:(\d+\.\d+)", text)
     assert project["requires-python"] == f">={python}"
     needed = {project["readme"], *project["license-files"], "chestfed", "pipelines", "site_configs", "pyproject.toml"}
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert needed <= kept  # what the build of the package reads is not ignored
+
+
+def test_secret_key_is_on_a_mounted_folder_of_its_own() -> None:
+    def key_in(dockerfile: Path) -> str:
+        (path,) = re.findall(r"CHESTFED_KEY_FILE=(\S+)", dockerfile.read_text(encoding="utf-8"))
+        return str(path)
+
+    (service,) = yaml.safe_load((FOLDER / "hospital.compose.yaml").read_text(encoding="utf-8"))["services"].values()
+    mounted = [volume.rsplit("}", 1)[1].split(":")[1] for volume in service["volumes"] if not volume.endswith(":ro")]
+    assert key_in(FOLDER / "federation.Dockerfile") == f"{mounted[0]}/{HospitalFile.model_fields['names_key'].default}"
+    assert key_in(ROOT / "Dockerfile") == "/key/key"  # not in /work, where results lie
+    assert "HOME=/work" not in (ROOT / "Dockerfile").read_text(encoding="utf-8")

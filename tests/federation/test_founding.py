@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
+import stat
 from pathlib import Path
 
 import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.pseudonyms import make_key
 from chestfed.federation.founding import found
-from chestfed.federation.settings import read_federation, read_hospital
+from chestfed.federation.parcels import Refused
+from chestfed.federation.settings import Hospital, read_federation, read_hospital
 from chestfed.federation.study import Events
-from chestfed.federation.taking_part import _log_of, locked
+from chestfed.federation.taking_part import check_hospital, locked, open_log
+from tests.federation.straight_line import sample_hospital
 
 
 @pytest.mark.parametrize(
@@ -60,10 +65,38 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, capsys: pytest.Captur
     hospital.path("state").mkdir()
     for file in (hospital.path("state") / "hospital.log", tmp_path / "federation.jsonl"):
         file.symlink_to("/dev/full")
-    _log_of(hospital).info("ready")
+    open_log(hospital).info("ready")
     assert re.fullmatch(r".*hospital.log: cannot be written: .*No space left.*\n", capsys.readouterr().err)
     with pytest.raises(ChestfedError, match=r"federation.jsonl: cannot be written: No space left"):
         Events(tmp_path, lambda text: None)("anne", "late", "")
+
+
+def test_check_makes_the_secret_key_in_the_hospitals_folder(tmp_path: Path, tiny_hospitals: Path) -> None:
+    found(tmp_path / "trial", "federation", "localhost:9443", ["padchest"], "1")
+    folder = tmp_path / "trial" / "hospitals" / "padchest"
+    real = sample_hospital("padchest", tmp_path, copied(tiny_hospitals, tmp_path), synthetic=False)
+    settings = {"site": str(tmp_path / "padchest" / "site.yaml"), "data_root": real.file.data_root}
+    hospital = Hospital(folder, read_hospital(folder).file.model_copy(update=settings))
+    lines = list[str]()
+    check_hospital(hospital, lines.append)
+    key = folder / "names.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    secret, (line,) = key.read_text(), [line for line in lines if "secret key in" in line]
+    assert str(key) in line
+    assert "new: keep a backup" in line
+    check_hospital(hospital, lines.append)
+    assert key.read_text() == secret
+    assert secret.strip() not in "".join(lines)
+    make_key(folder / "other.key")
+    for name, error in (("other.key", Refused), ("state/names.key", ConfigError), ("cache/k/names.key", ConfigError)):
+        moved = Hospital(folder, hospital.file.model_copy(update={"names_key": name}))
+        with pytest.raises(error, match="names_key"):
+            check_hospital(moved, lines.append)
+
+
+def copied(data: Path, folder: Path) -> Path:
+    """The label files and images of a hospital in a folder of its own."""
+    return Path(shutil.copytree(data / "synthetic-padchest", folder / "data" / "synthetic-padchest")).parent
 
 
 def test_a_folder_of_samples_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -160,6 +160,13 @@ def test_a_question_that_is_none_is_refused_in_a_sentence(hospital: Participant,
     assert refused.replace("\n", "").isprintable()
 
 
+@pytest.mark.parametrize("field", ["Python", "torch", "NumPy"])
+def test_other_library_version_is_refused_by_name(hospital: Participant, field: str) -> None:
+    question = greeting(pipeline())
+    question.values["passport"][field] = "0.1"
+    assert hospital(question).values["refused"].startswith(f"{field}: the server has 0.1, the hospital ")
+
+
 def test_a_pipeline_without_the_hospital_is_refused(hospital: Participant) -> None:
     question = greeting(pipeline())
     question.values["pipeline"]["sites"][2]["config"] = "other.yaml"
@@ -186,7 +193,8 @@ def test_counts_that_are_not_small_leave_the_ratios_of_the_training_list_as_they
     labels = np.array([[1, 1], [1, 1], [1, 0], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32)
     images: Any = SimpleNamespace(records=np.arange(7), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
     client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
-    study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={})
+    test = SimpleNamespace(key="")
+    study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={}, test=test)
     _, told = OwnData(client, None, study).told(smallest, 0)
     rare = 3 / 7 if smallest == 3 else 6 / 13
     assert told.ratios.tolist() == pytest.approx([9 / 13, rare])

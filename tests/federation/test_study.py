@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.core.pseudonyms import read_key
 from chestfed.engines.wire import Packed, WireError
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
@@ -21,8 +25,9 @@ from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import Opened, plain_row, row_of, said
 from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves, Member
 from chestfed.federation.study import run_over_hospitals
+from chestfed.federation.taking_part import open_log
 from chestfed.report.page import make_report
-from chestfed.results.run_folder import RunFolder
+from chestfed.results.run_folder import RunFolder, read_predictions
 from chestfed.results.table import Row
 from chestfed.training.loop import History
 from chestfed.training.reporting import Reporter, Reporters
@@ -31,6 +36,8 @@ from tests.training.tiny_studies import SMALL, run, study
 
 NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
 SETTINGS = [*SMALL, "k=[3]", "evaluation.every=4", "model.norm=batch"]
+#: What the log of a hospital says of a request.
+LOGGED = {"time", "request", "study", "k", "test", "record", "turn", "received", "sent", "seconds", "outcome"}
 FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
 
 
@@ -48,7 +55,7 @@ def in_process(home: Path) -> str:
 
 
 def table_in(out: Path) -> str:
-    (table,) = out.glob("synthetic-source_addition_samples-*/table.csv")
+    (table,) = out.glob("*source_addition_samples-*/table.csv")
     (rounds,) = table.parent.glob("k3/rounds.jsonl")
     hospitals = table.parent / "hospitals.csv"  # every K at every hospital
     return table.parent.name + table.read_text() + rounds.read_text() + hospitals.read_text()
@@ -65,9 +72,11 @@ def pipeline(*more: str) -> Pipeline:
     return load_pipeline(FILE, [*SETTINGS, *more]).for_algorithm()
 
 
-def line_at(home: Path, folder: str, leaves: Leaves | None = None) -> StraightLine:
+def line_at(home: Path, folder: str, leaves: Leaves | None = None, *, synthetic: bool = True) -> StraightLine:
     data = home / "synthetic_hospitals"
-    return StraightLine({name: sample_hospital(name, home / folder, data, leaves) for name in NAMES})
+    return StraightLine(
+        {name: sample_hospital(name, home / folder, data, leaves, synthetic=synthetic) for name in NAMES}
+    )
 
 
 def federation(home: Path, **faults: object) -> Federation:
@@ -149,6 +158,67 @@ def test_a_hospital_that_comes_back_with_other_data_is_refused_in_the_middle_of_
 
     with pytest.raises(TrainingError, match="padchest came back with other data, or"):
         over_hospitals(home, line, "changed_out", change)
+
+
+def restarted(home: Path, folder: str, act: Callable[[StraightLine, int], object]) -> str:
+    """The tables of a study of hospitals that are not synthetic; `act` is called with the line after each round."""
+    line = line_at(home, folder, synthetic=False)
+    for name in NAMES:  # all have the same keys, also in another folder
+        (line.hospitals[name].path("names_key")).write_text(name.encode().hex().ljust(64, "0"))
+        line.hospitals[name].path("names_key").chmod(0o600)
+    return over_hospitals(home, line, f"{folder}_out", lambda done: act(line, done))
+
+
+def test_restart_with_the_secret_key_kept(home: Path) -> None:
+    def restart(line: StraightLine, done: int) -> None:
+        if done == 2:
+            for name in ("chexpert", "padchest"):
+                line.start_anew(name)
+
+    undisturbed = restarted(home, "real_calm", lambda line, done: None)
+    assert restarted(home, "real_again", restart) == undisturbed
+    (study,) = (home / "real_again_out").glob("*source_addition_samples-*")
+    frame = read_predictions(study / "k3" / "predictions.parquet")
+    assert frame.attrs["key"] == read_key(home / "real_again" / "chexpert" / "names.key").fingerprint
+    assert frame["image"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize(
+    ("state_too", "who"), [(False, "padchest refuses: names_key"), (True, "padchest came back with an")]
+)
+def test_lost_secret_key_is_refused_with_advice(home: Path, state_too: bool, who: str) -> None:
+    def lose(line: StraightLine, done: int) -> None:
+        hospital = line.hospitals["padchest"]
+        hospital.path("names_key").unlink()
+        if state_too:
+            shutil.rmtree(hospital.path("state"))
+        line.start_anew("padchest")
+
+    with pytest.raises(TrainingError, match=f"{who}.*back from the backup.*[iI]f it is lost"):
+        restarted(home, f"lost_{state_too}", lambda line, done: lose(line, done) if done == 1 else None)
+
+
+def test_log_has_every_request_of_a_hospital(home: Path) -> None:
+    line = line_at(home, "logged", synthetic=False)
+    hospital = line.hospitals["chexpert"]
+    log = open_log(hospital)
+    over_hospitals(home, line, "logged_out")
+    log.handlers.pop().close()
+    lines = (hospital.path("state") / "hospital.log").read_text().splitlines()
+    entries = [entry for entry in map(json.loads, lines) if "request" in entry]
+    (folder,) = (home / "logged_out").glob("*source_addition_samples-*")
+    rounds = len((folder / "k3" / "rounds.jsonl").read_text().splitlines())
+    kinds = Counter(entry["request"] for entry in entries)
+    assert kinds.keys() == {"greet", "open", "pretrain", "begin", "ask", "score"}
+    worked = [entry for entry in entries if entry.get("record") == "Work"]
+    assert len(worked) == rounds
+    assert all(entry["k"] == 3 and entry["turn"] > 0 for entry in worked)
+    assert {entry["outcome"] for entry in entries} == {"answered"}
+    assert all(entry["received"] > 0 and entry["sent"] > 0 and entry["seconds"] >= 0 for entry in entries)
+    assert all(set(entry) <= LOGGED for entry in entries)
+    (digest,) = {entry["study"] for entry in entries}
+    agreed = yaml.safe_load((hospital.path("state") / digest / "pipeline.yaml").read_text())
+    assert Pipeline.model_validate(agreed).k == [3]
 
 
 def test_a_server_that_is_killed_goes_on_with_the_round(home: Path, in_process: str) -> None:
@@ -325,6 +395,7 @@ def test_what_a_hospital_says_of_itself_is_checked(card: dict[str, object], told
         "rows": 7,
         "origin": "real",
         "digest": "0a",
+        "key": "0b",
         "unreadable": 0,
         "cards": [plain | card],
         "nonce": "0",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import sqlite3
 import warnings
 from contextlib import closing
@@ -60,6 +61,8 @@ YAML = f"{DATA}/QZYAML/site.yaml"
 FIRST = "QZFOLDER0/QZFILE000.dcm"
 #: In names of folders and files, in the header and the cells of a table. The screen may name files, and no cell.
 PLACES, CELL = ["QZPLACE", "QZYAML", "QZFOLDER", "QZFILE", "QZTABLE"], "QZCELL"
+#: A folder of the user above everything that is written.
+USER = "QZUSER"
 STUDY = {
     "title": "Canaries",
     "data_root": DATA,
@@ -123,10 +126,11 @@ def session(
     caplog: pytest.LogCaptureFixture,
 ) -> Session:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.chdir(write_site(tmp_path))
-    make_key(tmp_path / "own.key")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "own.key"))
-    return Session(tmp_path, capfd, caplog)
+    home = write_site(tmp_path / USER / "study")
+    monkeypatch.chdir(home)
+    make_key(home / "own.key")
+    monkeypatch.setenv(VARIABLE, str(home / "own.key"))
+    return Session(home, capfd, caplog)
 
 
 def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(session: Session) -> None:
@@ -138,6 +142,11 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
         assert "written to" in session.run(
             *("evaluate", str(run / "k1" / "model.safetensors"), "--site", YAML, "--data", str(session.home / DATA)),
             *("--out", "runs/one", "--resamples", "20"),
+        )
+        shutil.copy(run / "k1" / "model.safetensors", "runs/elsewhere.safetensors")
+        assert "written to" in session.run(
+            *("evaluate", str(session.home / "runs/elsewhere.safetensors"), "--site", YAML, "--data", DATA),
+            *("--out", "runs/two", "--resamples", "20"),
         )
         assert "written to" in session.run("report", str(run), "--figures", "--pictures")
         assert "differences" in session.run("compare", str(run), str(run / "k1"), "--out", "paired")
@@ -155,6 +164,8 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
     } <= {f.name for f in files}
     assert found_in(session.written, session.texts) == []
     assert found_in(session.written, [session.logs, told_to_others(session.home)], PLACES) == []
+    named = found_in(session.written, [told_to_others(session.home)], [USER])
+    assert {Path(place.partition(" ")[0]).name for place in named} <= {"mlflow.db"}, named
     check_names(session.home, run)
 
 
@@ -176,7 +187,10 @@ def check_names(home: Path, run: Path) -> None:
     key = read_key(home / "own.key")
     table = open_site(load_site_config(home / YAML), home / DATA).select(split="valid")
     frame = pd.read_parquet(run / "k2" / "predictions.parquet")
-    assert frame["patient"].tolist() == [key.name("patient", "st-canary", name) for name in table.frame["patient"]]
+    patients = [key.name("patient", "st-canary", name) for name in table.frame["patient"]]
+    assert sorted(frame["patient"]) == sorted(patients)
+    assert frame["patient"].tolist() != patients  # the order of the table would say who is who
+    assert frame["image"].is_monotonic_increasing
     assert frame.attrs["key"] == key.fingerprint
     alone = pd.read_parquet(home / "runs" / "one" / "predictions.parquet")
     assert alone[["image", "patient"]].equals(frame[["image", "patient"]])

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from chestfed.commands.tune import run as tune_run
-from chestfed.core.bundled import bundled
+from chestfed.core.bundled import bundled, install_command
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
@@ -260,7 +260,7 @@ def test_what_cannot_be_tuned_is_refused_with_what_to_do(home: Path, monkeypatch
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
     missing = tune(home)
     assert missing.code == 1
-    assert 'pip install "chestfed[tune]"' in missing.err
+    assert install_command("tune") in missing.err
     assert not (home / "runs").exists()
 
 

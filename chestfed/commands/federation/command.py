@@ -14,7 +14,7 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.study.command import Out, Set, Tracking
-from chestfed.core.bundled import pipeline_file
+from chestfed.core.bundled import install_command, pipeline_file
 from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ChestfedError, ConfigError
 
@@ -196,5 +196,5 @@ def nodes_of(look: Callable[[], dict[str, str]], names: Sequence[str], seconds: 
 
 def _needs_flower() -> None:
     if importlib.util.find_spec("flwr") is None:
-        raise ConfigError('Flower is not installed: pip install "chestfed[flower]"')
+        raise ConfigError(f"Flower is not installed: {install_command('flower')}")
     os.environ["FLWR_TELEMETRY_ENABLED"], os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "0", "1"

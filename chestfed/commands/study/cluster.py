@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from chestfed.core import stopping
+from chestfed.core.bundled import install_command
 from chestfed.core.config import StrictModel, load_config
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.experiment.device import prepare_machine
@@ -79,7 +80,7 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
         import submitit
         from submitit.helpers import as_completed
     except ImportError:
-        raise ConfigError("--cluster needs submitit: pip install 'chestfed[cluster]'") from None
+        raise ConfigError(f"--cluster needs submitit: {install_command('cluster')}") from None
     bounds = {"slurm_array_parallelism": at_once} if cluster.scheduler == "slurm" else {}
     try:
         executor = submitit.AutoExecutor(folder=logs / "%j", cluster=cluster.scheduler)

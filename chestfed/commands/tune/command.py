@@ -45,7 +45,7 @@ def tune(
     pipeline replaces them. A range is widened if the best value lies at its edge. Validation patients are those of
     `validation_fraction`, else a quarter of the target's training patients. No test image is used before all trials are
     done. The selected settings are written to tuned.yaml, which `chestfed study` runs. To resume an interrupted search,
-    or to continue with a larger --trials, run the same command again. Needs Optuna: pip install "chestfed[tune]".
+    or to continue with a larger --trials, run the same command again. Needs Optuna (extra `tune`).
 
     Example:
 
