@@ -93,7 +93,7 @@ class SeedStudies:
         """
         for run in self._comparison.runs:
             if run["seed"] == seed:
-                return Study.load(self.folder.parent / run["folder"])
+                return Study.load(self.folder.resolve().parent / run["folder"])
         raise ConfigError(f"{self.folder}: no seed {seed}; there are {', '.join(map(str, self.seeds))}")
 
     def table(self) -> pd.DataFrame:

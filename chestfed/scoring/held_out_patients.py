@@ -97,8 +97,8 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
 
 def _run_folder(model: str) -> RunFolder:
     """The run folder that a model lies in."""
-    path = Path(model)
-    for folder in (path, path.parent, path.parent.parent):
+    path = Path(model).resolve()  # of `.`, the folders above are not in the name
+    for folder in (path, *path.parents[:2]):
         if (folder / STUDY).is_file():
             return RunFolder.open(folder)
     raise ConfigError(
