@@ -6,15 +6,19 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
+import threading
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import Console
     from rich.table import Table
 
+_ONE_AT_A_TIME: Final = threading.Lock()
+_Result = TypeVar("_Result")
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")
 
 
@@ -68,6 +72,20 @@ def text_table(
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def capture_stderr(action: Callable[[], _Result]) -> tuple[_Result, str]:
+    """The result of `action`, and what was written to file 2 meanwhile: compiled libraries do so past `sys.stderr`."""
+    with _ONE_AT_A_TIME, tempfile.TemporaryFile() as written:
+        terminal = os.dup(2)
+        try:
+            os.dup2(written.fileno(), 2)
+            result = action()
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+        written.seek(0)
+        return result, written.read().decode(errors="replace")
 
 
 def plural(number: int, noun: str) -> str:
