@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from chestfed.cli import main
+import typer
+
+from chestfed.cli import app, main
 
 
 class Called(NamedTuple):
@@ -21,6 +23,16 @@ class Called(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def commands(group: Any = None, *names: str) -> Iterator[tuple[str, ...]]:
+    """Every command, as the words that call it."""
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name)
 
 
 def _line(folder: Path, page: Path) -> None:

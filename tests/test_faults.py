@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from benchmarks import __main__ as benchmarks
 from benchmarks.faults import __main__ as campaign
+from benchmarks.faults import pictures
 from benchmarks.faults.cases import Campaign, Case, Result
 
 
@@ -40,6 +42,16 @@ def test_a_campaign_goes_on_with_what_is_missing_and_what_fell(
         benchmarks.main(words)
     assert (ended.value.code, tried) == (0, ["a", "b", "b", "c"])
     assert "| 3 cases, 12 kills, at most 4 s | all good |" in capsys.readouterr().out
+
+
+def test_a_picture_read_as_another_is_noticed(tmp_path: Path) -> None:
+    given = Campaign(tmp_path, tmp_path)
+    both = [pictures.saved(Image.new("L", (32, 32), shade), "PNG") for shade in (7, 8)]
+    contents = [lambda: both[0], lambda: both[0], lambda: both[1], lambda: b"no picture"]
+    for checksums in (False, True):
+        result = pictures.compare(given, contents, checksums=checksums)
+        assert result.counts == {"pictures": 4, "read": 3, "refused": 1, "changed unnoticed": 1}
+        assert result.why == ("number 2: read as another picture" if checksums else "")
 
 
 ROOT = Path(__file__).parents[1]

@@ -1,5 +1,8 @@
 """Pictures that are whole, cut, altered, or made to take long: each is read or refused, soon and in little memory.
 
+What is read of a damaged picture is compared with what is read of the whole one. PNG has checksums: another picture is
+a failure there. The other formats have none: there the pictures that changed unnoticed are counted.
+
 What a picture costs is what its decoding needs beside the process: CPU time, and the growth of resident memory.
 """
 
@@ -33,8 +36,8 @@ from pydicom.uid import (
 from benchmarks.faults.cases import Campaign, Case, Result
 from benchmarks.faults.children import start, wait
 from chestfed.core.errors import ImageError
-from chestfed.images.compressed import MAX_PIXELS, MAX_SCANNED_PIXELS
-from chestfed.images.decode import decode
+from chestfed.images.compressed import MAX_PIXELS, MAX_SCANNED_PIXELS, PNG
+from chestfed.images.decode import decode, picture_digest
 from tests.inspection.planted import FILES, dicom, film
 
 #: What one picture may take.
@@ -51,7 +54,7 @@ def cases(campaign: Campaign) -> Iterator[Case]:
     for name, content in whole.items():
         yield Case(f"{name}, {each} times", partial(_damaged, campaign, name, content, each))
     for name, content in _large().items():
-        yield Case(f"{name}, {_LARGE}x{_LARGE}", partial(_tried, campaign, [content]))
+        yield Case(f"{name}, {_LARGE}x{_LARGE}", partial(compare, campaign, [content]))
     for name, (spoil, *_) in FILES.items():
         yield Case(f"in place of a picture: {name}", partial(_spoiled, campaign, spoil))
 
@@ -59,7 +62,7 @@ def cases(campaign: Campaign) -> Iterator[Case]:
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-def _saved(image: Image.Image, kind: str, **more: object) -> bytes:
+def saved(image: Image.Image, kind: str, **more: object) -> bytes:
     memory = io.BytesIO()
     image.save(memory, kind, **more)
     return memory.getvalue()
@@ -71,15 +74,15 @@ def _pictures(side: int = _SIDE) -> dict[str, Callable[[], bytes]]:
     turned[0x0112] = 6
     wide = Image.fromarray(np.asarray(gray).astype(np.uint16) * 257)
     modes = {mode: gray.convert(mode) for mode in ("1", "L", "P", "RGB", "RGBA", "LA", "CMYK")}
-    found = {f"PNG {mode}": partial(_saved, image, "PNG") for mode, image in modes.items() if mode != "CMYK"}
+    found = {f"PNG {mode}": partial(saved, image, "PNG") for mode, image in modes.items() if mode != "CMYK"}
     found |= {
-        "PNG of 16 bits": partial(_saved, wide, "PNG"),
-        "PNG with EXIF": partial(_saved, gray, "PNG", exif=turned),
+        "PNG of 16 bits": partial(saved, wide, "PNG"),
+        "PNG with EXIF": partial(saved, gray, "PNG", exif=turned),
     }
-    found |= {f"JPEG {mode}": partial(_saved, modes[mode], "JPEG") for mode in ("L", "RGB", "CMYK")}
-    found["JPEG, progressive"] = partial(_saved, gray, "JPEG", progressive=True)
-    found["JPEG with EXIF"] = partial(_saved, gray, "JPEG", exif=turned)
-    found["JPEG with restarts"] = partial(_saved, gray, "JPEG", restart_marker_rows=1)
+    found |= {f"JPEG {mode}": partial(saved, modes[mode], "JPEG") for mode in ("L", "RGB", "CMYK")}
+    found["JPEG, progressive"] = partial(saved, gray, "JPEG", progressive=True)
+    found["JPEG with EXIF"] = partial(saved, gray, "JPEG", exif=turned)
+    found["JPEG with restarts"] = partial(saved, gray, "JPEG", restart_marker_rows=1)
     return found
 
 
@@ -101,7 +104,7 @@ def _dicoms(side: int = _SIDE) -> dict[str, Callable[[], bytes]]:
 
     def lossy(dataset: Dataset) -> None:
         dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 8, 8, 7
-        dataset.PixelData = encapsulate([_saved(Image.fromarray(pixels), "JPEG")])
+        dataset.PixelData = encapsulate([saved(Image.fromarray(pixels), "JPEG")])
         dataset.file_meta.TransferSyntaxUID = JPEGBaseline8Bit
 
     def jpeg_2000(dataset: Dataset) -> None:
@@ -146,7 +149,8 @@ def _of_pydicom() -> list[Path]:
 def _damaged(campaign: Campaign, name: str, content: Callable[[], bytes], count: int) -> Result:
     """The picture itself, and others with one damage each."""
     whole, chance = content(), random.Random(name)
-    return _tried(campaign, [lambda: whole, *(partial(_altered, whole, chance, n) for n in range(1, count))])
+    damaged = [partial(_altered, whole, chance, number) for number in range(1, count)]
+    return compare(campaign, [lambda: whole, *damaged], checksums=whole.startswith(PNG))
 
 
 def _altered(content: bytes, chance: random.Random, number: int) -> bytes:
@@ -165,32 +169,38 @@ def _spoiled(campaign: Campaign, spoil: Callable[[Path], None]) -> Result:
     file = campaign.home / "picture.png"
     file.write_bytes(_pictures()["PNG L"]())
     spoil(file)
-    result = _decoded(campaign, file)
+    result, _ = _decoded(campaign, file)
     file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
     return result
 
 
-def _tried(campaign: Campaign, contents: list[Callable[[], bytes]]) -> Result:
-    file, whys = campaign.home / "picture", []
-    counts, most = {"pictures": 0, "read": 0, "refused": 0}, {"s": 0.0, "MiB": 0.0}
+def compare(campaign: Campaign, contents: list[Callable[[], bytes]], *, checksums: bool = False) -> Result:
+    """Give each to the decoder; the first is whole, and with `checksums` the others are refused or read as it is."""
+    file, whys, original = campaign.home / "picture", list[str](), ""
+    counts, most = {"pictures": 0, "read": 0, "refused": 0, "changed unnoticed": 0}, {"s": 0.0, "MiB": 0.0}
     for number, content in enumerate(contents):
         file.write_bytes(content())
-        one = _decoded(campaign, file)
+        one, digest = _decoded(campaign, file)
+        original = digest if number == 0 else original
+        changed = bool(original and digest) and digest != original
+        counts["changed unnoticed"] += changed
         whys += [f"number {number}: {one.why}"] if one.why else []
+        whys += [f"number {number}: read as another picture"] if changed and checksums else []
         counts = {key: value + one.counts.get(key, 0) for key, value in counts.items()}
         most = {key: max(value, one.most.get(key, 0.0)) for key, value in most.items()}
     file.unlink()
     return Result("; ".join(whys)[:2000], counts, most)
 
 
-def _decoded(campaign: Campaign, file: Path) -> Result:
+def _decoded(campaign: Campaign, file: Path) -> tuple[Result, str]:
+    """What came of it, and the digest of its pixels if it was read."""
     ended = wait(start((), campaign.home, partial(_decode, file)), limit=60)
-    found = re.search(r"^(read|refused) ([\d.]+) ([\d.]+)$", ended.text, re.MULTILINE)
+    found = re.search(r"^(read|refused) ([\d.]+) ([\d.]+) (\w*)$", ended.text, re.MULTILINE)
     if found is None:
-        return Result(f"exit {ended.code}: {ended.text[-300:]}", {"pictures": 1})
+        return Result(f"exit {ended.code}: {ended.text[-300:]}", {"pictures": 1}), ""
     seconds, mebibytes = float(found[2]), float(found[3])
     why = "" if seconds <= SECONDS and mebibytes <= MEBIBYTES else f"took {seconds:.1f} s, {mebibytes:.0f} MiB"
-    return Result(why, {"pictures": 1, found[1]: 1}, {"s": round(seconds, 1), "MiB": round(mebibytes)})
+    return Result(why, {"pictures": 1, found[1]: 1}, {"s": round(seconds, 1), "MiB": round(mebibytes)}), found[4]
 
 
 def _decode(file: Path) -> None:
@@ -201,10 +211,11 @@ def _decode(file: Path) -> None:
         return int(found) / 1024
 
     Path("/proc/self/clear_refs").write_text("5")  # the highest mark begins anew
-    before, began, told = memory("VmRSS"), time.process_time(), "read"
+    before, began, result, gray = memory("VmRSS"), time.process_time(), "read", None
     try:
-        decode(file)
+        gray = decode(file)
     except (ImageError, FileNotFoundError):
-        told = "refused"
-    print(f"{told} {time.process_time() - began:.3f} {memory('VmHWM') - before:.1f}", flush=True)
+        result = "refused"
+    spent = f"{time.process_time() - began:.3f} {memory('VmHWM') - before:.1f}"
+    print(result, spent, "" if gray is None else picture_digest(gray).hex(), flush=True)
     raise SystemExit(0)

@@ -111,13 +111,21 @@ class _Parsed:
         if node.tag == "tag:yaml.org,2002:merge":
             raise ConfigError(f"{place}: '<<' is not supported; extend another file with extends: FILE.yaml")
         try:
-            return _Loader("").construct_object(node, deep=True)
+            value = _Loader("").construct_object(node, deep=True)
         except (
             ValueError,
             KeyError,
             AttributeError,
         ):  # the text does not fit its tag, or has too many digits
             raise ConfigError(f"{place}: not valid YAML: the value does not match its type") from None
+        _refuse_half_characters(value, place)
+        return value
+
+
+def _refuse_half_characters(value: object, place: str) -> None:
+    """Refuse text that UTF-8 cannot write: halves of characters (surrogates), which an escape may name."""
+    if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
+        raise ConfigError(f"{place}: the text has half a character, such as \\ud800: write the character itself")
 
 
 class Document:
@@ -169,6 +177,7 @@ class Document:
     def override(self, assignment: str) -> None:
         """Apply one `a.b.0.c=value`; the value is read as YAML."""
         dotted, equals, text = assignment.partition("=")
+        _refuse_half_characters(dotted, "--set")
         if not equals or not dotted:
             raise ConfigError(f"--set {assignment}: expected KEY=VALUE, for example --set federated.window=8")
         location: list[str | int] = []

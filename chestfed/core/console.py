@@ -6,26 +6,31 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
+import threading
+from functools import cache
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
     from rich.table import Table
 
+_ONE_AT_A_TIME: Final = threading.Lock()
+_Result = TypeVar("_Result")
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")
 
 
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A rich console that prints text as it is: brackets and colons in names mean nothing (`:100:` is not a picture).
 
-    A file or a pipe gets a width that does not cut tables. A sign that its encoding lacks becomes a question mark.
+    A file or a pipe gets a width that does not cut tables. A character that its encoding lacks, or that would steer the
+    terminal, becomes a question mark: titles and cells come from files.
     """
-    from rich.console import Console
-
-    console = Console(stderr=stderr, quiet=quiet, emoji=False, markup=False, highlight=False)
+    console = _console_class()(stderr=stderr, quiet=quiet, emoji=False, markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 140
     if isinstance(console.file, TextIOWrapper):
@@ -33,12 +38,24 @@ def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     return console
 
 
-def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print text whose lines are not broken, so that a path in it can be copied.
+@cache
+def _console_class() -> type[Console]:
+    """Made when it is needed: rich takes long to import."""
+    from rich.console import Console
 
-    It may quote cells and names of files: signs that would steer a terminal are question marks.
-    """
-    text = _STEERING.sub("?", text)
+    class HarmlessConsole(Console):
+        """Whatever is printed, a table too, has no control characters but rich's own."""
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                plain = _STEERING.sub("?", segment.text)
+                yield segment if segment.control or plain == segment.text else segment._replace(text=plain)
+
+    return HarmlessConsole
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Print text whose lines are not broken, so that a path in it can be copied."""
     console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -68,6 +85,20 @@ def text_table(
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def capture_stderr(action: Callable[[], _Result]) -> tuple[_Result, str]:
+    """The result of `action`, and what was written to file 2 meanwhile: compiled libraries do so past `sys.stderr`."""
+    with _ONE_AT_A_TIME, tempfile.TemporaryFile() as written:
+        terminal = os.dup(2)
+        try:
+            os.dup2(written.fileno(), 2)
+            result = action()
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+        written.seek(0)
+        return result, written.read().decode(errors="replace")
 
 
 def plural(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""What is refused before it is decoded: too many pixels, and compressed pictures that are not what they seem.
+"""What is refused before it is decoded: too many pixels, compressed pictures that are not what they seem, damaged PNG.
 
 A decoder believes the picture and not the header of the DICOM file around it: a file that says 64 x 64 may hold
 50,000 x 50,000 pixels. A progressive JPEG of a few megabytes may hold thousands of scans, each as slow as a picture.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+import numpy as np
 import xxhash
 
+from chestfed.core.console import capture_stderr
 from chestfed.core.errors import ImageError
 
 #: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
@@ -26,6 +29,7 @@ MAX_INFLATED: Final = MAX_BYTES // 2
 MAX_SCANS: Final = 64
 MAX_SCANNED_PIXELS: Final = 10 * MAX_PIXELS
 
+PNG: Final = b"\x89PNG\r\n\x1a\n"
 _SOI: Final = b"\xff\xd8"
 _J2K: Final = b"\xff\x4f\xff\x51"
 #: How a JP2 file begins, which wraps such a stream in boxes.
@@ -36,6 +40,8 @@ _SCAN: Final = 0xDA
 _SCANS: Final = re.compile(b"\xff\xda")
 #: What says something about a picture and is no part of it: dates, names, thumbnails.
 _ABOUT: Final = (*range(0xE0, 0xF0), 0xFE)
+#: What libjpeg reports of damage, before it goes on with a guess.
+_DAMAGE: Final = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
 #: Markers without a length.
 _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
 
@@ -49,6 +55,25 @@ def check_size(width: int, height: int) -> None:
         raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused without decoding")
     if min(width, height) < 16:
         raise ImageError(f"{width}x{height} pixels: too small for a radiograph")
+
+
+def check_png(stored: bytes) -> None:
+    """Refuse a PNG that lacks a part, or of which one does not fit its checksum: Pillow decodes it without a look.
+
+    A flipped bit of the compressed pixels changes most of those behind it.
+
+    Raises `ImageError` if it is damaged.
+    """
+    place, kind = len(PNG), b""
+    with memoryview(stored) as view:
+        while kind != b"IEND":
+            length, kind = int.from_bytes(view[place : place + 4]), bytes(view[place + 4 : place + 8])
+            end = place + 8 + length
+            if end + 4 > len(view):
+                raise ImageError("damaged or truncated PNG: its end is missing")
+            if zlib.crc32(view[place + 4 : end]) != int.from_bytes(view[end : end + 4]):
+                raise ImageError("damaged PNG: a part of it does not fit its checksum")
+            place = end + 4
 
 
 def size_of(stream: bytes) -> tuple[int, int, int] | None:
@@ -96,6 +121,24 @@ def refuse_scan_bomb(stream: bytes, pixels: int) -> None:
     scans = islice(_SCANS.finditer(stream, place), most + 1) if stream[:2] == _SOI else ()
     if sum(1 for _ in scans) > most:
         raise ImageError(f"JPEG of more than {most} scans, refused without decoding")
+
+
+def decode_jpeg(stored: bytes, scale: int) -> np.ndarray:
+    """The luminance uint8 `[h, w]` of a JPEG, reduced by 1, 2, 4 or 8, not turned.
+
+    Pillow has the same decoder and the same pixels, but drops its reports of damage. Here they can be read.
+
+    Raises `ImageError` if the decoder reports damage.
+    """
+    import cv2
+
+    flags = {1: cv2.IMREAD_GRAYSCALE, 2: cv2.IMREAD_REDUCED_GRAYSCALE_2, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4}
+    flag = flags.get(scale, cv2.IMREAD_REDUCED_GRAYSCALE_8) | cv2.IMREAD_IGNORE_ORIENTATION
+    content = np.frombuffer(stored, np.uint8)
+    gray, report = capture_stderr(lambda: cv2.imdecode(content, flag))
+    if gray is None or any(words in report for words in _DAMAGE):
+        raise ImageError("damaged or truncated JPEG")
+    return np.asarray(gray)
 
 
 def jpeg_digest(stream: bytes) -> bytes:

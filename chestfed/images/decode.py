@@ -25,13 +25,23 @@ import xxhash
 
 from chestfed.core.errors import ImageError, of_the_machine
 from chestfed.core.workers import limited_time
-from chestfed.images.compressed import MAX_BYTES, MAX_PIXELS, check_size, jpeg_digest, refuse_scan_bomb
+from chestfed.images.compressed import (
+    MAX_BYTES,
+    MAX_PIXELS,
+    PNG,
+    check_png,
+    check_size,
+    decode_jpeg,
+    jpeg_digest,
+    refuse_scan_bomb,
+    size_of,
+)
 from chestfed.images.dicom_pixels import decode_dicom
 from chestfed.images.levels import Levels, Stored, picture_levels
 from chestfed.images.polarity import UNSURE, polarity
 from chestfed.images.preprocess import Preprocess
 
-_JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
+_JPEG, _DICOM = b"\xff\xd8\xff", b"DICM"
 _OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"} | {
     b"\0\0\0\x0cjP": "JPEG 2000"
 }
@@ -81,7 +91,7 @@ def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window"
     if not head:
         raise ImageError("the file is empty (0 bytes)")
     with limited_time(_SECONDS):
-        if head.startswith((_JPEG, _PNG)):
+        if head.startswith((_JPEG, PNG)):
             found = _picture(path, None if levels == "percentiles" else least)
             return found._replace(gray=picture_levels(found.gray, levels, bits))
         if head[128:132] == _DICOM:
@@ -121,33 +131,20 @@ def picture_digest(gray: np.ndarray) -> bytes:
 
 def _picture(path: Path, least: int | None) -> Decoded:
     """Values uint8 or uint16 `[h, w]` of a PNG or JPEG."""
-    from PIL import Image, ImageOps
+    from PIL import Image
     from PIL.JpegImagePlugin import JpegImageFile
 
-    jpeg, extent = b"", None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bombs, which are refused here, and of damaged EXIF data
             stored = path.read_bytes()
+            if stored.startswith(PNG):
+                check_png(stored)
             with Image.open(BytesIO(stored), formats=("JPEG", "PNG")) as image:
                 check_size(image.width, image.height)
                 if (frames := getattr(image, "n_frames", 1)) != 1:
                     raise ImageError(f"animated PNG or MPO of {frames} images: one radiograph expected")
-                if isinstance(image, JpegImageFile):
-                    if image.layers > 1 or "progressive" in image.info:  # else the first scan is the only one decoded
-                        refuse_scan_bomb(stored, image.width * image.height)
-                    jpeg, extent = jpeg_digest(stored), _draft(image, least)
-                    image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
-                halved = image.mode != "I;16" and str(image.tile[0].args).endswith("16B")  # with color or transparency
-                ImageOps.exif_transpose(image, in_place=True)
-                wide = image.mode.startswith("I")
-                pixels = np.empty((image.height, image.width), np.uint16 if wide else np.uint8)
-                for top in range(0, image.height, _ROWS):  # Pillow copies twice what it converts
-                    rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
-                    pixels[top : top + _ROWS] = np.asarray(rows if wide else rows.convert("L"))
-                if halved and pixels.max() < 1 << 7:  # of which Pillow keeps 8 bits: too few if it uses 12
-                    raise ImageError("dark 16-bit PNG in color or with transparency: save it as 16-bit gray")
-                return Decoded(pixels, extent or pixels.shape[:2], jpeg=jpeg)
+                return _jpeg(stored, image, least) if isinstance(image, JpegImageFile) else Decoded(*_rows(image))
     except ImageError:
         raise
     except Image.UnidentifiedImageError:
@@ -160,13 +157,48 @@ def _picture(path: Path, least: int | None) -> Decoded:
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 
-def _draft(image: Any, least: int | None) -> tuple[float, float] | None:
-    """Of a JPEG's colors only the luminance is decoded, and reduced if it may be: then its extent is returned."""
-    if least is None or image.getexif().get(_ORIENTATION, 1) != 1:
-        image.draft("L", image.size)
-        return None
-    _, (_, _, width, height) = image.draft("L", (least, least))
-    return height, width
+def _rows(image: Any) -> tuple[np.ndarray, tuple[int, int]]:
+    """Values of a picture, upright by its EXIF, and their shape."""
+    from PIL import ImageOps
+
+    halved = image.mode != "I;16" and str(image.tile[0].args).endswith("16B")  # with color or transparency
+    ImageOps.exif_transpose(image, in_place=True)
+    wide = image.mode.startswith("I")
+    pixels = np.empty((image.height, image.width), np.uint16 if wide else np.uint8)
+    for top in range(0, image.height, _ROWS):  # Pillow copies twice what it converts
+        rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
+        pixels[top : top + _ROWS] = np.asarray(rows if wide else rows.convert("L"))
+    if halved and pixels.max() < 1 << 7:  # of which Pillow keeps 8 bits: too few if it uses 12
+        raise ImageError("dark 16-bit PNG in color or with transparency: save it as 16-bit gray")
+    return pixels, (image.height, image.width)
+
+
+def _jpeg(stored: bytes, image: Any, least: int | None) -> Decoded:
+    """The luminance of a JPEG that Pillow has opened, upright, and reduced if it may be."""
+    if image.layers > 1 or "progressive" in image.info:  # else the first scan is the only one decoded
+        refuse_scan_bomb(stored, image.width * image.height)
+    digest, turned = jpeg_digest(stored), image.getexif().get(_ORIENTATION, 1)
+    if image.mode == "CMYK":  # which OpenCV makes gray by other weights
+        image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
+        return Decoded(*_rows(image), jpeg=digest)
+    if size_of(stored) != (image.width, image.height, image.layers):
+        raise ImageError("damaged JPEG: its header contradicts itself")
+    times = 0 if least is None or turned != 1 else min(image.width, image.height) // least
+    scale = next((scale for scale in (8, 4, 2) if times >= scale), 1)
+    gray = decode_jpeg(stored, scale)
+    if turned != 1:
+        gray = _turn(gray, turned)
+        return Decoded(gray, gray.shape, jpeg=digest)
+    return Decoded(gray, (image.height / scale, image.width / scale), jpeg=digest)
+
+
+def _turn(gray: np.ndarray, orientation: int) -> np.ndarray:
+    """Gray levels turned or mirrored as EXIF's orientation says."""
+    from PIL import Image, ImageOps
+
+    picture = Image.fromarray(gray)
+    picture.getexif()[_ORIENTATION] = orientation
+    return np.asarray(ImageOps.exif_transpose(picture))
 
 
 def _pillow_reason(error: Exception) -> str:

@@ -6,22 +6,18 @@ reason and never the content of a header, which may name a patient.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from chestfed.core.console import capture_stderr
 from chestfed.core.errors import ImageError
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import refuse_bomb
-from chestfed.images.compressed import MAX_INFLATED, bare_jpeg_2000, check_size, refuse_scan_bomb, size_of
+from chestfed.images.compressed import MAX_INFLATED, bare_jpeg_2000, check_size, decode_jpeg, refuse_scan_bomb, size_of
 from chestfed.images.levels import Levels, counted, looked_up, percentile_range, scaled
-
-_ONE_AT_A_TIME: Final = threading.Lock()
 
 
 def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
@@ -47,8 +43,8 @@ def _run_length(dataset: Any) -> np.ndarray:
     """What `dataset.pixel_array` gives of RLE, in half of its time: pydicom would copy the decoded picture twice."""
     from pydicom.pixels import get_decoder
 
-    with _no_stderr():
-        decoded, _ = get_decoder(dataset.file_meta.TransferSyntaxUID).as_buffer(dataset)
+    decoder = get_decoder(dataset.file_meta.TransferSyntaxUID)
+    (decoded, _), _ = capture_stderr(lambda: decoder.as_buffer(dataset))  # of its panics the plugin writes there
     kind = "i" if dataset.PixelRepresentation else "u"
     stored = np.frombuffer(decoded, f"<{kind}{dataset.BitsAllocated // 8}").reshape(dataset.Rows, dataset.Columns)
     unused = dataset.BitsAllocated - dataset.BitsStored  # upper bits, which may hold anything
@@ -153,7 +149,7 @@ def _check(dataset: Any, path: Path) -> None:
 def _check_compressed(dataset: Any) -> None:
     """That the compressed picture is as large as the header says; JPEG 2000 is taken out of a JP2 file's boxes."""
     from pydicom.encaps import encapsulate, get_frame
-    from pydicom.uid import JPEG2000TransferSyntaxes, RLELossless
+    from pydicom.uid import JPEG2000TransferSyntaxes, JPEGBaseline8Bit, RLELossless
 
     if dataset.file_meta.TransferSyntaxUID == RLELossless:  # states no size of its own
         return
@@ -167,17 +163,5 @@ def _check_compressed(dataset: Any) -> None:
         text = "whose compressed image does not have the size in its header"
         raise ImageError(f"DICOM file {text}, refused without decoding")
     refuse_scan_bomb(stream, int(dataset.Columns) * int(dataset.Rows))
-
-
-@contextmanager
-def _no_stderr() -> Iterator[None]:
-    """The RLE plugin writes of its panics to file 2, past `sys.stderr`."""
-    with _ONE_AT_A_TIME:
-        kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(null, 2)
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            os.close(null)
+    if dataset.file_meta.TransferSyntaxUID == JPEGBaseline8Bit:
+        decode_jpeg(stream, 8)  # for its reports: pydicom's decoder gives none

@@ -37,7 +37,9 @@ class ModelOptions(Options):
     """What every network can be told. A network that offers `norm: auto` has a field `norm`."""
 
     initial_weights: str | None = Field(
-        None, description="safetensors or .pth file to start from; null: random weights by the pipeline's seed"
+        None,
+        description="safetensors or .pth file to start from, relative to the working folder; null: random weights by "
+        "the pipeline's seed",
     )
 
     def settled(self, *, averaged: bool) -> Self:

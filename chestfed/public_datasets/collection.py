@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from chestfed.core.errors import ImageError, Problem, of_the_machine
+from chestfed.images.compressed import PNG, check_png
 
 #: Larger images are refused unread; the largest of the collections have some 25 million pixels.
 MAX_PIXELS = 100_000_000
@@ -105,13 +107,16 @@ class FilePixels:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # damaged EXIF data; very large images, which are refused below
-                with Image.open(self.root / file, formats=("JPEG", "PNG")) as image:
+                stored = (self.root / file).read_bytes()
+                if stored.startswith(PNG):
+                    check_png(stored)
+                with Image.open(BytesIO(stored), formats=("JPEG", "PNG")) as image:
                     if image.width * image.height > MAX_PIXELS:
-                        raise ImageError(f"{file}: {image.width}x{image.height} pixels: more than {MAX_PIXELS:,}")
+                        raise ImageError(f"{image.width}x{image.height} pixels: more than {MAX_PIXELS:,}")
                     image.load()
                     return np.array(_upright(image).convert("RGB"))
-        except ImageError:
-            raise
+        except ImageError as error:
+            raise ImageError(f"{file}: {error}") from None
         except FileNotFoundError:
             raise ImageError(f"{file}: no such file") from None
         except Exception as error:  # Pillow raises many kinds on damaged files

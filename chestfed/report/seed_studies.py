@@ -101,7 +101,7 @@ class SeedStudies:
         """
         for run in self._comparison.runs:
             if run["seed"] == seed:
-                opened = RunFolder.open(self.folder.parent / run["folder"])
+                opened = RunFolder.open(self.folder.resolve().parent / run["folder"])
                 if opened.digest != run["digest"]:
                     raise MisplacedError(opened.path, Part(opened.digest, "."), Part(run["digest"], "."))
                 return Study(opened)

@@ -93,6 +93,7 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
 
     Raises `ConfigError` if the folder holds no predictions.
     """
+    given, path = path, path.resolve()  # of `.` and of a file's bare name, the folder above is not in the name
     known = (path / PREDICTIONS, path / EVALUATION, path.parent / STUDY)
     if path.is_dir() and not any(file.is_file() for file in known):
         path = RunFolder.open(path).path
@@ -118,10 +119,10 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     elif evaluation.is_file():
         about = read_json_file(evaluation)
         with expected(evaluation):
-            name, kin = f"{about['model']['name']} on {about['site']}", name_of_text(str(folder.resolve()))
+            name, kin = f"{about['model']['name']} on {about['site']}", name_of_text(str(folder))
             protocol, origin = about["protocol"], Origin.read(about)
     else:
-        name, kin = str(path), name_of_text(str(path.resolve()))
+        name, kin = str(given), name_of_text(str(path))
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
         if "hospital" in frame:
             protocol += describe_hospitals(frame["hospital"].nunique(), "mean")

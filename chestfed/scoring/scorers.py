@@ -51,7 +51,8 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
-    of_study = any((folder / STUDY).is_file() for folder in (path, *path.parents[:2]))
+    above = path.resolve().parents[:2]  # of `.` and of a file's bare name, they are not in the name
+    of_study = any((folder / STUDY).is_file() for folder in (path, *above))
     if declared.k is not None and name is None and not of_study:
         raise ConfigError(f"{path}: not a model of a study, so it has no K; leave --k out")
     file = _only_model(path, name or reference, declared.k)

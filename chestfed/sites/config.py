@@ -242,7 +242,8 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
     config = checked(document, SiteConfig)
     update: dict[str, object] = {}
     if config.splits.file is not None:
-        beside = expand_path(config.splits.file, document.folder(("splits", "file")))
+        # Absolute, because a relative name would be looked for in the site's root.
+        beside = expand_path(config.splits.file, document.folder(("splits", "file")).absolute())
         update["splits"] = config.splits.model_copy(update={"file": str(beside)}) if beside.exists() else config.splits
     if config.table is not None and isinstance(config.table.terms, str):
         terms = expand_path(config.table.terms, document.folder(("table", "terms")))

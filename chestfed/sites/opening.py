@@ -12,12 +12,13 @@ import pandas as pd
 import pyarrow as pa
 
 from chestfed.core.config import expand_path
+from chestfed.core.console import plural
 from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.left_out import Rows, to_leave_out, told
-from chestfed.sites.partition import with_shares, with_splits
+from chestfed.sites.partition import with_shares, with_splits, without_invisible
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -104,6 +105,9 @@ def survey_site(
         raw = READERS.find(config.reader.name).read(source, config.reader)
         pa.default_memory_pool().release_unused()  # which it would keep, for more than the rows take
         _check_form(raw, config, cells=not source.problems)
+    raw, changed = without_invisible(raw)
+    if changed:
+        source.remarks.append(f"invisible characters are left out of {plural(changed, 'name')} of patients")
     if config.splits.file is not None:
         raw = with_splits(raw, expand_path(config.splits.file, source.root), source)
     raw, dropped = _without_dirty(raw, config, source)

@@ -6,6 +6,7 @@ with columns `patient` and `split`, one row per patient: it names patients, so i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ from chestfed.sites.label_files.source import Source
 from chestfed.sites.reader import SPLITS
 from chestfed.sites.table import SiteTable
 
+#: Byte order mark, zero-width spaces and joiners, soft hyphen, and marks of the direction of writing.
+_NO_WIDTH: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
 
 
@@ -134,11 +137,26 @@ def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, see
     return part[of_row]
 
 
+def without_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Rows whose patients' names are without characters of no width, and how many names had any.
+
+    A byte order mark or a zero-width space within a name, as copied text may have them, would make another patient,
+    and so put one person into two splits.
+    """
+    names = frame["patient"].dropna().drop_duplicates().astype("str")
+    marked = names[names.str.contains(_NO_WIDTH)]
+    if marked.empty:
+        return frame, 0
+    seen = {name: _NO_WIDTH.sub("", name).strip() or None for name in marked}
+    return frame.assign(patient=frame["patient"].map(lambda name: seen.get(name, name))), len(seen)
+
+
 def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
     """Raw rows with the splits of the file; a patient that it lacks, or names twice, is a problem."""
     frame = source.read(path, ["patient", "split"])
     if frame is None:
         return raw
+    frame, _ = without_invisible(frame)
     rows = frame["row"].to_numpy()
     unknown = ~frame["split"].isin(SPLITS).to_numpy(dtype=bool)
     source.bad_rows(path, "unknown split", unknown, rows, f"the split is not one of {', '.join(SPLITS)}", _ADVICE)

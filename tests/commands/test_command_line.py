@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from chestfed.algorithms import ALGORITHMS
@@ -24,19 +23,9 @@ from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.protocols import PROTOCOLS
 from chestfed.sites.dataset import load_site
-from tests.command_line import call
+from tests.command_line import call, commands
 
 HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "yaml", "jinja2"]
-
-
-def commands(group: Any = None, *names: str) -> Iterator[tuple[str, ...]]:
-    """Every command, as the words that call it."""
-    group = group or typer.main.get_command(app)
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, *names, name)
-        else:
-            yield (*names, name)
 
 
 def completed(*words: str) -> list[str]:

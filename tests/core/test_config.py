@@ -40,6 +40,15 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert found == Whole(title="x", federated=Section(window=8, lr=0.001))
 
 
+def test_half_a_character_is_refused_with_its_place(tmp_path: Path) -> None:
+    for text, place in (('title: "\\ud800"', "p.yaml:1"), ('title: x\n"\\udfff": 1', "p.yaml:2")):
+        with pytest.raises(ConfigError, match=rf"{place}: the text has half a character"):
+            load_config(write(tmp_path, text), Whole)
+    for assignment in ('title="\\ud800"', "title\udcff=x"):
+        with pytest.raises(ConfigError, match=r"^--set.* the text has half a character"):
+            load_config(write(tmp_path, "title: x\n"), Whole, [assignment])
+
+
 @pytest.mark.parametrize("word", ["010", "1:30", "0x1F", "yes", "2020-01-01"])
 def test_what_an_older_yaml_takes_for_a_number_is_a_word(tmp_path: Path, word: str) -> None:
     assert load_config(write(tmp_path, f"title: {word}\n"), Whole).title == word

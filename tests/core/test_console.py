@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Group
+from rich.panel import Panel
+from rich.text import Text
 
-from chestfed.core.console import command, open_console
+from chestfed.core.console import command, open_console, say, text_table
 
 
 def test_a_sign_that_the_output_cannot_write_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +22,17 @@ def test_a_sign_that_the_output_cannot_write_is_a_question_mark(monkeypatch: pyt
     console.print("0.812 ±0.010")
     console.file.flush()
     assert out.getvalue() == b"0.812 ?0.010\n"
+
+
+def test_nothing_that_is_printed_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = "a\x1b[2J\x1b]0;x\x07\x9b\x00\r\x08b"
+    console = open_console()
+    say(console, bad)
+    console.print(text_table(bad, [bad], [], [[bad]], caption=bad))
+    console.print(Group(Panel(Text(bad), title=bad), bad), style="red")
+    printed = capsys.readouterr().out
+    assert printed.count("a?") >= 7
+    assert not set(printed) & set("\x1b\x07\x9b\x00\r\x08")
 
 
 def test_a_command_to_copy_quotes_what_the_shell_would_split() -> None:

@@ -40,7 +40,7 @@ def whole(kind: str, path: Path) -> Path:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1, exclude_max=True))
 def test_a_cut_file_is_unreadable_or_gives_the_same_pixels(tmp_path: Path, kind: str, where: float) -> None:
-    """Cut in a trailer (PNG's last checksum, JPEG's end marker, padding), a file loses no pixel and counts as fine."""
+    """Cut in the padding of a DICOM file, a file loses no pixel and counts as fine."""
     data = whole(kind, tmp_path / "whole").read_bytes()
     reference = look_at(tmp_path / "whole", Stored())
     assert reference.error == ""

@@ -123,6 +123,7 @@ def test_a_failing_disk_and_a_lack_of_memory_say_nothing_of_an_image(
     def failing(*_: object, **__: object) -> None:
         raise error
 
+    (tmp_path / "a.jpg").write_bytes(b"")
     monkeypatch.setattr("PIL.Image.open", failing)
     with pytest.raises(type(error)):
         FilePixels(tmp_path, ["a.jpg"]).read(0)

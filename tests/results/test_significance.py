@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def test_a_run_is_compared_at_its_largest_k_or_the_k_that_is_named(tmp_path: Pat
     assert "K=2" in read_run(folder).name
     assert "K=1" in read_run(folder, 1).name
     assert "K=1" in read_run(folder / "k1").name
+    with chdir(folder / "k1"):
+        assert read_run(Path()).name == read_run(Path("predictions.parquet")).name == read_run(folder / "k1").name
     with pytest.raises(ConfigError, match="finished: K=1, K=2"):
         read_run(folder, 3)
     for part in (folder / "k1", folder / "k1" / "predictions.parquet"):

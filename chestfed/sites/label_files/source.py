@@ -26,7 +26,10 @@ from chestfed.sites.label_files.encodings import WrongEncoding, as_utf8, is_utf1
 if TYPE_CHECKING:
     from chestfed.sites.config import SiteConfig
 
-_LARGEST = 1 << 31  # bytes of a label file
+#: Bytes of a label file, decompressed and decoded: a small file may come to any number.
+LARGEST = 256_000_000
+#: What is wrong with a larger one, and what to do.
+TOO_LARGE = f"is larger than {LARGEST:,} bytes", "label files are never this large; check the path"
 #: The kind of problem of a cell that is a formula.
 FORMULA = "formula cell"
 #: The row numbers beside the columns of a hospital's own table, one of which may be called `row`.
@@ -331,21 +334,28 @@ def unpacked(path: Path) -> bytes:
     Raises `UnreadableError` if it cannot be read, is damaged, or larger than any label file.
     """
     try:
+        if path.stat().st_size > LARGEST:
+            raise UnreadableError(*TOO_LARGE)
         data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            with gzip.open(path) as file:
-                data = file.read(_LARGEST + 1)
-            if len(data) > _LARGEST:
-                raise UnreadableError(
-                    f"is larger than {_LARGEST:,} bytes", "label files are never this large; check the path"
-                )
-        return data
+        return _gunzip(data) if data[:2] == b"\x1f\x8b" else data
     except FileNotFoundError:
         raise UnreadableError(f"no such file: {path}", "check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableError(f"is damaged or truncated: {error}", "download the file again") from None
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
+
+
+def _gunzip(data: bytes) -> bytes:
+    """Decompressed bytes. Where the file states that they are too many, they are counted and not kept."""
+    stated, total, blocks = int.from_bytes(data[-4:], "little"), 0, []
+    with gzip.open(io.BytesIO(data)) as file:
+        while block := file.read(1 << 20):
+            total += len(block)
+            if total > LARGEST:
+                raise UnreadableError(*TOO_LARGE)
+            blocks += [block] if stated <= LARGEST else []
+    return b"".join(blocks)
 
 
 def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:

@@ -17,12 +17,10 @@ from chestfed.core.console import plural
 from chestfed.sites.folders import composed
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
 from chestfed.sites.label_files.encodings import is_text
-from chestfed.sites.label_files.source import ROW, Source, nearest, row_numbers, shown
+from chestfed.sites.label_files.parquet import ParquetColumns
+from chestfed.sites.label_files.source import ROW, Source, UnreadableError, nearest, row_numbers, shown
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
 from chestfed.sites.spreadsheet.files import FileFormat
-
-#: No table of radiographs has more rows; a parquet file of a few bytes may claim any number.
-_MOST_ROWS: Final = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -141,27 +139,18 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
 
 
 def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
-    import pyarrow.parquet as pq
-
     try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError):
-        source.problem("unreadable file", source.name(path), "is not a parquet file", advice="export the table again")
+        file = ParquetColumns(path)
+    except UnreadableError as error:
+        source.problem("unreadable file", source.name(path), str(error), advice=error.advice)
         return None
-    if file.metadata.num_rows > _MOST_ROWS:
-        text = f"claims {file.metadata.num_rows:,} rows, more than {_MOST_ROWS:,}"
-        source.problem(
-            "unreadable file", source.name(path), text, advice="label files are never this large; check the path"
-        )
-        return None
-    names = [str(name) for name in file.schema_arrow.names]
+    names = file.names
 
     def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
         try:
-            cells = file.read(columns=[names[place] for place in places])
-        except (pa.ArrowException, OSError):
-            text = "is damaged or truncated"
-            source.problem("unreadable file", source.name(path), text, advice="export the table again")
+            cells = file.read([names[place] for place in places])
+        except UnreadableError as error:
+            source.problem("unreadable file", source.name(path), str(error), advice=error.advice)
             return None
         arrays = []
         for place in places:

@@ -832,12 +832,6 @@ def test_labels_are_float32_and_the_frame_is_that_of_every_reader(tmp_path: Path
     assert table.frame["split"].cat.categories.tolist() == list(SPLITS)
 
 
-def test_a_parquet_file_that_claims_endless_rows_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chestfed.sites.spreadsheet.cells._MOST_ROWS", 2)
-    (problem,) = problems(tmp_path, ONEHOT, [person(number) for number in range(3)], "labels.parquet")
-    assert (problem.kind, problem.file) == ("unreadable file", "labels.parquet")
-
-
 def test_a_column_may_be_called_row(tmp_path: Path) -> None:
     rows = [onehot(number, row=f"p{number // 2}", Edema="1") for number in range(4)]
     table = open_table(tmp_path, {**ONEHOT, "columns": {**COLUMNS, "patient": "row", "study": "row"}}, rows)
