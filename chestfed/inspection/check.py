@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import Problem
 from chestfed.inspection.counts import Counts, count
 from chestfed.inspection.crossing import shared_patients, shared_pictures
@@ -136,7 +136,7 @@ def _idle_diseases(site: Looked) -> list[Problem]:
     for part in count(site.survey, None).splits:
         for disease in table.diseases if part.split != "all" else ():
             labels = part.labels[disease]
-            name = TITLES[disease]
+            name = title_of(disease)
             if labels.positive + labels.negative == 0:
                 text = f"{name} has no label in '{part.split}'"
                 advice = "remove the disease from 'diseases' if the site does not label it"

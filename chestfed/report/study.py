@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals import MethodName
@@ -22,7 +23,6 @@ from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
 from chestfed.results import hospital_table
-from chestfed.results.grid import title_of
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import compare_with_first, frame, stored

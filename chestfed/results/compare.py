@@ -20,10 +20,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.diseases import title_of
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.results import hospital_table, significance
-from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
+from chestfed.results.grid import Cell, Grid, Line, rich_table
 from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.predictions import as_one, read_run
 from chestfed.results.run_folder import COMPARISON, SIGNIFICANCE, RunFolder, expected, read_json_file

@@ -20,6 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
@@ -36,7 +37,6 @@ from chestfed.results.grid import (
     rich_table,
     shown,
     signed,
-    title_of,
 )
 from chestfed.results.predictions import Predictions, as_one, read_run
 from chestfed.results.run_folder import (

@@ -66,8 +66,12 @@ def test_one_disease_may_differ_while_the_others_keep_the_files_word(tmp_path: P
 
 
 MISTAKES = [
-    ("labels.odema=[Edema]", "unknown disease 'odema'; did you mean 'edema'?"),
-    ("upsample.Pleural Effusion=1", "unknown disease 'Pleural Effusion'; did you mean 'pleural_effusion'?"),
+    ("labels.odema=[Edema]", "odema: not among the site's 'diseases' (did you mean 'edema'?)"),
+    ("upsample.Pleural Effusion=1", "Pleural Effusion: not among the site's 'diseases'"),
+    ("diseases=[Pleural Effusion]", "did you mean 'pleural_effusion'?"),
+    ("diseases=[mean]", "'mean' cannot be the name of a disease"),
+    ("titles.edema=Oedema", "'edema' is a known name"),
+    ("titles.covid=covid-19", "'covid-19' is the title of two diseases"),
     ("labels.pneumonia=[Pneumonia]", "pneumonia: not among the site's 'diseases'"),
     ("diseases=[edema, edema]", "duplicate disease"),
     (
@@ -80,7 +84,7 @@ MISTAKES = [
     ("blank.edema=positive", "'negative' or 'missing', found 'positive'"),
     ("uncertain.others=missing", "'others' has no effect"),
     ("blank.others=perhaps", "'negative' or 'missing', found 'perhaps'"),
-    ("blank.odema=missing", "unknown disease 'odema'; did you mean 'edema'?"),
+    ("blank.odema=missing", "odema: not among the site's 'diseases' (did you mean 'edema'?)"),
     ("upsample.edema=-1", "greater than or equal to 0"),
     ("views=[front]", "'pa', 'ap', 'frontal', 'lateral', 'other' or 'unknown'"),
     ("views=[]", "keeps no view"),
@@ -129,8 +133,8 @@ def test_the_options_of_a_reader_are_checked_and_kept() -> None:
         config_of("padchest", "reader.methods=[Nurse]")
 
 
-def test_an_unknown_disease_in_a_file_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_stray_disease_in_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     text = f"extends: {CONFIGS / 'chexpert.yaml'}\nlabels:\n  scoliosis: [Scoliosis]\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"mine\.yaml:2: 'labels': unknown disease 'scoliosis'"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml:2: 'labels': scoliosis: not among"):
         load_site_config(tmp_path / "mine.yaml")
