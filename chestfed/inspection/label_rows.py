@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.core.config import expand_path
 from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError, SiteError
 from chestfed.core.randomness import numpy_stream
@@ -65,7 +64,7 @@ def label_rows(
 
 def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFrame:
     """The cells that labels are read from, columns named as in the files; none for labels in DICOM headers."""
-    source = Source(config, expand_path(config.root, data_root))
+    source = Source(config, config.folder(data_root))
     parts = []
     for file in dict.fromkeys(rows["file"]):
         path = source.root / file

@@ -106,6 +106,9 @@ class SiteConfig(StrictModel):
         "options as {name: NAME, ...}"
     )
     root: str = Field(min_length=1, description="the site's folder, relative to the data root; $VARIABLES and ~ work")
+    other_roots: list[Annotated[str, Field(min_length=1)]] = Field(
+        [], description="where else the site's folder may be, in this order, if there is none at `root`"
+    )
     synthetic: bool = Field(False, description="true: not from patients, and every result says so")
     label_files: dict[str, list[str]] = Field(
         description="role -> accepted file names or patterns, relative to the root, tried in order; a name also "
@@ -149,6 +152,11 @@ class SiteConfig(StrictModel):
     source: str = Field("", description="where the files come from")
     citation: str = Field("", description="what to cite")
     reference_standard: str = Field("", description="how the labels were made, and by whom; said in reports")
+
+    def folder(self, data_root: Path) -> Path:
+        """The site's folder: the first of its roots that exists, else the first."""
+        places = [expand_path(root, data_root) for root in (self.root, *self.other_roots)]
+        return next((place for place in places if place.is_dir()), places[0])
 
     @property
     def has_place(self) -> bool:

@@ -113,7 +113,7 @@ def open_sites(
                 f"{', '.join(pipeline.diseases)}{nearest_hint(pipeline.diseases, config.diseases)}. Nothing could be "
                 "learned from it: leave it out, or change 'diseases'"
             )
-        placed = config if entry.root is None else config.model_copy(update={"root": entry.root})
+        placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)
         training, scored, own, validation = _parts(table, entry, pipeline, target=target_first and not found)
         clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
