@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -49,7 +50,7 @@ def fetch_release(
     files = release.of_part(part)
     if not files:
         raise ConfigError(f"{release.title} cannot be fetched: {release.note}")
-    receipt: dict[str, Any] = read_json(folder / RECEIPT)
+    receipt: dict[str, Any] = read_json(folder / RECEIPT) if folder.is_dir() else {}
     missing = [file for file in files if not _is_there(receipt.get(file.name), folder)]
     unknown = [file.name for file in missing if not file.is_checked and file.name not in receipt]
     if unknown and not trust:
@@ -60,11 +61,15 @@ def fetch_release(
     if missing:
         check_folder(folder, "--data")
         check_room(folder, sum(file.size for file in missing) + max(file.most for file in missing), "films", "--data")
-    for file in missing:
-        trusted = receipt.get(file.name, {}).get("digest") if not file.git else None
-        digest, places = _fetch_file(file, folder, file.digest or trusted, progress)
-        receipt[file.name] = {"url": file.url, "digest": digest, "published": file.is_checked, "places": places}
-        write_json(folder / RECEIPT, receipt)
+    try:
+        for file in missing:
+            trusted = receipt.get(file.name, {}).get("digest") if not file.git else None
+            digest, places = _fetch_file(file, folder, file.digest or trusted, progress)
+            receipt[file.name] = {"url": file.url, "digest": digest, "published": file.is_checked, "places": places}
+            write_json(folder / RECEIPT, receipt)
+    finally:
+        with suppress(OSError):  # an empty folder would be taken for the site's
+            folder.rmdir()
     return len(missing)
 
 

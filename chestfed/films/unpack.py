@@ -72,15 +72,18 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes], int]]:
             content = packed.extractfile(member)
             if content is not None:
                 yield member.name, content, file.tell()
+        assert packed.fileobj is not None
+        while packed.fileobj.read(_CHUNK):  # else an archive that was cut off looks like a shorter one
+            pass
 
 
 def _inside(archive: Path, name: str, strip: int) -> str | None:
-    """The path below the target; None for what `strip` drops."""
+    """The path below the target; None for what `strip` drops, and for the hidden files of a Mac."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
         raise DamagedError(f"{archive.name}: the name of a file leads out of the folder: refused")
-    parts = path.parts[strip:]
-    return "/".join(parts) or None
+    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    return None if hidden else "/".join(path.parts[strip:]) or None
 
 
 def git_id(path: Path) -> str:
