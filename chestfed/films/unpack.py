@@ -7,7 +7,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -54,7 +54,7 @@ def unpack(archive: Path, target: Path, *, strip: int, keep: Sequence[str], most
     return files
 
 
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes], int]]:
+def _members(archive: Path) -> Generator[tuple[str, IO[bytes], int], None, None]:
     """Name, content and place in the archive of each file; a link or device is refused."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:

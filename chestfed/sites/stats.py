@@ -62,7 +62,7 @@ def render(frame: pd.DataFrame) -> RenderableType:
     shown = Table(title=f"{mark}images and positive ratios", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("site", "part"):
         shown.add_column(name, overflow="fold")
-    diseases = [name.removesuffix("_missing") for name in frame if name.endswith("_missing")]
+    diseases = [name.removesuffix("_missing") for name in map(str, frame) if name.endswith("_missing")]
     for name, width in (("images", 7), ("patients", 8), ("rows", 7), *((title_of(disease), 5) for disease in diseases)):
         shown.add_column(name, justify="right", overflow="fold", min_width=width)
     notes = []
