@@ -31,8 +31,8 @@ DISEASES: Final[tuple[str, ...]] = tuple(TITLES)[:5]
 #: What stands beside diseases in tables, terms and policies.
 _RESERVED: Final = frozenset((
     "image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted", "repeats", "mean", "average",
-    "others", "normal", "ignore", "missing", "absent", "uncertain", "k", "added", "data", "run", "seed", "site", "title",
-    "synthetic", "part", "images", "patients", "rows", "views",
+    "others", "normal", "ignore", "missing", "absent", "uncertain", "k", "added", "data", "run", "seed", "site",
+    "title", "error", "synthetic", "part", "images", "patients", "rows", "views",
 ))  # fmt: skip
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 #: Titles of other names, as the YAML files that were read in this process give them.

@@ -222,3 +222,11 @@ def test_the_registry_has_sites_and_no_made_up_digest() -> None:
         digests = [file.digest or str(file.git) for file in release.files if file.is_checked]
         assert len(set(digests)) == len(digests)
         assert all(file.is_checked for file in release.files if file.verified)
+        assert all(file.url.startswith("https://") for file in release.files)
+
+
+def test_the_page_has_every_release() -> None:
+    page = (bundled("site_configs").parent / "docs" / "films.md").read_text(encoding="utf-8")
+    for name, release in releases().items():
+        assert f"| `{name}` | {release.hospital}, {release.country} | {release.films:,} |" in page
+        assert f"| {release.license} |" in page

@@ -13,7 +13,10 @@ from PIL import Image
 
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.resolved import identity
+from chestfed.federation import handshake
 from chestfed.report.page import write_report
+from chestfed.sites import load_site_config
 from chestfed.tracking.store import local_store
 from chestfed.training.study_tables import open_sites, study_tables
 from tests.command_line import call, undrawn
@@ -108,6 +111,48 @@ def test_the_model_is_evaluated_on_a_site(home: Path, run_folder: Path) -> None:
     (file,) = (home / "runs" / "evaluations").rglob("evaluation.json")
     assert "covid_19" in json.dumps(json.loads(file.read_text()))
     assert "not labeled at site" in done.out
+
+
+def test_hospitals_compare_any_diseases(home: Path) -> None:
+    server = handshake.passport(load_pipeline(home / "any.yaml"))
+    assert server["labels"] == "covid_19, rib_notching, edema"
+    other = handshake.passport(load_pipeline(home / "any.yaml", ["diseases=[rib_notching, covid_19, edema]"]))
+    assert [line.partition(":")[0] for line in handshake.differences(server, other)] == ["labels", "pipeline"]
+
+
+def test_a_title_is_no_part_of_a_result(home: Path) -> None:
+    pipeline = load_pipeline(home / "any.yaml")
+    assert identity(pipeline) == identity(pipeline.model_copy(update={"titles": {}}))
+
+
+def test_a_nearly_known_name_is_remarked(home: Path) -> None:
+    site = (
+        (home / "second.yaml")
+        .read_text(encoding="utf-8")
+        .replace("covid_19]", "covid19]", 1)
+        .replace("covid_19:", "covid19:")
+    )
+    (home / "third.yaml").write_text(site, encoding="utf-8")
+    done = call("site", "check", "third.yaml", "--data", "data", "--no-images", folder=home)
+    assert "'covid19' is not a known name (did you mean 'covid_19'?)" in " ".join(done.out.split())
+
+
+def test_site_new_takes_any_disease(home: Path) -> None:
+    table = (
+        "--labels",
+        "data/first/labels.csv",
+        "--label",
+        "covid_19=rib_notching",
+        "--out",
+        ".",
+        "--yes",
+        "--data",
+        "data",
+    )
+    done = call("site", "new", "mine", "--images", "data/first", *table, folder=home)
+    assert done.code == 0, done.err
+    config = load_site_config(home / "mine.yaml")
+    assert config.labels["covid_19"] == ["rib_notching"]
 
 
 def test_a_disease_of_no_site_names_the_nearest(home: Path) -> None:
