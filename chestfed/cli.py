@@ -30,6 +30,7 @@ from chestfed.commands.federation.command import (
     federation_server,
     federation_status,
 )
+from chestfed.commands.films import films_get, films_list, films_show
 from chestfed.commands.key import key
 from chestfed.commands.options import print_error
 from chestfed.commands.report import report
@@ -62,6 +63,13 @@ class _Commands(TyperGroup):
             raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
 
 
+class _Lists(_Commands):
+    """A group that lists what there is when called without a command."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["list"]))
+
+
 app = typer.Typer(
     name="chestfed",
     cls=_Commands,
@@ -74,8 +82,8 @@ app = typer.Typer(
 )
 
 
-def _group(name: str, text: str, *commands: Callable[..., None]) -> typer.Typer:
-    group = typer.Typer(name=name, cls=_Commands, help=text, rich_markup_mode="markdown")
+def _group(name: str, text: str, *commands: Callable[..., None], kind: type[_Commands] = _Commands) -> typer.Typer:
+    group = typer.Typer(name=name, cls=kind, help=text, rich_markup_mode="markdown")
     for command in commands:
         group.command(command.__name__.removeprefix(f"{name}_"))(command)
     return group
@@ -93,6 +101,9 @@ for _panel, _commands in (
 _ABOUT = "Describe a new hospital, check it, write its card; count images and labels."
 site = _group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table)
 app.add_typer(site, rich_help_panel=_HOSPITALS)
+_ABOUT = "List open releases of chest X-rays that need no registration, and download them."
+films = _group("films", _ABOUT, films_list, films_show, films_get, kind=_Lists)
+app.add_typer(films, rich_help_panel=_HOSPITALS)
 cache = _group("cache", "List, prune and verify the caches of decoded images.", cache_list, cache_prune, cache_verify)
 app.add_typer(cache, rich_help_panel=_HOSPITALS)
 _ABOUT = "Run a study across real hospitals, each of which keeps its images."

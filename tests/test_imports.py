@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "images": {"dicom"},
     "public_datasets": {"images"},
     "sites": {"dicom", "images"},
+    "films": set(),
     "inspection": {"dicom", "images", "sites"},
     "new_site": {"dicom", "sites"},
     "engines": {"algorithms", "objectives", "models"},

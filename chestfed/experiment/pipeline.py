@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
-from chestfed.core.diseases import DISEASES
+from chestfed.core.diseases import DISEASES, DiseaseName
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice
 from chestfed.engines.declaration import ENGINES, EngineOptions
@@ -27,7 +27,7 @@ from chestfed.experiment.stage_2 import Federated, section_for
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, ModelOptions, network_options
-from chestfed.sites.config import check_diseases
+from chestfed.sites.config import Titles
 
 #: Of one site or collection.
 MOST_CLIENTS: Final = 10_000
@@ -292,12 +292,13 @@ class Pipeline(StrictModel):
     samples: SampleHospitals | None = Field(None, description="write synthetic hospitals to data_root first")
     sites: list[SiteEntry] = Field([], description="the sites in the order of addition; the first is the target")
     collection: CollectionEntry | None = Field(None, description="a public image collection instead of sites")
-    diseases: list[str] = Field(
+    diseases: list[DiseaseName] = Field(
         list(DISEASES),
         min_length=1,
-        description="the binary tasks. The target must label all of them; at other sites an unlabeled disease is "
-        "missing",
+        description="the binary tasks, any names that the sites use. The target must label all of them; at other "
+        "sites an unlabeled disease is missing",
     )
+    titles: Titles = Field({}, description="disease -> its name in tables, for diseases without a known title")
     k: list[int] = Field(
         [],
         description="numbers of clients to train with; null: every number from 1 to all clients, for a collection "
@@ -349,8 +350,7 @@ class Pipeline(StrictModel):
 
     @field_validator("diseases")
     @classmethod
-    def _diseases_are_known(cls, value: list[str]) -> list[str]:
-        check_diseases(value)
+    def _names_each_disease_once(cls, value: list[str]) -> list[str]:
         if len(set(value)) < len(value):
             raise ValueError("names a disease twice")
         return value

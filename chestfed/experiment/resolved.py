@@ -17,6 +17,7 @@ from chestfed.objectives import OBJECTIVES
 #: Keys that say where things are or how fast they are read, and never what comes out.
 _NOT_IDENTITY = (
     ("title",),
+    ("titles",),
     ("data_root",),
     ("per_algorithm",),
     ("comparison",),

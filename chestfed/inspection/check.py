@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import TITLES, nearest_hint, title_of
 from chestfed.core.errors import Problem
 from chestfed.inspection.counts import Counts, count
 from chestfed.inspection.crossing import shared_patients, shared_pictures
@@ -97,7 +97,7 @@ def check_site(
 def _own_problems(site: Looked) -> list[Problem]:
     """All that is wrong with a site by itself."""
     problems = [*site.survey.problems, *alike_in_two_splits(site), *_unknown_views(site), *_idle_diseases(site)]
-    problems += [Problem(REMARK, "labels", note) for note in site.survey.table.notes]
+    problems += [Problem(REMARK, "labels", note) for note in (*site.survey.table.notes, *_odd_names(site))]
     if site.scan is not None:
         problems += damaged_files(site, site.scan)
         problems += repeated_pictures(site, site.scan)
@@ -129,6 +129,13 @@ def _unknown_views(site: Looked) -> list[Problem]:
     return [Problem(NO_VIEWS, "views", text, None, advice)]
 
 
+def _odd_names(site: Looked) -> list[str]:
+    """Diseases that are nearly called like a known one, which other sites have."""
+    names = [name for name in site.survey.table.diseases if name not in TITLES]
+    hints = {name: hint for name in names if (hint := nearest_hint([name], TITLES, 0.8))}
+    return [f"'{name}' is not a known name{hint}; other sites must use the same" for name, hint in hints.items()]
+
+
 def _idle_diseases(site: Looked) -> list[Problem]:
     """Diseases that cannot be learned or measured in a split."""
     found = []
@@ -136,7 +143,7 @@ def _idle_diseases(site: Looked) -> list[Problem]:
     for part in count(site.survey, None).splits:
         for disease in table.diseases if part.split != "all" else ():
             labels = part.labels[disease]
-            name = TITLES[disease]
+            name = title_of(disease)
             if labels.positive + labels.negative == 0:
                 text = f"{name} has no label in '{part.split}'"
                 advice = "remove the disease from 'diseases' if the site does not label it"

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.core.config import expand_path
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError, SiteError
 from chestfed.core.randomness import numpy_stream
 from chestfed.images.decode import decode
@@ -59,13 +58,13 @@ def label_rows(
     for disease in config.diseases:
         said = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]
         labels = ["missing" if np.isnan(label) else f"{label:.0f}" for label in shown[disease]]
-        rows[TITLES[disease]] = [f"{one} -> {label}" for one, label in zip(said, labels, strict=True)]
+        rows[title_of(disease)] = [f"{one} -> {label}" for one, label in zip(said, labels, strict=True)]
     return survey, places, rows
 
 
 def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFrame:
     """The cells that labels are read from, columns named as in the files; none for labels in DICOM headers."""
-    source = Source(config, expand_path(config.root, data_root))
+    source = Source(config, config.folder(data_root))
     parts = []
     for file in dict.fromkeys(rows["file"]):
         path = source.root / file
@@ -123,8 +122,8 @@ def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:
         except (ChestfedError, OSError):
             unread += 1
             draw.text((left + 4, top + 4), "cannot be read", fill=0)
-        present = [TITLES[disease] for disease in table.diseases if row[disease] == 1]
-        missing = [TITLES[disease] for disease in table.diseases if np.isnan(row[disease])]
+        present = [title_of(disease) for disease in table.diseases if row[disease] == 1]
+        missing = [title_of(disease) for disease in table.diseases if np.isnan(row[disease])]
         texts = [f"row {row['row']}, {row['view']}"]
         texts += [f"{said}: {', '.join(of)}" for said, of in (("present", present), ("missing", missing)) if of]
         wrapped = "\n".join(line for text in texts for line in textwrap.wrap(text, 34))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.console import plural, text_table
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import Problem
 from chestfed.inspection.check import CheckReport
 from chestfed.inspection.counts import Counts
@@ -121,7 +121,7 @@ def _split_table(counts: Counts) -> tuple[list[str], list[list[str]]]:
             missing = f", {labels.missing:,} missing" if labels.missing else ""
             cells.append(f"{ratio} ({labels.positive:,}{missing})")
         rows.append([part.split, f"{part.images:,}", f"{part.patients:,}", *cells])
-    return ["split", "images", "patients", *(f"{TITLES[disease]}: share (positives)" for disease in diseases)], rows
+    return ["split", "images", "patients", *(f"{title_of(disease)}: share (positives)" for disease in diseases)], rows
 
 
 def _facts(report: CheckReport) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Final
 import pandas as pd
 
 from chestfed.core.console import plural
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import DISEASES, in_order
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
 from chestfed.new_site.diseases import disease_of
@@ -105,7 +105,7 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
         find_reader(work, columns)
     words = [values_of(work, name).words for name in columns]
     values = {name: values_of(work, name, words) for name in columns}
-    for disease in (name for name in TITLES if name in columns.values()):
+    for disease in in_order(columns.values()):
         work.names[disease] = [name for name, of in columns.items() if of == disease]
         work.evidence[disease] = "; ".join(_told(work, name, disease, values[name]) for name in work.names[disease])
     total = {meaning: sum((found.known[meaning] for found in values.values()), Counter()) for meaning in MEANINGS}
@@ -205,7 +205,7 @@ def nothing_found(work: Work) -> str:
     like = [name for name in free if values_of(work, name).only]
     listed = f" Columns that look like labels: {', '.join(like)}." if like else f" The columns are: {', '.join(free)}."
     return (
-        f"labels: no column is named like a disease ({', '.join(TITLES)}), and none contains terms for "
+        f"labels: no column is named like a disease ({', '.join(DISEASES)}, ...), and none contains terms for "
         f"one.{listed} Name "
         "a column of labels with --label cardiomegaly=COLUMN, or a column of findings in words with --findings-column"
     )

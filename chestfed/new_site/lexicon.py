@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import yaml
 
-from chestfed.core.diseases import TITLES
-
 
 def plain(text: str) -> str:
     """Lower case without accents, words separated by single spaces: `ID_Paciente` and `idPaciente` are alike."""
@@ -60,8 +58,8 @@ class Name:
 NAMES: Final[Mapping[str, Name]] = {
     **{plain(name): Name(of, "a kind of it", kind=True) for of, names in _DATA["kinds"].items() for name in names},
     **{plain(name): Name(of, "a synonym") for of, names in _DATA["diseases"].items() for name in _all(names)},
-    **{plain(f"{disease}s"): Name(disease, "a synonym") for disease in TITLES},
-    **{plain(disease): Name(disease, "its name") for disease in TITLES},
+    **{plain(f"{disease}s"): Name(disease, "a synonym") for disease in _DATA["diseases"]},
+    **{plain(disease): Name(disease, "its name") for disease in _DATA["diseases"]},
 }
 LOOKALIKES: Final = _plain_set(_DATA["lookalikes"])
 UNRELATED: Final = _plain_set(_all(_DATA["unrelated"]))

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
-from chestfed.core.diseases import DISEASES, TITLES
+from chestfed.core.diseases import DISEASES, in_order
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
 from chestfed.new_site.diseases import Suggestion, diseases_in, suggest, suggest_value
@@ -296,7 +296,7 @@ def _diseases(work: Work) -> None:
     mentioned = diseases_in(parse_meaning(text) for text in of_terms if text)
     mentioned |= {disease for row in terms for disease in suggest(row.term).about}
     mentioned -= {disease for disease, names in labels.items() if not names}
-    work.names = {disease: [] for disease in TITLES if disease in (mentioned or DISEASES)}
+    work.names = {disease: [] for disease in in_order(sorted(mentioned) or DISEASES)}
     for disease in work.names:
         about = [
             (row.rows, row.meant.findings[disease]) for row in terms if row.meant and disease in row.meant.findings

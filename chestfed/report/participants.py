@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
+from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.report.html import text_of
-from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of, title_of
+from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of
 from chestfed.results.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import StudyTable

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
+from chestfed.core.diseases import title_of
 from chestfed.evaluation.metrics import mean_roc
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
-from chestfed.results.grid import title_of
 from chestfed.results.hospital_table import HospitalTable, gains_frame
 from chestfed.results.significance import Significance, frame
 from chestfed.results.table import StudyTable

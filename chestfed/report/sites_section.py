@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.report.drift import drift
 from chestfed.report.figures import Picture, thumbnail
-from chestfed.results.grid import Cell, Grid, grid_of, number, title_of
+from chestfed.results.grid import Cell, Grid, grid_of, number
 from chestfed.results.run_folder import RunFolder
 
 

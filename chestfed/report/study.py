@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals import MethodName
@@ -24,7 +25,6 @@ from chestfed.report.run_figures import auc_lines, curves
 from chestfed.results import hospital_table
 from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.chance import describe_chance, list_results
-from chestfed.results.grid import title_of
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import compare_with_first, frame, stored, verdict

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from chestfed.core.diseases import title_of
 from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, groups_of
-from chestfed.results.grid import Cell, Grid, Rows, auc_cell, grid_of, shown, title_of
+from chestfed.results.grid import Cell, Grid, Rows, auc_cell, grid_of, shown
 from chestfed.results.run_folder import RunFolder, scored_frame
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.

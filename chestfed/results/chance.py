@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from chestfed.core.diseases import title_of
 from chestfed.evaluation.estimates import Estimate
-from chestfed.results.grid import number, title_of
+from chestfed.results.grid import number
 from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.table import StudyTable
 

@@ -20,13 +20,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.diseases import title_of
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate
 from chestfed.results import hospital_table, significance
 from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.chance import describe_chance, list_hospitals
-from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
+from chestfed.results.grid import Cell, Grid, Line, rich_table
 from chestfed.results.hospital_table import ALTERNATIVE_TABLE, ALTERNATIVES_TITLE, HospitalTable
 from chestfed.results.predictions import as_one, read_run
 from chestfed.results.run_folder import COMPARISON, SIGNIFICANCE, RunFolder, expected, read_json_file

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.evaluation.comparison import Difference
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
@@ -66,11 +66,6 @@ def grid_of(
         return tuple(Cell(one) if isinstance(one, str) else one for one in given)
 
     return Grid(name, caption, cells(heads), tuple(Line(head, cells(its), kind) for head, its in rows))
-
-
-def title_of(disease: str) -> str:
-    """A disease as tables write it."""
-    return TITLES.get(disease, disease)
 
 
 def number(value: float | None) -> str:

@@ -11,13 +11,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.diseases import title_of
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, mean_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.batch_norm import Statistics, describe_held_out
 from chestfed.results.chance import describe_chance
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, shown, title_of
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, shown
 from chestfed.results.table import Row, about_intervals
 
 

@@ -22,6 +22,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
 from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, spread_of, tidy
@@ -38,7 +39,6 @@ from chestfed.results.grid import (
     rich_table,
     shown,
     signed,
-    title_of,
 )
 from chestfed.results.predictions import Predictions, as_one, read_run
 from chestfed.results.run_folder import (

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from chestfed.core.diseases import title_of
 from chestfed.evaluation.estimates import Estimate
-from chestfed.results.grid import Grid, Rows, grid_of, number, title_of
+from chestfed.results.grid import Grid, Rows, grid_of, number
 from chestfed.results.run_folder import RunFolder
 
 #: A client is named if each of its training rows weighs more than this many times a row of the other clients.

@@ -28,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.diseases import give_titles
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MANIFEST, Part, find_damage
 from chestfed.core.provenance import Origin
@@ -142,6 +143,7 @@ class RunFolder:
         run = cls(folder)
         with expected(folder / STUDY):  # what is damaged is named before anything is made of it
             run.title, run.settings  # noqa: B018
+            give_titles(run.configuration.get("titles", {}))
         return run
 
     # ---- what was to be run -------------------------------------------------------------------------------------

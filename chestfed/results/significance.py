@@ -23,6 +23,7 @@ from rich.console import Group, RenderableType
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.console import plural
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
@@ -43,7 +44,6 @@ from chestfed.results.grid import (
     rich_table,
     shown,
     signed,
-    title_of,
 )
 from chestfed.results.predictions import Predictions, aligned, as_one, read_run
 from chestfed.results.run_folder import RunFolder

@@ -12,6 +12,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
@@ -19,7 +20,7 @@ from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
 from chestfed.results.batch_norm import Statistics, describe_statistics
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, shown, title_of
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, shown
 
 #: Of intervals, unless another number is asked for.
 RESAMPLES: Final = 2000

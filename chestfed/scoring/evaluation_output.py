@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.checkpoint import json_text, write_text
+from chestfed.core.diseases import title_of
 from chestfed.core.manifest import EVALUATED, seal
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
@@ -17,7 +18,7 @@ from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.evaluation.protocols import unit_of
 from chestfed.evaluation.summary import MAIN, Summary
-from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, shown, title_of
+from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, shown
 from chestfed.results.methods_text import computed_with, methods_text, of_aucs
 from chestfed.results.predictions import write_predictions
 from chestfed.results.run_folder import EVALUATION, PREDICTIONS

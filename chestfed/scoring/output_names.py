@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import DISEASES, TITLES, check_name
 from chestfed.core.errors import ConfigError
 
 #: Stands for an output that is ignored.
@@ -46,12 +46,12 @@ def named_outputs(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The outputs of a model from elsewhere, by what is said or else carried, and notes.
 
-    Case, spaces and aliases do not matter. A name that is not one of our diseases is ignored, and the notes count them.
+    Case, spaces and aliases do not matter. What cannot be the name of a disease is ignored, and the notes count it.
 
     Raises
     ------
     ConfigError
-        If nothing names them, they are named twice, contradict, or a name is nearly one of ours.
+        If nothing names them, they are named twice, contradict, or a name is nearly a known one.
     """
     given = said or carried
     if given is None:
@@ -61,18 +61,16 @@ def named_outputs(
         )
     order = [_disease(name) for name in given]
     others = [name for name, disease in zip(given, order, strict=True) if disease is None]
-    for name in others:
+    for name, disease in zip(given, order, strict=True):
         close = difflib.get_close_matches(_plain(name), TITLES, n=1, cutoff=0.85)
-        if close and close[0] not in order:
+        if close and disease not in TITLES and close[0] not in order:
             raise ConfigError(f"{path}: unknown output '{name}'; did you mean '{close[0]}'? ('-' to ignore it)")
     _check(path, [disease or IGNORED for disease in order], given)
     if carried and said:
         _agree(path, [_disease(name) or name for name in carried], [disease or IGNORED for disease in order])
     notes: tuple[str, ...] = ()
     if others:
-        notes = (
-            f"{len(others)} of {len(order)} outputs are not diseases of chestfed and are ignored: {_some(others)}",
-        )
+        notes = (f"{len(others)} of {len(order)} outputs cannot be names of diseases and are ignored: {_some(others)}",)
     return tuple(disease or IGNORED for disease in order), notes
 
 
@@ -100,18 +98,22 @@ def _plain(name: str) -> str:
 
 
 def _disease(name: str) -> str | None:
-    """Our name of a disease; '-' for nothing, None if it is not one of ours."""
+    """Our name of a disease; '-' for nothing, None if it cannot be one."""
     plain = _plain(name)
     if not plain:
         return IGNORED
-    return plain if plain in TITLES else _ALIASES.get(plain)
+    try:
+        return check_name(_ALIASES.get(plain, plain))
+    except ValueError:
+        return None
 
 
 def _check(path: Path, order: Sequence[str], given: Sequence[str] = ()) -> None:
     named = [name for name in order if name != IGNORED]
     if not named:
         raise ConfigError(
-            f"{path}: none of the outputs ({_some(given or order)}) is a disease of chestfed: {', '.join(TITLES)}"
+            f"{path}: none of the outputs ({_some(given or order)}) has the name of a disease, as in "
+            + ", ".join(DISEASES)
         )
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from chestfed.core.config import OTHERS, Document, StrictModel, checked, expand_path, refuse_other_kind
-from chestfed.core.diseases import DISEASES, TITLES
+from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, give_titles, nearest_hint
 from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import InvertedBy
 from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.spreadsheet.config import TERM_LAYOUTS, TableFormat
+from chestfed.sites.terms import parse_meaning
 
-__all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "check_diseases", "load_site_config"]
+__all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "load_site_config"]
 
 Uncertain = Literal["positive", "negative", "missing"]
 Blank = Literal["negative", "missing"]
@@ -33,14 +34,16 @@ def _for_every_disease(value: object, info: ValidationInfo) -> object:
     return dict.fromkeys(diseases, given[OTHERS]) | {name: word for name, word in given.items() if name != OTHERS}
 
 
-def check_diseases(names: Iterable[str]) -> None:
-    """Check that all are known.
+def _titles_are_unique(value: dict[str, str]) -> dict[str, str]:
+    """Check the titles, and let this process use them."""
+    for name in value:
+        check_name(name)
+    give_titles(value)
+    return value
 
-    Raises `ValueError` if one is not, with a suggestion.
-    """
-    for name in names:
-        if name not in TITLES:
-            raise ValueError(f"unknown disease '{name}'; {suggestion(name.lower().replace(' ', '_'), TITLES)}")
+
+#: Of diseases whose names are not known to chestfed.
+Titles = Annotated[dict[str, Annotated[str, Field(min_length=1, max_length=60)]], AfterValidator(_titles_are_unique)]
 
 
 class Splits(StrictModel):
@@ -103,17 +106,22 @@ class SiteConfig(StrictModel):
         "options as {name: NAME, ...}"
     )
     root: str = Field(min_length=1, description="the site's folder, relative to the data root; $VARIABLES and ~ work")
+    other_roots: list[Annotated[str, Field(min_length=1)]] = Field(
+        [], description="where else the site's folder may be, in this order, if there is none at `root`"
+    )
     synthetic: bool = Field(False, description="true: not from patients, and every result says so")
     label_files: dict[str, list[str]] = Field(
         description="role -> accepted file names or patterns, relative to the root, tried in order; a name also "
         "matches its .gz"
     )
     views: list[View] | Literal["all"] = Field(description="views to keep")
-    diseases: list[str] = Field(
+    diseases: list[DiseaseName] = Field(
         list(DISEASES),
         min_length=1,
-        description="the diseases that the site labels; all others are missing, not negative",
+        description="the diseases that the site labels, known ones or any short name; all others are missing, not "
+        "negative",
     )
+    titles: Titles = Field({}, description="disease -> its name in tables, for diseases without a known title")
     labels: dict[str, list[str]] = Field(
         {},
         description="disease -> its names in the site's vocabulary; not for findings in words, whose meanings "
@@ -145,6 +153,11 @@ class SiteConfig(StrictModel):
     citation: str = Field("", description="what to cite")
     reference_standard: str = Field("", description="how the labels were made, and by whom; said in reports")
 
+    def folder(self, data_root: Path) -> Path:
+        """The site's folder: the first of its roots that exists, else the first."""
+        places = [expand_path(root, data_root) for root in (self.root, *self.other_roots)]
+        return next((place for place in places if place.is_dir()), places[0])
+
     @property
     def has_place(self) -> bool:
         """Whether the root says where the site is, without a data root."""
@@ -152,13 +165,13 @@ class SiteConfig(StrictModel):
 
     @field_validator("diseases", "labels", "uncertain", "blank", "upsample")
     @classmethod
-    def _diseases_are_known(cls, value: Any, info: ValidationInfo) -> Any:
-        check_diseases(value)
+    def _diseases_are_listed(cls, value: Any, info: ValidationInfo) -> Any:
         if len(set(value)) < len(value):
             raise ValueError("duplicate disease")
         diseases = info.data.get("diseases", value)
         if strange := [name for name in value if name not in diseases]:
-            raise ValueError(f"{', '.join(strange)}: not among the site's 'diseases'")
+            hint = nearest_hint(strange, diseases)
+            raise ValueError(f"{', '.join(strange)}: not among the site's 'diseases'{hint}")
         lacking = [disease for disease in diseases if disease not in value]
         if lacking and info.field_name in ("uncertain", "blank"):
             raise ValueError(f"says nothing about {', '.join(lacking)}")
@@ -178,6 +191,7 @@ class SiteConfig(StrictModel):
             pass  # wrong by themselves
         elif value is not None and value.layout in TERM_LAYOUTS:
             mistakes += [f"layout '{value.layout}' has terms and no 'labels'"] if labels else []
+            mistakes += _strange_meanings(value, diseases)
         elif lacking := [disease for disease in diseases if disease not in labels]:
             mistakes.append(f"'labels' says nothing about {', '.join(lacking)}")
         if mistakes:
@@ -207,6 +221,15 @@ class SiteConfig(StrictModel):
             if any("**" in part and part != "**" for part in parts):
                 raise ValueError(f"'{name}': ** stands for all folders and has slashes beside it, as in **/*.csv")
         return value
+
+
+def _strange_meanings(table: TableFormat, diseases: Sequence[str]) -> list[str]:
+    """What terms of the YAML mean that is neither a known disease nor one of the site's."""
+    meanings = table.terms.values() if isinstance(table.terms, dict) else ()
+    named = dict.fromkeys(name for meaning in meanings for name in parse_meaning(meaning).findings)
+    strange = [name for name in named if name not in TITLES and name not in diseases]
+    hint = nearest_hint(strange, [*diseases, *TITLES])
+    return [f"table.terms: {', '.join(strange)}: not among the site's 'diseases'{hint}"] if strange else []
 
 
 def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:

@@ -93,7 +93,7 @@ def survey_site(
     as_read = config
     if config.splits.file is not None:  # then the distribution's own splits are not read
         as_read = config.model_copy(update={"splits": config.splits.model_copy(update={"official": False})})
-    source = Source(as_read, expand_path(config.root, data_root), labels_file, progress=progress, keep_going=keep_going)
+    source = Source(as_read, config.folder(data_root), labels_file, progress=progress, keep_going=keep_going)
     if labels_file is None and not source.root.is_dir():
         advice = (
             f"set 'root' in the YAML of '{config.site}', or give the folder that contains it with --data or "

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import TITLES, check_name, check_spelling
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN, UNLABELLED
 
 #: A longer cell is not a list of findings.
@@ -73,8 +73,10 @@ MISSING: Final = Meaning({}, understood=False)
 _WORDS: Final = {"normal": NORMAL, "ignore": IGNORED, "missing": MISSING}
 
 
-def parse_meaning(text: str) -> Meaning:
+def parse_meaning(text: str, declared: Collection[str] | None = None) -> Meaning:
     """The meaning that a person wrote: `edema`, `edema absent; mass uncertain`, `normal`, `ignore`, `missing`.
+
+    With `declared`, the diseases of a site, a name that is nearly a known one or one of them is a mistake.
 
     Raises `ValueError` if it is anything else.
     """
@@ -87,11 +89,14 @@ def parse_meaning(text: str) -> Meaning:
         for ending in ("absent", "uncertain"):
             if name.endswith(f" {ending}"):
                 name, state = name.removesuffix(ending).strip(), ending
-        disease = name.replace(" ", "_")
-        if disease not in TITLES:
-            close = difflib.get_close_matches(disease, [*TITLES, *_WORDS], n=1, cutoff=0.6)
-            hint = f"did you mean '{close[0]}'?" if close else f"diseases: {', '.join(TITLES)}"
-            raise ValueError(f"unknown meaning; expected {_FORMS}; {hint}")
+        spelled = name.replace(" ", "_")
+        disease = spelled if spelled in (*TITLES, *(declared or ())) else name
+        try:
+            check_name(disease) if declared is None else check_spelling(disease, [*declared, *_WORDS])
+        except ValueError:  # without the text, which may be a patient's
+            close = difflib.get_close_matches(spelled, [*TITLES, *(declared or ()), *_WORDS], n=1, cutoff=0.6)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise ValueError(f"unknown meaning; expected {_FORMS}{hint}") from None
         if disease in findings:
             raise ValueError(f"mentions {disease} more than once")
         findings[disease] = _STATES[state]

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.core.config import expand_path
 from chestfed.core.errors import ChestfedError
 from chestfed.core.plugins import pinned
 from chestfed.inspection import check_site as inspect_site
@@ -93,7 +92,7 @@ def check_site(config_path: str | Path, data_root: str | Path, *, overrides: Seq
     """
     config = load_site_config(Path(config_path).absolute(), overrides)
     root = Path(data_root).absolute()
-    folder = expand_path(config.root, root)
+    folder = config.folder(root)
     before = _files(folder)
     violations: list[Violation] = []
     looked_at: dict[str, int] = {}

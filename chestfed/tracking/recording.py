@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from chestfed.core.checkpoint import read_json, write_json
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
@@ -164,7 +164,11 @@ class MlflowRecord(Reporter):
         study, store, run = self._study, self._store, self._parent
         results = frame(table)
         by_k = results.pivot(index=["data", "k", "added"], columns="disease", values="auc").round(_DIGITS)
-        by_k = by_k[list(results["disease"].unique())].reset_index().rename(columns={"k": "K", **TITLES})
+        by_k = (
+            by_k[list(results["disease"].unique())]
+            .reset_index()
+            .rename(columns=lambda name: "K" if name == "k" else title_of(name))
+        )
         store.log_table(run, by_k, "auc_by_k.json")
         if (hospitals := hospital_table.read(study.folder)) is not None:
             store.log_table(run, hospital_table.frame(hospitals).round(_DIGITS), "auc_by_hospital.json")

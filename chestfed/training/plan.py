@@ -17,7 +17,7 @@ from rich.text import Text
 
 from chestfed.algorithms.variables import Point, byte_count
 from chestfed.core.console import plural, text_table
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of as disease_title
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
@@ -456,7 +456,7 @@ def estimated(total: Span, timings: Timings) -> str:
 
 
 def _tasks(plan: StudyPlan) -> list[str]:
-    return [TITLES.get(task, task) for task in plan.pipeline.tasks]
+    return [disease_title(task) for task in plan.pipeline.tasks]
 
 
 def duration(seconds: float) -> str:

@@ -34,7 +34,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from chestfed.core.checkpoint import read_json, remove_orphans, write_json, write_text
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of as disease_title
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, seal
@@ -242,7 +242,7 @@ class _Running:
     def one_k(self, k: int) -> tables.Row:
         """Stage 2 with the first K clients, or what is left of it."""
         for disease, what in self.data.lacking(k).items():
-            text = f"no {what} of {TITLES.get(disease, disease)} among the training images: the model cannot learn it"
+            text = f"no {what} of {disease_title(disease)} among the training images: the model cannot learn it"
             self.reporters.warn(f"K={k}: {text}")
         pretrained, own = self.pretrained, self.folder / f"k{k}"
         own.mkdir(exist_ok=True)

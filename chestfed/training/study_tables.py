@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from chestfed.core.config import expand_path
+from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import views_of
@@ -111,9 +112,10 @@ def open_sites(
         if not set(config.diseases) & set(pipeline.diseases):
             raise ConfigError(
                 f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
-                f"{', '.join(pipeline.diseases)}. Nothing could be learned from it: leave it out, or change 'diseases'"
+                f"{', '.join(pipeline.diseases)}{nearest_hint(pipeline.diseases, config.diseases)}. Nothing could be "
+                "learned from it: leave it out, or change 'diseases'"
             )
-        placed = config if entry.root is None else config.model_copy(update={"root": entry.root})
+        placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)
         training, scored, own, validation = _parts(table, entry, pipeline, target=target_first and not found)
         clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, seed)]
@@ -133,6 +135,7 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
     ConfigError
         If the test set is empty, or the first site, which is evaluated on, lacks labels.
     """
+    _check_provided(pipeline, sites)
     if pipeline.held_out is not None:
         return _held_out(pipeline, sites)
     tests = [site for place, site in enumerate(sites) if place == 0 or site.entry.test_fraction is not None]
@@ -164,6 +167,16 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
         noise=_noise(sites),
         facts=tuple(site.facts for site in sites),
     )
+
+
+def _check_provided(pipeline: Pipeline, sites: Sequence[SiteRows]) -> None:
+    """Refuse a disease that no site provides: it is most likely misspelled."""
+    provided = list(dict.fromkeys(disease for site in sites for disease in site.whole.diseases))
+    if lacking := [disease for disease in pipeline.diseases if disease not in provided]:
+        raise ConfigError(
+            f"no site of the study labels {', '.join(lacking)}{nearest_hint(lacking, provided)}. The sites label "
+            f"{', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML"
+        )
 
 
 def joins_of(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:

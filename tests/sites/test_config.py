@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.core.diseases import DISEASES
+from chestfed.core.diseases import DISEASES, title_of
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config
 from chestfed.sites.reader import READERS
@@ -24,6 +24,7 @@ def test_a_shipped_configuration_is_valid_and_says_where_to_get_the_files() -> N
         assert config.site == path.stem
         more = path.parent.name == "more"
         readers = ("table", "chexpert", "mimic_cxr") if more else (config.site.removesuffix("_all_views"),)
+        readers = ("chestxray8", "paths", "table") if path.parent.name == "films" else readers
         assert config.reader.name in readers
         assert config.source, name
         assert config.license, name
@@ -66,8 +67,12 @@ def test_one_disease_may_differ_while_the_others_keep_the_files_word(tmp_path: P
 
 
 MISTAKES = [
-    ("labels.odema=[Edema]", "unknown disease 'odema'; did you mean 'edema'?"),
-    ("upsample.Pleural Effusion=1", "unknown disease 'Pleural Effusion'; did you mean 'pleural_effusion'?"),
+    ("labels.odema=[Edema]", "odema: not among the site's 'diseases' (did you mean 'edema'?)"),
+    ("upsample.Pleural Effusion=1", "Pleural Effusion: not among the site's 'diseases'"),
+    ("diseases=[Pleural Effusion]", "did you mean 'pleural_effusion'?"),
+    ("diseases=[mean]", "'mean' cannot be the name of a disease"),
+    ("titles.edema=Oedema", "'edema' is a known name"),
+    ("titles.covid=covid-19", "'covid-19' is the title of two diseases"),
     ("labels.pneumonia=[Pneumonia]", "pneumonia: not among the site's 'diseases'"),
     ("diseases=[edema, edema]", "duplicate disease"),
     (
@@ -80,11 +85,11 @@ MISTAKES = [
     ("blank.edema=positive", "'negative' or 'missing', found 'positive'"),
     ("uncertain.others=missing", "'others' has no effect"),
     ("blank.others=perhaps", "'negative' or 'missing', found 'perhaps'"),
-    ("blank.odema=missing", "unknown disease 'odema'; did you mean 'edema'?"),
+    ("blank.odema=missing", "odema: not among the site's 'diseases' (did you mean 'edema'?)"),
     ("upsample.edema=-1", "greater than or equal to 0"),
     ("views=[front]", "'pa', 'ap', 'frontal', 'lateral', 'other' or 'unknown'"),
     ("views=[]", "keeps no view"),
-    ("reader=nih", "unknown reader 'nih'. Known: chestxray8, chexpert, mimic_cxr, padchest, vindr, table"),
+    ("reader=nih", "unknown reader 'nih'. Known: chestxray8, chexpert, mimic_cxr, padchest, vindr, paths, table"),
     ("reader={raters: any}", "needs the name of one reader"),
     ("label_files.tset=[x.csv]", "reader 'chexpert' reads no file 'tset'; did you mean 'test'?"),
     ("label_files.train=[../train.csv]", "'../train.csv' leaves the site's root"),
@@ -112,7 +117,8 @@ def test_every_reader_refuses_a_wrong_key_and_the_options_of_the_others(tmp_path
     assert elsewhere >= {"raters", "methods", "no_label"}
     for name, reader in READERS.built_in.items():
         for key in ("nonsense", *(elsewhere - set(reader.options.model_fields))):
-            base = CONFIGS / (f"{name}.yaml" if name != "table" else "example/table.yaml")
+            others = {"table": "example/table.yaml", "paths": "films/guangzhou.yaml"}
+            base = CONFIGS / others.get(name, f"{name}.yaml")
             path = tmp_path / f"{name}.yaml"
             path.write_text(f"extends: {base}\ntitle: T\nreader:\n  {key}: [any]\n", encoding="utf-8")
             with pytest.raises(ConfigError, match=rf"{name}\.yaml:4: unknown key 'reader\.{key}'"):
@@ -129,8 +135,17 @@ def test_the_options_of_a_reader_are_checked_and_kept() -> None:
         config_of("padchest", "reader.methods=[Nurse]")
 
 
-def test_an_unknown_disease_in_a_file_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_stray_disease_in_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     text = f"extends: {CONFIGS / 'chexpert.yaml'}\nlabels:\n  scoliosis: [Scoliosis]\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"mine\.yaml:2: 'labels': unknown disease 'scoliosis'"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml:2: 'labels': scoliosis: not among"):
         load_site_config(tmp_path / "mine.yaml")
+
+
+def test_titles_are_used_where_none_is_known(tmp_path: Path) -> None:
+    text = f"extends: {CONFIGS / 'chexpert.yaml'}\ntitles: {{pleuritis: Pleurisy}}\n"
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    load_site_config(tmp_path / "mine.yaml")
+    assert [title_of(name) for name in ("edema", "covid_19", "pleuritis", "rib_notching", "mean")] == [
+        *("Edema", "COVID-19", "Pleurisy", "Rib notching", "mean")
+    ]

@@ -173,8 +173,8 @@ def _drops(keys: Sequence[str]) -> Sequence[str]:
 
 def _labels(texts: Sequence[str]) -> dict[str, list[str]]:
     """Disease -> columns or terms, from DISEASE=NAME."""
+    from chestfed.core.diseases import check_spelling
     from chestfed.new_site.work import NONE
-    from chestfed.sites.config import check_diseases
 
     by_disease: dict[str, list[str]] = {}
     for text in texts:
@@ -184,7 +184,7 @@ def _labels(texts: Sequence[str]) -> dict[str, list[str]]:
                 f"--label {text}: expected DISEASE=NAME, for example --label cardiomegaly='Enlarged heart'"
             )
         try:
-            check_diseases([disease])
+            check_spelling(disease)
         except ValueError as error:
             raise ConfigError(f"--label {text}: {error}") from None
         by_disease.setdefault(disease, []).extend([] if name == NONE else [name])

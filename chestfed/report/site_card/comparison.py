@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.inspection.problems import SITES_NEAR, SITES_SHARE_PATIENT, SITES_SHARE_PICTURE
 from chestfed.report.figures import Drawing, Picture, gray_levels, moments, shares
 from chestfed.report.site_card.build import Profile, Section, SiteCard
@@ -23,7 +23,7 @@ def beside_section(card: SiteCard) -> Section:
         words = ("No other site was given; --against OTHER.yaml adds one for comparison.",)
         return Section("beside", "Gray levels", words, tuple(tables), pictures)
     diseases = list(dict.fromkeys(name for site in everybody for name in site.prevalence))
-    prevalences = ((TITLES[name], (number(site.prevalence.get(name)) for site in everybody)) for name in diseases)
+    prevalences = ((title_of(name), (number(site.prevalence.get(name)) for site in everybody)) for name in diseases)
     heads = ("disease", *(_label(card, site) for site in everybody))
     tables += [_drift_table(card), grid_of("shares", "Prevalence, all splits", heads, prevalences)]
     remark = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from chestfed.core.checkpoint import write_text
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ConfigError
 from chestfed.report.figures import thumbnail
 from chestfed.report.html import fill, text_of
@@ -105,4 +105,4 @@ def _no_pictures(card: SiteCard) -> str:
 def _signs(one: Thumbnail) -> str:
     if not one.labeled:
         return "no label"
-    return ", ".join(TITLES[name] for name in one.positive) or "none of the diseases"
+    return ", ".join(title_of(name) for name in one.positive) or "none of the diseases"

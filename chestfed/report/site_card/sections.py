@@ -8,7 +8,7 @@ from typing import Final
 
 from chestfed._version import __version__
 from chestfed.core.console import plural
-from chestfed.core.diseases import TITLES
+from chestfed.core.diseases import title_of
 from chestfed.inspection.counts import FileCounts, SplitCounts
 from chestfed.inspection.problems import NEAR_REPEATED, PATIENTS_SHARE_PICTURE, REPEATED, SPLITS_SHARE_PICTURE
 from chestfed.report.figures import Drawing, Picture, bars
@@ -32,7 +32,7 @@ def facts(card: SiteCard) -> dict[str, str]:
         "data": "SYNTHETIC: phantoms, no patients, no clinical meaning" if card.synthetic else "real images",
         "images": f"{counts.images:,}{readable}",
         "patients": f"{counts.patients:,}",
-        "diseases": ", ".join(TITLES[disease] for disease in card.report.looked.survey.table.diseases),
+        "diseases": ", ".join(title_of(disease) for disease in card.report.looked.survey.table.diseases),
         "check": verdict(card),
     }
     imitated = card.synthetic and not config.synthetic
@@ -63,7 +63,7 @@ def _labels(card: SiteCard) -> Section:
     names = [_split(part) for part in splits]
     sizes = ((_split(part), (f"{part.images:,}", f"{part.patients:,}")) for part in splits)
     diseases = card.report.looked.survey.table.diseases
-    shares = ((TITLES[disease], [_prevalence(part, disease) for part in splits]) for disease in diseases)
+    shares = ((title_of(disease), [_prevalence(part, disease) for part in splits]) for disease in diseases)
     prevalence = grid_of("prevalence", "Prevalence by disease and split", ("disease", *names), shares)
     left_out = f", {counts.left_out:,} of them of excluded views" if counts.left_out else ""
     words = [
@@ -90,7 +90,7 @@ def _meanings(card: SiteCard) -> Section:
     heads = ("disease", "from", "uncertain counts as", "not mentioned counts as")
     rows = (
         (
-            TITLES[disease],
+            title_of(disease),
             (", ".join(config.labels.get(disease, ())) or source, config.uncertain[disease], config.blank[disease]),
         )
         for disease in config.diseases
@@ -101,7 +101,7 @@ def _meanings(card: SiteCard) -> Section:
     words += [f"{note[:1].upper()}{note[1:]}." for note in card.report.looked.survey.table.notes]
     tables = [grid_of("meanings", "Labels", heads, rows)]
     if vague := card.report.looked.survey.table.not_understood:
-        counts = ((TITLES[d], [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
+        counts = ((title_of(d), [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
         caption = "Not understood: images (or annotators' readings) whose label is missing because of"
         tables.append(grid_of("not_understood", caption, ("disease", *vague), counts))
     return Section("meanings", "What the labels mean here", tuple(words), tuple(tables))

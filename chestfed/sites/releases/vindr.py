@@ -119,7 +119,7 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)
     # The challenge dropped some findings, Edema among them: there they are blank, not negative.
     challenge = set(cells) <= {*_NAMES["challenge"], NO_FINDING}
-    asked = set(_NAMES["challenge" if challenge else "local"])
+    asked = {NO_FINDING, *_NAMES["challenge" if challenge else "local"]}
     for disease in source.config.diseases:
         names = source.config.labels[disease]
         findings = np.full(len(votes), NEGATIVE if asked & set(names) else BLANK, dtype=np.int8)

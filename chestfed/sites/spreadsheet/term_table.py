@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from chestfed.core.diseases import TITLES
 from chestfed.core.errors import Problem
 from chestfed.sites.label_files.encodings import is_utf16, likely
 from chestfed.sites.reader import NEGATIVE, SPLITS, UNCERTAIN, VIEWS, canonical
@@ -143,7 +144,7 @@ def read_terms(
         if not any(cell.strip() for cell in cells):
             continue
         told = {name: cells[place].strip() if place < len(cells) else "" for name, place in places.items()}
-        row, mistake = _row(told)
+        row, mistake = _row(told, diseases or ())
         key = (row.kind, row.term)
         if mistake is None and key in first:
             mistake = ("duplicate term", f"row {first[key]} has the same term", "keep one row per term")
@@ -157,7 +158,7 @@ def read_terms(
     return rows, problems
 
 
-def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]:
+def _row(told: Mapping[str, str], diseases: Sequence[str]) -> tuple[TermRow, tuple[str, str, str] | None]:
     """One row, and what is wrong with it: kind, message, advice."""
     quoted = told["term"].startswith("'") and told["term"][1:].startswith(_QUOTED)
     term = told["term"].removeprefix("'") if quoted else told["term"]
@@ -184,7 +185,8 @@ def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]
     if row.meaning:
         try:
             row = replace(
-                row, meaning=str(parse_meaning(row.meaning)) if kind == TERM else parse_word(kind, row.meaning)
+                row,
+                meaning=str(parse_meaning(row.meaning, diseases)) if kind == TERM else parse_word(kind, row.meaning),
             )
         except ValueError as error:
             return row, ("unknown meaning", f"MEANING: {error}", "fix the cell in the column MEANING")
@@ -196,7 +198,8 @@ def _misplaced(row: TermRow, diseases: Sequence[str] | None, separator: str | No
     meaning = row.meant or MISSING
     strange = [name for name in meaning.findings if diseases is not None and name not in diseases]
     if strange:
-        text = f"MEANING: {', '.join(strange)} is not among the site's 'diseases'"
+        known = ", ".join(name for name in strange if name in TITLES) or "a disease"
+        text = f"MEANING: {known} is not among the site's 'diseases'"
         return "unknown meaning", text, "add it to 'diseases' in the site's YAML, or write ignore"
     if separator in LOOSE_SEPARATORS and {NEGATIVE, UNCERTAIN} & set(meaning.findings.values()):
         text = f"negates or doubts a disease, but the split at '{separator}' may cut part of it off"

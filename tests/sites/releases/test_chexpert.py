@@ -275,3 +275,11 @@ def test_a_row_passes_through_at_most_eight_files_of_the_package_on_its_way_to_a
     assert len(files) <= 8, files
     design = (package.parent / "docs" / "design.md").read_text(encoding="utf-8")
     assert all(f"{Path(name).name}`" in design for name in files)
+
+
+def test_all_fourteen_observations_are_diseases(tmp_path: Path) -> None:
+    labels = {"No Finding": "1.0", "Fracture": "1.0", "Lung Opacity": "-1.0", "Support Devices": "0.0"}
+    table = open_files(tmp_path, "fourteen_diseases/chexpert", {"train.csv": HEADER + row(P1, labels=labels)})
+    assert len(table.diseases) == 14
+    found = {name for name, label in zip(table.diseases, table.labels()[0], strict=True) if label == 1}
+    assert found == {"no_finding", "fracture"}

@@ -271,3 +271,12 @@ def test_fractions_of_the_patients_can_be_set_aside(tmp_path: Path) -> None:
     assert column(again, "split") == column(table, "split")
     other = open_files(tmp_path, "padchest", {}, *overrides, "splits.seed=2")
     assert column(other, "split") != column(table, "split")
+
+
+def test_any_term_of_the_tree_can_be_a_disease(tmp_path: Path) -> None:
+    keys = ["diseases=[rib_fracture, tuberculosis]", "uncertain=negative", "blank=missing"]
+    keys += ["labels={rib_fracture: [rib fracture], tuberculosis: [tuberculosis]}"]
+    rows = row("1", "['callus rib fracture']") + row("2")
+    table = open_files(tmp_path, "padchest", {NAME: HEADER + rows}, *keys)
+    assert column(table, "rib_fracture") == [1, 0]
+    assert column(table, "tuberculosis") == [0, 0]

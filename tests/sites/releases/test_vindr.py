@@ -152,3 +152,10 @@ def test_an_image_in_train_and_test_is_refused(tmp_path: Path) -> None:
     test = f"image_id,{NAMES}\nbb,0,0,0,0,1,0,0\n"
     (problem,) = problems_of(tmp_path, "vindr", {TRAIN: PHYSIONET, TEST: test})
     assert problem.kind == "patient in two splits"
+
+
+@each(("name", "text"), [(TRAIN, PHYSIONET), ("train.csv", CHALLENGE)])
+def test_any_finding_can_be_a_disease(tmp_path: Path, name: str, text: str) -> None:
+    keys = ["diseases=[no_finding, consolidation]", "labels={no_finding: [No finding], consolidation: [Consolidation]}"]
+    table = open_files(tmp_path, "vindr", {name: text}, *keys, "blank=negative", "reader.headers=false")
+    assert column(table, "no_finding") == [0, 1]

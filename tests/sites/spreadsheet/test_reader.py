@@ -799,7 +799,12 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
             {"label_files": IMAGES},
             "'PatientBirthDate' is not a DICOM element that may be read",
         ),
-        ({**TERMS, "terms": {"edema": "oedema"}}, {}, "'edema': unknown meaning"),
+        (
+            {**TERMS, "terms": {"edema": "oedema"}},
+            {},
+            "oedema: not among the site's 'diseases' (did you mean 'edema'?)",
+        ),
+        ({**TERMS, "terms": {"edema": "see report"}}, {}, "'edema': unknown meaning"),
         ({**TERMS, "terms": {"edema": "edema; edema absent"}}, {}, "mentions edema more than once"),
         ({**TERMS, "terms": {"edema": "edema", " Edema": "ignore"}}, {}, "has duplicate terms"),
         (TERMS, {"labels": NAMES}, "has terms and no 'labels'"),

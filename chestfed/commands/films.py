@@ -1,0 +1,118 @@
+"""`chestfed films`: open releases of chest X-rays, and how they come onto this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from chestfed.commands import options
+from chestfed.core.console import command, open_console, say
+from chestfed.core.disk import size_text
+from chestfed.core.errors import ConfigError
+
+_CHECKS = {
+    "verified": "its digest was compared with the release's files",
+    "digest": "its digest is published, and was not compared with the release's files here",
+    "no digest": "a file has no published digest: --trust-first-download is needed",
+    "by hand": "it has to be brought by hand",
+}
+
+Name = Annotated[str, typer.Argument(help="Name of a release, as `chestfed films` lists them.", show_default=False)]
+
+
+def films_list() -> None:
+    """List the open releases of chest X-rays that need no registration.
+
+    Example:
+
+        chestfed films
+    """
+    from rich import box
+    from rich.table import Table
+
+    from chestfed.films.registry import releases
+
+    console, table = open_console(), Table(box=box.SIMPLE_HEAD, title="open films", title_justify="left")
+    for head in ("name", "hospital", "films", "download", "findings", "license", "cite", "check"):
+        table.add_column(head, overflow="fold", justify="right" if head in ("films", "download") else "left")
+    for name, release in releases().items():
+        findings = ", ".join(release.findings[:3]) + (
+            f", {len(release.findings) - 3} more" * (len(release.findings) > 3)
+        )
+        where, size = f"{release.hospital}, {release.country}", size_text(release.size) if release.files else "-"
+        cells = (name, where, f"{release.films:,}", size, findings, release.license, release.cite, release.check)
+        table.add_row(*cells)
+    console.print(table)
+    for check in dict.fromkeys(release.check for release in releases().values()):
+        say(console, f"{check}: {_CHECKS[check]}")
+    say(console, f"more: {command('films', 'show')} NAME; download: {command('films', 'get')} NAME --data DIR")
+
+
+def films_show(name: Name) -> None:
+    """Show a release: its films, labels and patients, its license and where that is written, its files and digests.
+
+    Example:
+
+        chestfed films show hannover
+    """
+    from chestfed.films.registry import find_release
+
+    release, console = find_release(name), open_console()
+    for key in ("title", "hospital", "country", "films", "patients", "findings", "labels", "license", "license_source"):
+        value = getattr(release, key)
+        say(console, f"{key.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
+    for key in ("citation", "home", "note"):
+        if value := getattr(release, key):
+            say(console, f"{key}: {value}")
+    say(console, f"site: site_configs/{release.site}")
+    say(console, f"check: {release.check}: {_CHECKS[release.check]}")
+    for file in release.files:
+        digests = [file.digest] if file.digest else [f"git {path} {digest}" for path, digest in file.git.items()]
+        part = "" if file.part is None else f", part {file.part}"
+        say(console, f"  {file.name} ({size_text(file.size)}{part}): {file.url}")
+        say(console, f"    {'; '.join(digests) or 'no digest is known'}")
+
+
+def films_get(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of releases.", show_default=False)],
+    data: options.Data = None,
+    part: Annotated[int | None, options.optional(min=1, help="Only this part of a release that has parts.")] = None,
+    trust_first_download: Annotated[
+        bool,
+        typer.Option(
+            "--trust-first-download",
+            help="Accept files without a published digest; the digest of the first download is recorded beside them.",
+        ),
+    ] = False,
+) -> None:
+    """Download releases, check their digests, and unpack them into the folders that their sites' YAMLs expect.
+
+    A download that was interrupted continues where it stopped when the command is run again.
+
+    Example:
+
+        chestfed films get hannover --data films
+    """
+    from chestfed.commands.progress import StepBars
+    from chestfed.films.fetch import fetch_release
+    from chestfed.films.registry import find_release
+
+    if data is None:
+        raise ConfigError("where should the films be? Give a folder with --data DIR, or set CHESTFED_DATA")
+    console = open_console()
+    for release in [find_release(name) for name in names]:
+        with StepBars(console) as bars:
+
+            def show(what: str, done: int, total: int, bars: StepBars = bars) -> None:
+                bars.show(what, done >> 20, max(total >> 20, 1), unit="MB")
+
+            fetched = fetch_release(release, data, part=part, trust=trust_first_download, progress=show)
+        place = data / release.folder
+        say(
+            console,
+            f"{release.title}: {f'{fetched} files downloaded to' if fetched else 'already complete in'} {place}",
+        )
+        say(console, f"license: {release.license}")
+        say(console, f"cite: {release.citation}")
+        say(console, f"next: {command('site', 'check', f'site_configs/{release.site}', '--data', data)}")
