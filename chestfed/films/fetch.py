@@ -63,7 +63,7 @@ def fetch_release(
         check_room(folder, sum(file.size for file in missing) + max(file.most for file in missing), "films", "--data")
     try:
         for file in missing:
-            trusted = receipt.get(file.name, {}).get("digest") if not file.git else None
+            trusted = receipt.get(file.name, {}).get("digest") if not file.identifiers else None
             digest, places = _fetch_file(file, folder, file.digest or trusted, progress)
             receipt[file.name] = {"url": file.url, "digest": digest, "published": file.is_checked, "places": places}
             write_json(folder / RECEIPT, receipt)
@@ -91,7 +91,7 @@ def _fetch_file(
         staging.mkdir()
         try:
             shown = partial(progress, f"unpacking {file.name}")
-            unpack(target, staging, strip=file.strip, keep=file.keep, most=file.most, progress=shown)
+            unpack(target, staging, strip=file.strip, keep=file.patterns, most=file.most, progress=shown)
             _check_git(file, staging)
         except DamagedError:
             target.unlink()
@@ -107,6 +107,6 @@ def _fetch_file(
 
 def _check_git(file: ReleaseFile, folder: Path) -> None:
     """Compare what was unpacked with git's identifiers, which name content and not how it was packed."""
-    for path, expected in file.git.items():
+    for path, expected in file.identifiers.items():
         if not (folder / path).exists() or git_id(folder / path) != expected:
             raise DamagedError(f"{file.name}: '{path}' in it is not that of the release ({expected}). It was removed")

@@ -26,6 +26,9 @@ class ReleaseFile(StrictModel):
     git: dict[_Entry, Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]] = Field(
         {}, description="path in the release -> git's identifier of that file or folder, where no archive has a digest"
     )
+    listed: _Entry | None = Field(
+        None, description="a list in this package: git's identifier and name of each file that is unpacked, no others"
+    )
     part: int | None = Field(None, ge=1, description="which part of the release this is, if parts can be had alone")
     into: _Entry | None = Field(None, description="folder below the release's that an archive is unpacked into")
     strip: int = Field(0, ge=0, description="leading folders of an archive that are dropped")
@@ -36,7 +39,21 @@ class ReleaseFile(StrictModel):
     @property
     def is_checked(self) -> bool:
         """Whether something says what the file should be."""
-        return self.digest is not None or bool(self.git)
+        return self.digest is not None or bool(self.git) or self.listed is not None
+
+    @property
+    def identifiers(self) -> dict[str, str]:
+        """Path in the release -> git's identifier; those of the list besides `git`."""
+        if self.listed is None:
+            return dict(self.git)
+        text = resources.files(__package__).joinpath(self.listed).read_text(encoding="utf-8")
+        names = {name: identifier for identifier, name in map(str.split, text.splitlines())}
+        return {**self.git, **names}
+
+    @property
+    def patterns(self) -> list[str]:
+        """Patterns of the files that are unpacked."""
+        return self.keep if self.listed is None else list(self.identifiers)
 
 
 class Release(StrictModel):

@@ -130,23 +130,21 @@ def evaluate_model(
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     order = order_by_names(key, names, patient_names(table.name, frame["patient"].iloc[unit.first], key), unit.labels)
     first = frame.iloc[unit.first[order]]
-    groups = group_columns(first, by_image=by_image)
+    groups, patients = group_columns(first, by_image=by_image), patient_names(table.name, first["patient"], key)
     of_units = Scored(unit.scores[order], unit.labels[order], first["patient"].to_numpy(dtype=str), scorer.diseases)
     summary = _summarize(of_units, groups, table, scorer, protocol, how)
     means: tuple[str, ...] = ()
     if as_stored is not None:
         stored_scores = units(protocol, as_stored, chosen.labels(), studies).scores[order]
         means = _both_means(summary, replace(of_units, scores=stored_scores))
-    patients = patient_names(table.name, first["patient"], key)
     predictions = predictions_frame([names[row] for row in order], patients, of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
-    about = {"protocol": protocol, "split": split, "model": scorer.digest}
-    predictions.attrs.update(origin.keys() | about | {"key": key.fingerprint, "named_by": NAMED_BY})
+    scoring = {"protocol": protocol, "split": split, "model": scorer.digest}
+    predictions.attrs.update(origin.keys() | scoring | {"key": key.fingerprint, "named_by": NAMED_BY})
     out = len(every.frame) - len(frame)
-    notes = (*scorer.notes, *statistics.notes, *means, *_notes(scorer, table, split, protocol, scores, out))
-    notes = (*notes, *how.warnings(of_units.patients))
-    about_images = summary, predictions, len(frame), out
-    return Evaluation(scorer, table.name, table.title, origin, split, *about_images, notes, statistics)
+    notes = (*means, *_notes(scorer, table, split, protocol, scores, out), *how.warnings(of_units.patients))
+    about = (summary, predictions, len(frame), out, (*scorer.notes, *statistics.notes, *notes), statistics)
+    return Evaluation(scorer, table.name, table.title, origin, split, *about)
 
 
 def evaluate_split(

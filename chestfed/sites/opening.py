@@ -18,7 +18,7 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.left_out import Rows, to_leave_out, told
-from chestfed.sites.partition import with_shares, with_splits, without_invisible
+from chestfed.sites.partition import with_shares, with_splits
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -31,6 +31,7 @@ from chestfed.sites.reader import (
     VIEWS,
     join_rows,
     leaves_root,
+    without_invisible,
 )
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 from chestfed.sites.table import SiteTable

@@ -6,7 +6,6 @@ with columns `patient` and `split`, one row per patient: it names patients, so i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,11 +16,9 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import SPLITS
+from chestfed.sites.reader import SPLITS, without_invisible
 from chestfed.sites.table import SiteTable
 
-#: Byte order mark, zero-width spaces and joiners, soft hyphen, and marks of the direction of writing.
-_NO_WIDTH: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
 
 
@@ -135,20 +132,6 @@ def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, see
         for number, run in zip(numbers, np.array_split(group, clients), strict=True):
             part[run] = number
     return part[of_row]
-
-
-def without_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Rows whose patients' names are without characters of no width, and how many names had any.
-
-    A byte order mark or a zero-width space within a name, as copied text may have them, would make another patient,
-    and so put one person into two splits.
-    """
-    names = frame["patient"].dropna().drop_duplicates().astype("str")
-    marked = names[names.str.contains(_NO_WIDTH)]
-    if marked.empty:
-        return frame, 0
-    seen = {name: _NO_WIDTH.sub("", name).strip() or None for name in marked}
-    return frame.assign(patient=frame["patient"].map(lambda name: seen.get(name, name))), len(seen)
 
 
 def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:

@@ -33,6 +33,8 @@ from chestfed.core.plugins import Catalogue, Options
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 
+#: Byte order mark, zero-width spaces and joiners, soft hyphen, and marks of the direction of writing.
+_NO_WIDTH: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 __all__ = [
     "BLANK",
     "NEGATIVE",
@@ -331,3 +333,17 @@ def _years(cell: str) -> float:
         return np.nan
     years = float(match[1].replace(",", ".")) / PER_YEAR[unit]
     return np.nan if years > _OLDEST else math.floor(years)
+
+
+def without_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Rows whose patients' names are without characters of no width, and how many names had any.
+
+    A byte order mark or a zero-width space within a name, as copied text may have them, would make another patient,
+    and so put one person into two splits.
+    """
+    names = frame["patient"].dropna().drop_duplicates().astype("str")
+    marked = names[names.str.contains(_NO_WIDTH)]
+    if marked.empty:
+        return frame, 0
+    seen = {name: _NO_WIDTH.sub("", name).strip() or None for name in marked}
+    return frame.assign(patient=frame["patient"].map(lambda name: seen.get(name, name))), len(seen)

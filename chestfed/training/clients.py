@@ -345,11 +345,11 @@ def load_images(
         If there are real patients and their key file can't be used.
     """
     key = key or key_for(synthetic=all(table.synthetic for table in studies[0].whole))
-    by_name = {}
-    for rows in _rows_in_use(studies):
-        report = None if progress is None else partial(progress, rows.name)
-        images = fill_cache(rows, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=report)
-        by_name[rows.name] = SiteImages(rows, images)
+    decode = partial(fill_cache, cache_root=cache_root, preprocess=pipeline.preprocess, skip_unreadable=skip_unreadable)
+    by_name = {
+        rows.name: SiteImages(rows, decode(rows, progress=None if progress is None else partial(progress, rows.name)))
+        for rows in _rows_in_use(studies)
+    }
     apart_of = cache(partial(apart, sites=by_name, wanted=pipeline.overlap, key=key))
     quarantined = {name: list(site.images.quarantined) for name, site in by_name.items() if site.images.quarantined}
 
@@ -365,29 +365,35 @@ def load_images(
         images = by_name[table.name].of
         return _test_set(table, images(table), key, PooledImages(list(map(images, training))) if training else None)
 
-    def score_sets(study: StudyTables, kept: Mapping[SiteTable, SiteTable]) -> list[dict[str, TestSet]]:
-        """Of the tests, hospitals and validation patients, with the statistics that they are scored with."""
-        statistics: dict[str, tuple[SiteTable, ...]] = defaultdict(tuple)
-        for _, part in study.clients:
-            if pipeline.evaluation.batch_norm == "own":
-                statistics[part.name] += (kept[part],)
-        tests = {table.name: table for table in study.tests}
-        return [
-            {name: test_of(kept[table], statistics[table.name]) for name, table in tables.items()}
-            for tables in (tests, study.hospitals, study.validation)
-        ]
-
     @cache
     def study_of(study: StudyTables) -> StudyData:
         kept, shared = apart_of(study.parts)
         clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
-        tests, hospitals, validation = score_sets(study, kept)
+        tests, hospitals, validation = _test_sets(study, kept, pipeline, test_of)
         digests = {client.name: digest for client, digest in clients}
         data = _described(study, tuple(client for client, _ in clients), tests, hospitals, pipeline)
         data = replace(data, quarantined=quarantined, shared=shared, validation=validation)
         return replace(data, digests=digests | {"test set": data.test.digest(key)})
 
     return [study_of(study) for study in studies]
+
+
+def _test_sets(
+    study: StudyTables,
+    kept: Mapping[SiteTable, SiteTable],
+    pipeline: Pipeline,
+    test_of: Callable[[SiteTable, tuple[SiteTable, ...]], TestSet],
+) -> list[dict[str, TestSet]]:
+    """Of the tests, hospitals and validation patients, with the training images that their statistics are from."""
+    statistics: dict[str, tuple[SiteTable, ...]] = defaultdict(tuple)
+    for _, part in study.clients:
+        if pipeline.evaluation.batch_norm == "own":
+            statistics[part.name] += (kept[part],)
+    tests = {table.name: table for table in study.tests}
+    return [
+        {name: test_of(kept[table], statistics[table.name]) for name, table in tables.items()}
+        for tables in (tests, study.hospitals, study.validation)
+    ]
 
 
 def _described(

@@ -48,12 +48,13 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
 from chestfed.results import hospital_table
 from chestfed.results import table as tables
-from chestfed.results.batch_norm import Statistics
+from chestfed.results.batch_norm import Statistics, read_statistics
 from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.influence import describe_loss
 from chestfed.results.run_folder import (
     FILES,
     HOSPITALS,
+    MODEL_FILE,
     NEEDED_OF_K,
     PREDICTIONS,
     RESULT,
@@ -213,12 +214,16 @@ class _Running:
             reused = row is not None
             rows.append(row or self.one_k(k))
             self.at_hospitals(k)
-            table = _table(self.pipeline, self.data, rows, RunFolder(self.folder).statistics)
+            table = _table(self.pipeline, self.data, rows, self._statistics(k))
             write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
             write_json(self.folder / TABLE, tables.as_json(table))
             seal(self.folder, self.part(self.folder), FILES)
             self.reporters.tell(methodcaller("k_done", rows[-1], table, reused=reused))
         return table
+
+    def _statistics(self, k: int) -> Statistics | None:
+        """Batch-norm statistics that the model of a finished K was scored with."""
+        return read_statistics(self.folder / f"k{k}" / MODEL_FILE, self.pipeline.model_dump(mode="json"))
 
     def stored(self, k: int) -> tables.Row | None:
         """The result of a finished K."""

@@ -26,6 +26,9 @@ from tests.training.tiny_studies import SMALL
 #: `FOLDER:` is the working folder.
 LINES = """\
 schema schemas
+films list
+films show hannover
+films get hannover --data films
 algorithms codasca
 samples --out synthetic_hospitals --size tiny
 samples --extra st-anne/onehot --size tiny --out hospitals
@@ -70,6 +73,7 @@ def test_every_command_takes_relative_paths(
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
     monkeypatch.setattr("chestfed.commands.ui.serve", lambda *_: 0)
     monkeypatch.setattr("chestfed.commands.ui.socket.create_server", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("chestfed.films.fetch.fetch_release", lambda *_, **__: 0)
     stand_in_for_flower(monkeypatch)
     for name in ("pipelines", "site_configs"):
         shutil.copytree(bundled(name), name)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from safetensors.numpy import save
 
 from chestfed.core.manifest import Part, seal
 from chestfed.core.provenance import Origin
@@ -68,7 +69,7 @@ def write_run(
         (own / "seconds.jsonl").write_text("".join(json.dumps({"round": n, "seconds": n / 2}) + "\n" for n in (1, 2)))
         (own / "time.json").write_text(json.dumps({"seconds": 1.5, "resumed": False, "on": "cpu"}))
         (own / "result.json").write_text(json.dumps(rows[-1].to_plain()))
-        (own / "model.safetensors").write_bytes(b"weights")
+        (own / "model.safetensors").write_bytes(save({"weights": np.zeros(1, np.float32)}))
     origin = Origin.SYNTHETIC
     table = tables.StudyTable("Study", "small", "frontal-image", IMAGES, 30, origin, tuple(rows), None)
     (folder / "table.csv").write_text(as_csv(tables.frame(table)))

@@ -27,6 +27,7 @@ from chestfed.scoring.batch_norm import ChosenStatistics, choose_statistics
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
 from tests.command_line import call
+from tests.results.finished_runs import seal_run
 
 SITES = bundled("site_configs") / "synthetic"
 DATA = ["--data", "synthetic_hospitals", "--resamples", "20"]
@@ -85,10 +86,10 @@ def open_site_and_model(tiny_study: Path, run: Path, site: str = "chestxray8") -
 def edit_study(run: Path, folder: Path, **evaluation: str) -> Path:
     """A copy of a run folder whose configuration says something else."""
     copy = Path(shutil.copytree(run, folder / run.name))
-    (copy / "manifest.json").unlink()
     about = json.loads((copy / "study.json").read_text())
     about["configuration"]["evaluation"] |= evaluation
     (copy / "study.json").write_text(json.dumps(about))
+    seal_run(copy)
     return copy
 
 
