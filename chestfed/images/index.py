@@ -106,6 +106,13 @@ class Index:
         """
         self._change(f"DELETE FROM result WHERE {column} {sign} ?", [(value,) for value in values])
 
+    def largest(self, column: str) -> int:
+        """The largest number of a column; -1 without any."""
+        query = f"SELECT max({column}) FROM result WHERE typeof({column}) = 'integer'"  # a damaged cell may be a text
+        with self._reading() as index:
+            (number,) = (None,) if index is None else index.execute(query).fetchone()
+            return -1 if number is None else int(number)
+
     def drop_damaged(self) -> int:
         """Remove the rows that are not as they were written; returns how many.
 

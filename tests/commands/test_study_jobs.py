@@ -46,7 +46,7 @@ def test_an_interrupted_command_ends_its_processes(tmp_path: Path, bars: Bars) -
     mark = tmp_path / "endless.pid"
 
     def interrupt(*_: object) -> None:
-        while not mark.exists():
+        while not (mark.exists() and mark.read_text()):
             time.sleep(0.01)
         raise KeyboardInterrupt
 
