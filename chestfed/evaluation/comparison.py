@@ -13,6 +13,7 @@ from itertools import islice
 
 import numpy as np
 
+from chestfed.evaluation import power
 from chestfed.evaluation.estimates import auc_per_disease, mean_of, spread_of
 from chestfed.evaluation.intervals.interval import Bounds, Interval
 from chestfed.evaluation.intervals.methods import Contrast, Intervals, MethodName
@@ -48,8 +49,8 @@ class Difference:
     #: sd_a, sd_b: standard deviation of the AUC over a model's seeds; None with one seed.
     sd_a: float | None = None
     sd_b: float | None = None
-    #: detectable, seeds_needed: of a mean over few seeds, what as many can show, and how many show a difference such as
-    #: this (`training_seeds.Resolution`); else None.
+    #: detectable, seeds_needed: of a mean, the smallest difference that these patients and seeds show with 80% power, and
+    #: with few seeds how many show a difference such as this (`training_seeds.Resolution`); else None.
     detectable: float | None = None
     seeds_needed: int | None = None
 
@@ -102,7 +103,7 @@ def compare(
             positives, negatives, missing = columns[name].counts.values()
             difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
             difference = replace(difference, reason=columns[name].reason or difference.reason)
-        difference = _within_bounds(difference)
+        difference = _within_bounds(difference if over_seeds else _with_detectable(difference))
         differences.append(difference.untested(untested) if untested else difference)
     return holm_over_comparisons([differences])[0]
 
@@ -169,7 +170,7 @@ def _minus(b: float | None, a: float | None) -> float | None:
 def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, columns: Sequence[int]) -> Difference:
     """With interval and p over test patients and training seeds together, or with the reason for neither.
 
-    With few seeds the mean also has what they could show. `columns` are the diseases that the difference is over.
+    The mean also has what these seeds could show. `columns` are the diseases that the difference is over.
     """
     if contrast.units[place] < 2:
         return replace(difference, reason=contrast.too_few(place))
@@ -177,9 +178,18 @@ def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, col
     given = (contrast.labels[:, columns], contrast.patients, contrast.hospitals)
     test = seeds_test(runs[:seeds], runs[seeds:], *given)
     difference = replace(difference, interval=test.interval, p=test.p, reason=test.reason)
-    if difference.disease != "mean" or seeds >= ENOUGH_SEEDS or (resolution := resolve(test)) is None:
+    if difference.disease != "mean" or (resolution := resolve(test)) is None:
         return difference
-    return replace(difference, detectable=resolution.detectable, seeds_needed=resolution.needed)
+    needed = resolution.needed if seeds < ENOUGH_SEEDS else None
+    return replace(difference, detectable=resolution.detectable, seeds_needed=needed)
+
+
+def _with_detectable(difference: Difference) -> Difference:
+    """A mean of models of one seed with the smallest difference that its patients show: from its 95% interval."""
+    if difference.disease != "mean" or difference.interval is None:
+        return difference
+    error = (difference.interval.high - difference.interval.low) / (2 * power.CRITICAL)
+    return replace(difference, detectable=power.detectable_difference(error))
 
 
 def _within_bounds(difference: Difference) -> Difference:

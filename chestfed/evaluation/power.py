@@ -25,9 +25,10 @@ AUC, CORRELATION = 0.8, 0.8
 #: Power of `detectable_difference`, and level of the two-sided test.
 POWER, LEVEL = 0.8, 0.05
 
-_CRITICAL: Final = float(special.ndtri(1 - LEVEL / 2))
+#: Of the standard normal distribution, for `LEVEL`.
+CRITICAL: Final = float(special.ndtri(1 - LEVEL / 2))
 #: A difference of so many standard errors is seen with `POWER`; that the wrong side may be significant is left out.
-STANDARD_ERRORS: Final = _CRITICAL + float(special.ndtri(POWER))
+STANDARD_ERRORS: Final = CRITICAL + float(special.ndtri(POWER))
 
 
 def difference_error(
@@ -56,7 +57,7 @@ def difference_error(
 def power_of(difference: float, error: float) -> float:
     """Probability that the two-sided test at `LEVEL` sees a true difference with this standard error."""
     ratio = difference / error
-    return float(special.ndtr(ratio - _CRITICAL) + special.ndtr(-ratio - _CRITICAL))
+    return float(special.ndtr(ratio - CRITICAL) + special.ndtr(-ratio - CRITICAL))
 
 
 def detectable_difference(error: float) -> float:

@@ -31,7 +31,7 @@ from chestfed.evaluation.comparison import ONE_SEED, Difference, compare, holm_o
 from chestfed.evaluation.estimates import as_csv, tidy
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
-from chestfed.evaluation.training_seeds import MOST_SEEDS, POWER, REFERENCES
+from chestfed.evaluation.training_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER, REFERENCES
 from chestfed.results.grid import (
     Grid,
     Rows,
@@ -335,9 +335,9 @@ def verdict(compared: Significance) -> str:
         higher = sum(one is not None and one > 0 for one in mean.of_seeds)
         count = len(mean.of_seeds)
         said = f"Over {count} training seeds: {said[0].lower()}{said[1:]}; it is higher in {higher} of {count} seeds"
-    if mean.p is None:
-        return f"{said}. {mean.reason[:1].upper()}{mean.reason[1:]}."
     resolution = f" {text}" if (text := describe_resolution(compared)) else ""
+    if mean.p is None:
+        return f"{said}. {mean.reason[:1].upper()}{mean.reason[1:]}.{resolution}"
     every = [(d.difference, d.p_holm) for comparison in compared.comparisons for d in comparison[:-1]]
     tested = [(difference, p) for difference, p in every if difference is not None and p is not None]
     clear = [difference for difference, p in tested if p < 0.05]
@@ -350,11 +350,16 @@ def verdict(compared: Significance) -> str:
 
 
 def describe_resolution(compared: Significance) -> str:
-    """What a comparison over few training seeds could show at all, and what this difference needs; else empty."""
+    """The smallest difference that these patients and seeds could show, and with few seeds what this one needs."""
     mean = compared.comparisons[-1][-1]
     if mean.detectable is None or mean.difference is None or mean.auc_a is None:
         return ""
-    few, chance = plural(len(mean.of_seeds), "training seed"), f"with a chance of {POWER:.0%}"
+    seeds, chance = len(mean.of_seeds), f"with a chance of {POWER:.0%}"
+    if not 1 < seeds < ENOUGH_SEEDS:
+        given = f"{plural(compared.units, 'test image')} of {plural(compared.patients, 'patient')}"
+        given += f" and {seeds} training seeds" if seeds else ", for these two models,"
+        return f"With {given} a difference of the mean AUC is seen {chance} if it is {mean.detectable:.3f} or more."
+    few = plural(seeds, "training seed")
     if mean.detectable > max(mean.auc_a, 1 - mean.auc_a):
         text = f"So few as {few} show no difference of the mean AUC {chance}, however large"
     else:

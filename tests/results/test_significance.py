@@ -118,7 +118,21 @@ def test_interval_p_and_the_sentence_of_several_seeds_are_those_of_the_test_over
     assert said.endswith(describe_resolution(found))
     more = of_study([write_run(tmp_path / f"b{seed}", seed=seed) for seed in range(5)], (1, 2), 50)
     assert more is not None
-    assert describe_resolution(more) == ""
+    enough = more.comparisons[0][-1]
+    assert enough.seeds_needed is None
+    shown = f"is seen with a chance of 80% if it is {enough.detectable:.3f} or more."
+    assert describe_resolution(more).endswith(f"5 training seeds a difference of the mean AUC {shown}")
+
+
+def test_one_seed_shows_what_its_patients_show(tmp_path: Path) -> None:
+    study = of_study([write_run(tmp_path / "a", ks=(1, 2))], (1, 2), 0, "obuchowski")
+    assert study is not None
+    *diseases, mean = study.comparisons[0]
+    assert mean.interval is not None
+    width = mean.interval.high - mean.interval.low
+    assert mean.detectable == pytest.approx(width / 2 * (1.96 + 0.8416) / 1.96, rel=1e-4)
+    assert all(one.detectable is None for one in diseases)
+    assert verdict(study).endswith(f"if it is {mean.detectable:.3f} or more.")
 
 
 def test_a_study_of_one_seed_has_intervals_and_no_p_value_even_if_an_earlier_version_wrote_some(tmp_path: Path) -> None:
