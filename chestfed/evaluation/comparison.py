@@ -49,8 +49,8 @@ class Difference:
     #: sd_a, sd_b: standard deviation of the AUC over a model's seeds; None with one seed.
     sd_a: float | None = None
     sd_b: float | None = None
-    #: detectable, seeds_needed: of a mean, the smallest difference that these patients and seeds show with 80% power, and
-    #: with few seeds how many show a difference such as this (`training_seeds.Resolution`); else None.
+    #: detectable, seeds_needed: of a mean, the smallest difference that these patients and seeds show with 80% power,
+    #: and with few seeds how many show a difference such as this (`training_seeds.Resolution`); else None.
     detectable: float | None = None
     seeds_needed: int | None = None
 
