@@ -83,6 +83,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
     reasons = {
         "collection": pipeline.collection is not None and "a public collection has no hospitals",
         "held_out": pipeline.held_out is not None and "a held-out hospital would be scored in several studies",
+        "alternatives": pipeline.alternatives is not None and "they are trained in one process; set it to null",
         "comparison": pipeline.comparison is not None and "name one algorithm with --set federated.algorithm=NAME",
         "overlap.same_patient_ids": pipeline.overlap.same_patient_ids and "names of patients stay at their hospitals",
         "overlap.found": pipeline.overlap.found == "drop"

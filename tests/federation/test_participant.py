@@ -180,6 +180,7 @@ def test_a_pipeline_without_the_hospital_is_refused(hospital: Participant) -> No
         ("overlap.found=drop", r"overlap\.found: images stay"),
         ("sites.1.config=elsewhere/chexpert.yaml", r"sites\.config: two entries stand for one hospital"),
         ("sites.1.control=noise", r"sites\.control: a negative control"),
+        ("alternatives={fine_tuned: null}", "alternatives: they are trained"),
     ],
 )
 def test_what_no_federation_can_do_is_refused_by_its_key(setting: str, named: str) -> None:
