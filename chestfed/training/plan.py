@@ -102,6 +102,20 @@ class Timings:
     load: float | None
     uncompiled: bool = False  #: although training will be compiled
 
+    def alternative_seconds(self, part: PlannedAlternative) -> Span:
+        """Training alone."""
+        return self.pretrain_step * part.pretrain_steps + self.federated_step * part.federated_steps
+
+
+@dataclass(frozen=True)
+class PlannedAlternative:
+    """An alternative of the hospitals: models, and over all of them steps of stage 1 and batches of stage 2."""
+
+    name: str
+    models: int
+    pretrain_steps: int
+    federated_steps: int
+
 
 @dataclass(frozen=True)
 class StudyPlan:
@@ -146,8 +160,30 @@ class StudyPlan:
 
     @property
     def training_seconds(self) -> Span:
-        """Both stages, of every K."""
-        return sum(map(self.stage_2_seconds, self.pipeline.k), self.stage_1_seconds)
+        """Both stages, of every K, and the alternatives."""
+        k_seconds = sum(map(self.stage_2_seconds, self.pipeline.k), self.stage_1_seconds)
+        return sum((self.timings.alternative_seconds(part) for part in self.alternatives), k_seconds)
+
+    @property
+    def alternatives(self) -> tuple[PlannedAlternative, ...]:
+        """What the hospitals with both classes could do instead; of one class none is trained."""
+        wanted, pipeline, settings = self.pipeline.alternatives, self.pipeline, self.pipeline.federated
+        if wanted is None:
+            return ()
+        clients = self.clients[: pipeline.k[-1]]
+        able = [client for client in clients if any(map(min, zip(client.positives, client.negatives, strict=True)))]
+        alone = able[1:] if 1 in pipeline.k and able[:1] == list(clients[:1]) else able  # the target alone is K=1
+        parts = []
+        if wanted.own_data and alone:
+            steps = sum(pipeline.pretrain.steps(client.rows) for client in alone)
+            parts.append(PlannedAlternative("own data alone", len(alone), steps, len(alone) * settings.steps))
+        if wanted.fine_tuned is not None and able:
+            passes = max(wanted.fine_tuned.epochs) * len(wanted.fine_tuned.lr_factors)
+            steps = round(sum(passes * client.rows / settings.images_per_step for client in able))
+            parts.append(PlannedAlternative("fine-tuned", len(able), 0, steps))
+        if wanted.centralized is not None:
+            parts.append(PlannedAlternative("centralized", 1, 0, settings.steps * len(clients)))
+        return tuple(parts)
 
 
 def plan_study(label: str, pipeline: Pipeline, source: StudyTables | StudyData, timings: Timings) -> StudyPlan:
@@ -413,6 +449,11 @@ def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
             size_text(settings.rounds * clients * down),
             str(plan.stage_2_seconds(k)),
         ]
+    for part in plan.alternatives:
+        images = part.pretrain_steps * pipeline.pretrain.batch_size + part.federated_steps * settings.images_per_step
+        steps = f"{part.pretrain_steps + part.federated_steps:,}"
+        time_text = str(plan.timings.alternative_seconds(part))
+        yield [f"{part.name}, {plural(part.models, 'model')}", "1", steps, f"{images:,}", "", "", "", time_text]
 
 
 def _facts(plan: StudyPlan, machine: Machine) -> str:

@@ -111,3 +111,10 @@ def test_centralized_pools_the_images() -> None:
     assert (settings.local_lr, settings.batch_size, settings.spec.pooled) == (0.5, 8, True)
     with pytest.raises(ValueError, match="centralized_auc"):
         centralized_settings(Federated(), {"algorithm": "fedavg"})
+
+
+def test_the_dry_run_counts_them(home: Path) -> None:
+    called = run(home, study("--out", "none", "--dry-run", settings=SETTINGS))
+    assert called.code == 0, called.err
+    rows = {line.split("│")[1].strip() for line in called.out.splitlines() if line.count("│") > 5}
+    assert {"own data alone, 1 model", "fine-tuned, 2 models", "centralized, 1 model"} <= rows
