@@ -70,8 +70,10 @@ def _phantoms() -> dict[str, dict[str, object]]:
             table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), Path(folder))
             views = table.frame["view"].astype(str).to_numpy()
             scores = [
-                polarity(decode_stored(table.root / image, table.bits).gray) * (-1 if inverted else 1)
-                for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True)
+                polarity(decode_stored(table.root / image, stored).gray) * (-1 if inverted else 1)
+                for image, stored, inverted in zip(
+                    table.frame["image"], table.stored(), table.frame["inverted"], strict=True
+                )
             ]
             for kind in sorted({"lateral" if view == "lateral" else "frontal" for view in views}):
                 chosen = (views == "lateral") == (kind == "lateral")

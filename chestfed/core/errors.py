@@ -43,6 +43,10 @@ class ImageError(ChestfedError):
     """An image that cannot be decoded. The message gives the reason, never the content of a header."""
 
 
+class UnsuitableImage(ImageError):
+    """An undamaged image of another kind than the site uses, such as another modality or body part."""
+
+
 def of_the_machine(error: BaseException) -> bool:
     """Whether an error says nothing about a file's content: a failing disk, a lack of memory or of rights.
 

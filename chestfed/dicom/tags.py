@@ -33,6 +33,7 @@ _LIST: Final[Mapping[str, tuple[str, ...]]] = {
 }
 PIXELS, KEYS, IMAGE_KEYS = _LIST["pixels"], _LIST["keys"], _LIST["image_keys"]
 DESCRIPTIONS: Final = _LIST["descriptions"]
+OTHER_MODALITIES, BODY_PARTS = _LIST["other_modalities"], _LIST["body_parts"]
 #: Whether the sender says that text is in the pixels; heights of overlays, which tell that there are any, not of what.
 BURNED_IN: Final[tuple[str | int, ...]] = ("BurnedInAnnotation", *(0x60000010 + (plane << 17) for plane in range(16)))
 #: Column of a site's YAML -> the elements that it may name.

@@ -8,8 +8,8 @@ all files (`Levels`):
 * `stored`: the same without the window: the whole range of the bits that the file states;
 * `percentiles`: the 0.5 and 99.5 percentiles of each picture become 0 and 255, whatever the file.
 
-Color is converted to gray, transparency is ignored, EXIF's orientation is applied. MONOCHROME1 is inverted last.
-DICOM's padding counts for no range and becomes black.
+Color is converted to gray, transparency is ignored, and the orientation of EXIF or DICOM is applied. DICOM's color is
+refused, its padding counts for no range and becomes black.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Decoded(NamedTuple):
     #: dicom, unwindowed: whether it is DICOM, and such that lacks a window.
     dicom: bool = False
     unwindowed: bool = False
+    turned: bool = False  #: rotated or mirrored by DICOM's Patient Orientation
     jpeg: bytes = b""  #: `jpeg_digest` of a JPEG; empty for others
 
 
@@ -72,10 +73,12 @@ def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> 
 
     A worker process ends if a picture takes longer than two minutes.
     """
-    return upright(decode_stored(path, stored.bits, levels), stored)
+    return upright(decode_stored(path, stored, levels), stored)
 
 
-def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window", least: int | None = None) -> Decoded:
+def decode_stored(
+    path: Path, stored: Stored = Stored(), levels: Levels = "window", least: int | None = None
+) -> Decoded:
     """What `decode` gives before a PNG's or JPEG's polarity is decided; raises the same.
 
     With `least`, a JPEG may come at a half, a quarter or an eighth of its size, both sides of at least so many pixels:
@@ -93,17 +96,17 @@ def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window"
     with limited_time(_SECONDS):
         if head.startswith((_JPEG, PNG)):
             found = _picture(path, None if levels == "percentiles" else least)
-            return found._replace(gray=picture_levels(found.gray, levels, bits))
+            return found._replace(gray=picture_levels(found.gray, levels, stored.bits))
         if head[128:132] == _DICOM:
-            gray, unwindowed = decode_dicom(path, levels)
-            return Decoded(gray, gray.shape, True, unwindowed)
+            gray, unwindowed, turned = decode_dicom(path, stored, levels)
+            return Decoded(gray, gray.shape, True, unwindowed, turned)
     other = next((f" but {name}: save it as PNG" for begin, name in _OTHERS.items() if head.startswith(begin)), "")
     raise ImageError(f"not a JPEG, PNG or DICOM file{other}")
 
 
 def prepared(path: Path, stored: Stored, preprocess: Preprocess) -> tuple[np.ndarray, bytes]:
     """The square uint8 `[size, size]` that the network sees, and 16 bytes that tell the picture; raises as `decode`."""
-    found = decode_stored(path, stored.bits, preprocess.levels, preprocess.least)
+    found = decode_stored(path, stored, preprocess.levels, preprocess.least)
     gray = upright(found, stored)
     return preprocess.apply(gray, found.extent), found.jpeg or picture_digest(gray)
 

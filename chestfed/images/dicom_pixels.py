@@ -1,42 +1,96 @@
-"""The gray levels of one DICOM file: modality LUT, then the VOI LUT or the first window, then the polarity.
+"""The gray levels of one DICOM file, as a viewer shows them.
 
-Every step is made once per stored value, of which there are at most 65,536, and not once per pixel. Messages give the
-reason and never the content of a header, which may name a patient.
+In this order: modality LUT or rescale, VOI LUT or first window, inversion (MONOCHROME1, or Presentation LUT Shape
+INVERSE), square pixels, orientation. The first three are computed once per stored value, of which there are at most
+65,536, and not once per pixel. Sections are those of DICOM PS3.3. Messages give the reason and never the content of a
+header, which may name a patient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+import cv2
 import numpy as np
 
 from chestfed.core.console import capture_stderr
 from chestfed.core.errors import ImageError
 from chestfed.dicom import tags as dicom_tags
+from chestfed.dicom.display import read_pixel_aspect, refuse_unsuitable, turn_upright
 from chestfed.dicom.files import refuse_bomb
 from chestfed.images.compressed import MAX_INFLATED, bare_jpeg_2000, check_size, decode_jpeg, refuse_scan_bomb, size_of
-from chestfed.images.levels import Levels, counted, looked_up, percentile_range, scaled
+from chestfed.images.levels import (
+    Levels,
+    Stored,
+    counted,
+    has_colors,
+    looked_up,
+    percentile_range,
+    picture_levels,
+    scaled,
+)
+
+_GRAY: Final = ("MONOCHROME1", "MONOCHROME2")
+#: What pydicom returns as RGB.
+_COLOR: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
-def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
-    """Gray levels uint8 `[h, w]`, air dark, padding black; and whether they lack the window that `levels` asks for.
+class Film(NamedTuple):
+    """A decoded DICOM file."""
 
-    Raises `ImageError` if it is not a whole, single, gray picture.
+    gray: np.ndarray  #: gray levels uint8 `[h, w]`, air dark, padding black, head up
+    unwindowed: bool  #: it lacks the window that is asked for
+    turned: bool  #: rotated or mirrored
+
+
+def decode_dicom(path: Path, stored: Stored, levels: Levels) -> Film:
+    """Decode a film; `stored` says which kinds the site accepts.
+
+    Raises `UnsuitableImage` if it is of another kind, `ImageError` if it is not a whole, single, gray picture.
     """
-    from pydicom.uid import RLELossless
-
     with dicom_tags.told_as_image_error():
         refuse_bomb(path, MAX_INFLATED)
         dataset = dicom_tags.read(path, (), pixels=True)
         _check(dataset, path)
-        run_length = dataset.file_meta.TransferSyntaxUID == RLELossless
-        stored = _run_length(dataset) if run_length else dataset.pixel_array
-        stored = stored.astype(stored.dtype.newbyteorder("="), copy=False)
-        if stored.ndim != 2:
-            raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
-        return _gray(stored, dataset, levels)
+        refuse_unsuitable(dataset, stored.body_parts, stored.for_processing)
+        pixels = _read_pixels(dataset)
+        if pixels.ndim == 3:
+            gray, unwindowed = picture_levels(_remove_color(pixels), levels, None), False
+        else:
+            gray, unwindowed = _gray(pixels, dataset, levels)
+        gray = _make_pixels_square(gray, read_pixel_aspect(dataset))
+        upright = turn_upright(gray, dataset)
+        return Film(upright, unwindowed, upright is not gray)
+
+
+def _read_pixels(dataset: Any) -> np.ndarray:
+    """Stored values `[h, w]`, or uint8 `[h, w, 3]` of a color file."""
+    from pydicom.uid import RLELossless
+
+    gray = dataset.PhotometricInterpretation in _GRAY
+    run_length = gray and dataset.file_meta.TransferSyntaxUID == RLELossless
+    pixels = _run_length(dataset) if run_length else dataset.pixel_array
+    if pixels.ndim != (2 if gray else 3):
+        raise ImageError(f"the pixels have {pixels.ndim} dimensions, expected height and width")
+    return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+
+
+def _remove_color(channels: np.ndarray) -> np.ndarray:
+    """The luminance uint8 `[h, w]` of a secondary capture whose channels are alike."""
+    if has_colors(channels):
+        raise ImageError("color DICOM file: a gray radiograph expected")
+    return cv2.cvtColor(np.ascontiguousarray(channels), cv2.COLOR_RGB2GRAY)
+
+
+def _make_pixels_square(gray: np.ndarray, aspect: float) -> np.ndarray:
+    """Enlarge the longer side of the pixels (bilinear); `aspect` is height by width of a pixel."""
+    if aspect == 1:
+        return gray
+    size = round(gray.shape[1] * max(1.0, 1 / aspect)), round(gray.shape[0] * max(1.0, aspect))
+    check_size(*size)
+    return cv2.resize(gray, size, interpolation=cv2.INTER_LINEAR)
 
 
 def _run_length(dataset: Any) -> np.ndarray:
@@ -73,18 +127,17 @@ def _gray(stored: np.ndarray, dataset: Any, levels: Levels) -> tuple[np.ndarray,
     else:
         shown = None
         table = scaled(values, *percentile_range(values, np.where(padding, 0, counts)))
-    if dataset.PhotometricInterpretation == "MONOCHROME1":
+    inverse_shape = str(dataset.get("PresentationLUTShape") or "").strip().upper() == "INVERSE"
+    if dataset.PhotometricInterpretation == "MONOCHROME1" or inverse_shape:  # both together are one inversion
         table = 255 - table
     table[padding] = 0
     return looked_up(stored, first, table), levels == "window" and shown is None
 
 
 def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray | None:
-    """Values as the VOI LUT or else the first window shows them, 0 to 1 (PS3.3, C.11.2); None without a plausible one.
-
-    pydicom's own windowing ends where the image's bits do, which is another scale for each file.
-    """
-    from pydicom.pixels import apply_voi
+    """Values as the VOI LUT or else the first window shows them, 0 to 1 (C.11.2); None without a plausible one."""
+    from pydicom.dataset import Dataset
+    from pydicom.pixels import apply_voi, apply_windowing
 
     if dataset.get("VOILUTSequence"):
         descriptor = dataset.VOILUTSequence[0].LUTDescriptor
@@ -95,16 +148,17 @@ def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray | None:
             descriptor[1] -= 1 << 16
         return np.asarray(apply_voi(values, dataset, index=0), np.float64) / ((1 << bits) - 1)
     center, width = (_first(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
-    function = dataset.get("VOILUTFunction", "LINEAR")
+    function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
+    if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
+        raise ImageError("DICOM file of an unknown VOI LUT Function")
     if center is None or width is None or not np.isfinite([center, width]).all():
         return None
     if width <= 0 or (width < 1 and function == "LINEAR"):
         return None
-    if function == "SIGMOID":
-        return np.asarray(1 / (1 + np.exp(-4 * (values - center) / width)))
-    if function == "LINEAR":  # which goes from center - width/2 to center + width/2 - 1
-        center, width = center - 0.5, max(width - 1, 1e-9)
-    return np.clip((values - center) / width + 0.5, 0, 1)
+    window = Dataset()  # pydicom scales to the range of the stored values: of 1 bit and without rescale, 0 to 1
+    window.update({name: dataset[name].value for name in ("PhotometricInterpretation", "WindowCenter", "WindowWidth")})
+    window.BitsStored, window.PixelRepresentation, window.VOILUTFunction = 1, 0, function
+    return apply_windowing(values, window)
 
 
 def _padding(codes: np.ndarray, dataset: Any) -> np.ndarray:
@@ -133,12 +187,13 @@ def _check(dataset: Any, path: Path) -> None:
         raise ImageError(f"DICOM file without pixels{lost}")
     if int(dataset.get("NumberOfFrames") or 1) != 1:
         raise ImageError("multi-frame DICOM file: one radiograph expected")
-    if int(dataset.get("SamplesPerPixel") or 1) != 1:
-        raise ImageError("color DICOM file: a gray radiograph expected")
-    if dataset.get("PhotometricInterpretation") not in ("MONOCHROME1", "MONOCHROME2"):
-        raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2")
+    samples = int(dataset.get("SamplesPerPixel") or 1)
+    if dataset.get("PhotometricInterpretation") not in {1: _GRAY, 3: _COLOR}.get(samples, ()):
+        raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2 nor RGB")
     if "PixelData" not in dataset or dataset.BitsAllocated > 16:
         raise ImageError("DICOM file of more than 16 bits per pixel or of floating-point pixels: a radiograph expected")
+    if samples == 3 and dataset.BitsAllocated != 8:
+        raise ImageError("color DICOM file of more than 8 bits: a gray radiograph expected")
     check_size(int(dataset.Columns), int(dataset.Rows))
     if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
         _check_compressed(dataset)
@@ -159,7 +214,8 @@ def _check_compressed(dataset: Any) -> None:
         if len(bare) < len(stream):
             dataset.PixelData, stream = encapsulate([bare]), bare
             dataset.pop("ExtendedOffsetTable", None)
-    if size_of(stream) not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
+    samples = int(dataset.get("SamplesPerPixel") or 1)
+    if size_of(stream) not in (None, (int(dataset.Columns), int(dataset.Rows), samples)):
         text = "whose compressed image does not have the size in its header"
         raise ImageError(f"DICOM file {text}, refused without decoding")
     refuse_scan_bomb(stream, int(dataset.Columns) * int(dataset.Rows))

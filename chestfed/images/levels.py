@@ -14,17 +14,22 @@ Levels = Literal["window", "stored", "percentiles"]
 #: Who decides that a film is stored as a negative.
 InvertedBy = Literal["picture", "column", "never"]
 
+#: Values of Body Part Examined in chest films.
+CHEST: Final = ("CHEST", "THORAX")
 _PERCENTILES: Final = (0.5, 99.5)
 _AT_ONCE: Final = 1 << 20  # pixels
 _WORDS: Final = 1 << 16
+_COLORED: Final = 24  # difference of two channels
 
 
 class Stored(NamedTuple):
-    """What a PNG or JPEG cannot say of its gray levels, and its site knows; a DICOM file's header says it."""
+    """What a site knows about its files: of PNG and JPEG the gray levels, of DICOM which kinds it accepts."""
 
     inverted: bool = False  # the stored values are MONOCHROME1: air is bright
     by_picture: bool = False  # the picture decides, and `inverted` only where it does not tell
     bits: int | None = None  # that a 16-bit file uses; without it 16 if its values need 16, else the file is refused
+    body_parts: tuple[str, ...] | None = CHEST  # of DICOM files; None for all
+    for_processing: bool = False  # DICOM files FOR PROCESSING are accepted
 
 
 def counted(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
@@ -77,6 +82,11 @@ def picture_levels(pixels: np.ndarray, levels: Levels, bits: int | None) -> np.n
     else:
         low, high = 0, _full_range(int(pixels.max()), bits)
     return looked_up(pixels, 0, scaled(values, low, high))
+
+
+def has_colors(channels: np.ndarray) -> bool:
+    """Whether more than one in a thousand pixels uint8 `[h, w, 3]` has a color that noise and JPEG do not make."""
+    return float((np.ptp(channels, axis=2) > _COLORED).mean()) > 0.001
 
 
 def _full_range(largest: int, bits: int | None) -> int:

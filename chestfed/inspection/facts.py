@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from chestfed.core.errors import ImageError, of_the_machine
+from chestfed.core.errors import ImageError, UnsuitableImage, of_the_machine
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import DEFLATED, meta_uids
 from chestfed.images.decode import decode_stored, picture_digest, upright
-from chestfed.images.levels import Stored
+from chestfed.images.levels import Stored, has_colors
 from chestfed.images.polarity import polarity
 from chestfed.images.preprocess import Preprocess
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 7
+FACTS_VERSION: Final = 8
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
@@ -29,7 +29,6 @@ HASH_BITS: Final = 255
 
 _PREPROCESS: Final = Preprocess()
 _BLANK: Final = 1.0  # standard deviation of the gray levels, below which a picture shows nothing
-_COLOURED: Final = 24  # difference of two channels that noise and JPEG do not make
 _SUFFIXES: Final = {
     ".png": "PNG",
     **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif"), "JPEG"),
@@ -43,6 +42,7 @@ class Facts:
     """One image file."""
 
     error: str = ""  #: why the file cannot be read; empty if it can
+    unsuitable: bool = False  #: undamaged, but of another kind than the site uses
     format: str = ""  #: `PNG`, `JPEG` or `DICOM`, by the content; otherwise empty
     wrong_suffix: bool = False  #: the name says that it is another of the three
     width: int = 0
@@ -53,10 +53,11 @@ class Facts:
     #: colored, blank: the picture has colors; it has a single gray level.
     colored: bool = False
     blank: bool = False
-    #: `polarity` of the picture as the file has it: of a DICOM file after its header's MONOCHROME1 was followed, of
+    #: `polarity` of the picture as the file has it: of a DICOM file after its header's inversion was followed, of
     #: others before anything was inverted.
     polarity: float = 0.0
     unwindowed: bool = False  #: a DICOM file without a plausible window: its percentiles took its place
+    turned: bool = False  #: a DICOM file that was rotated or mirrored by its Patient Orientation
     #: mean, std: of the preprocessed picture's gray levels, 0 to 255.
     mean: float = 0.0
     std: float = 0.0
@@ -74,9 +75,10 @@ def look_at(path: Path, stored: Stored) -> Facts:
     import cv2
 
     try:
-        found = decode_stored(path, stored.bits)
+        found = decode_stored(path, stored)
     except ImageError as error:
-        return Facts(error=str(error), **_header(path, whole=False))
+        unsuitable = isinstance(error, UnsuitableImage)
+        return Facts(error=str(error), unsuitable=unsuitable, **_header(path, whole=False))
     gray = upright(found, stored)
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
@@ -86,6 +88,7 @@ def look_at(path: Path, stored: Stored) -> Facts:
         blank=blank,
         polarity=polarity(found.gray),
         unwindowed=found.unwindowed,
+        turned=found.turned,
         mean=mean,
         std=std,
         digest=picture_digest(gray),
@@ -143,9 +146,7 @@ def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str
         if not whole or image.mode in ("1", "L", "LA") or image.mode.startswith("I"):
             return facts
         image.thumbnail((256, 256))
-        channels = np.asarray(image.convert("RGB")).astype(np.int16)
-        apart = (channels.max(axis=2) - channels.min(axis=2)) > _COLOURED
-        return {**facts, "colored": bool(apart.mean() > 0.001)}
+        return {**facts, "colored": has_colors(np.asarray(image.convert("RGB")))}
 
 
 def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -19,14 +20,15 @@ from chestfed.inspection.facts import HASH_BITS
 from chestfed.inspection.problems import (
     BLANK_PICTURE,
     COLOURED,
-    GRAY_LEVELS,
     NEAR_REPEATED,
     NO_CHECKSUM,
     PATIENTS_SHARE_PICTURE,
+    PICTURES_READ,
     POLARITY,
     REPEATED,
     SPLITS_SHARE_PICTURE,
     UNREADABLE,
+    UNSUITABLE,
     WRONG_CHECKSUM,
     WRONG_SUFFIX,
     Looked,
@@ -41,10 +43,11 @@ _DOWNLOAD: Final = "download the file again, or make it readable"
 
 
 def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
-    """Missing and unreadable files, wrong extensions, colors, blank pictures."""
+    """Missing, unreadable and unsuitable files, wrong extensions, colors, blank pictures."""
     frame, images = scan.frame, site.survey.table.frame["image"]
-    errors = frame["error"].to_numpy(dtype=object)
-    unreadable = [row for row in np.flatnonzero(errors != "").tolist() if row not in scan.failures]
+    errors, unsuitable = frame["error"].to_numpy(dtype=object), frame["unsuitable"].to_numpy(dtype=bool)
+    damaged = (errors != "") & ~unsuitable
+    unreadable = [row for row in np.flatnonzero(damaged).tolist() if row not in scan.failures]
     lines, files = site.survey.table.frame["row"].to_numpy(), site.survey.files
 
     def named(row: int) -> str:
@@ -57,6 +60,10 @@ def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
     found = [failed(row) for row in sorted(scan.failures)]
     advice = "export the image again, or remove the row; --skip-unreadable leaves such images out of a study"
     found += site.problems(UNREADABLE, unreadable, lambda row: f"{named(row)}: {errors[row]}", advice)
+    for reason, number in Counter(errors[unsuitable].tolist()).most_common():
+        row = int(np.flatnonzero(errors == reason)[0])
+        text = f"{number:,} of {len(frame):,} files, the first of them {named(row)}: {reason}"
+        found.append(Problem(UNSUITABLE, files[row], text, int(lines[row])))
     rename = "it is read by its content; rename it, because other programs may not"
     look = "inspect it: a radiograph is gray; this may be a screenshot or another kind of image"
     for kind, column, text, advice in (
@@ -148,12 +155,15 @@ def gray_level_problems(site: Looked, scan: Scan) -> list[Problem]:
         text = (
             f"of {frontal.sum():,} frontal images {apart.sum():,} contradict their header or label file, and "
             f"{(frontal & ~told).sum():,} do not tell; the label file has {inverted.sum():,} negatives "
-            f"(pictures.inverted: {table.inverted_by})"
+            f"(pictures.inverted: {table.pictures.inverted})"
         )
-        found.append(Problem(GRAY_LEVELS, "pictures", text))
+        found.append(Problem(PICTURES_READ, "pictures", text))
     if unwindowed := int(frame["unwindowed"].sum()):
         text = f"{unwindowed:,} of {(dicom & scan.readable).sum():,} DICOM files have no usable window"
-        found.append(Problem(GRAY_LEVELS, "pictures", f"{text}: their 0.5 and 99.5 percentiles are used instead"))
+        found.append(Problem(PICTURES_READ, "pictures", f"{text}: their 0.5 and 99.5 percentiles are used instead"))
+    if turned := int(frame["turned"].sum()):
+        text = f"{turned:,} of {(dicom & scan.readable).sum():,} DICOM files are rotated or mirrored"
+        found.append(Problem(PICTURES_READ, "pictures", f"{text} for display, as their Patient Orientation says"))
     return found
 
 

@@ -12,6 +12,7 @@ from chestfed.sites.opening import Survey
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 
 UNREADABLE: Final = "unreadable image"
+UNSUITABLE: Final = "other kind of image"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
 SITES_SHARE_PICTURE: Final = "same picture in another site"
 WRONG_CHECKSUM: Final = "wrong checksum"
@@ -32,7 +33,7 @@ WARNINGS: Final = (
     PATIENTS_ALIKE := "patients of almost the same name in two splits",
     NO_VIEWS := "views not known",
     POLARITY := "negative or not",
-    GRAY_LEVELS := "how the gray levels were read",
+    PICTURES_READ := "how the pictures were read",
     NO_CHECKSUM := "files without checksum, or checksums without file",
     REMARK := "how the labels were read",
     SET_ASIDE,

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from chestfed.core.config import OTHERS, Document, StrictModel, checked, expand_path, refuse_other_kind
 from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, give_titles, nearest_hint
 from chestfed.core.plugins import Choice, Options
-from chestfed.images.levels import InvertedBy
+from chestfed.images.levels import CHEST, InvertedBy
 from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.spreadsheet.config import TERM_LAYOUTS, TableFormat
@@ -78,7 +78,7 @@ class Splits(StrictModel):
 
 
 class Pictures(StrictModel):
-    """What PNG and JPEG files cannot say of their gray levels. A DICOM file's own header says it."""
+    """How the gray levels of PNG and JPEG files are read, and which DICOM files are accepted."""
 
     inverted: InvertedBy = Field(
         "column",
@@ -93,6 +93,14 @@ class Pictures(StrictModel):
         le=16,
         description="bits that the 16-bit PNG files use, such as 12; without this key, a file whose values do not "
         "need 16 bits is refused",
+    )
+    body_parts: list[Annotated[str, Field(min_length=1, max_length=16)]] | Literal["all"] = Field(
+        list(CHEST),
+        description="accepted values of Body Part Examined in DICOM headers, besides an empty one; files of other body "
+        "parts are refused",
+    )
+    for_processing: bool = Field(
+        False, description="accept DICOM files whose Presentation Intent Type is FOR PROCESSING, not FOR PRESENTATION"
     )
 
 
@@ -139,7 +147,7 @@ class SiteConfig(StrictModel):
         description="how to treat diseases that are not mentioned, for all or per disease (others: the diseases "
         "not named)"
     )
-    pictures: Pictures = Field(Pictures(), description="how PNG and JPEG files store gray levels")
+    pictures: Pictures = Field(Pictures(), description="how image files are read, and which are accepted")
     table: TableFormat | None = Field(
         None, validate_default=True, description="layout of the site's own table (reader table)"
     )

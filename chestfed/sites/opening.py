@@ -167,8 +167,7 @@ def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
         tuple(config.diseases),
         _labeled(raw, config),
         tuple(source.remarks),
-        config.pictures.inverted,
-        config.pictures.bits,
+        config.pictures,
     )
 
 

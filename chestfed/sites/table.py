@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.provenance import Origin
-from chestfed.images.levels import InvertedBy, Stored
+from chestfed.images.levels import Stored
+from chestfed.sites.config import Pictures
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,9 +21,9 @@ class SiteTable:
 
     `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet;
     `not_understood` counts labels that are missing because nobody knows what a cell means, as reason -> disease ->
-    images of the label files. `inverted_by` and `bits` are the configuration's `pictures`; `left_out` counts the rows
-    that its `rows` drops, by key, and `other_views` the images whose view it does not keep. Patient and study names
-    stay in here: they enter no cache or message.
+    images of the label files. `pictures` is the configuration's; `left_out` counts the rows that its `rows` drops, by
+    key, and `other_views` the images whose view it does not keep. Patient and study names stay in here: they enter no
+    cache or message.
     """
 
     name: str
@@ -32,8 +33,7 @@ class SiteTable:
     diseases: tuple[str, ...]
     frame: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
-    inverted_by: InvertedBy = "column"
-    bits: int | None = None
+    pictures: Pictures = field(default_factory=Pictures)
     left_out: Mapping[str, int] = field(default_factory=dict)
     other_views: int = 0
     not_understood: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -77,8 +77,11 @@ class SiteTable:
         return self.frame["view"].isin(("pa", "ap", "frontal", "unknown")).to_numpy(dtype=bool)
 
     def stored(self) -> list[Stored]:
-        """What the site says of each row's gray levels: who decides on its polarity is `inverted_by`."""
-        column = self.frame["inverted"].to_numpy() & (self.inverted_by != "never")
-        by_picture = self.frontal() & (self.inverted_by == "picture")
-        kinds = {(one, two): Stored(one, two, self.bits) for one in (False, True) for two in (False, True)}
+        """What the site says about the file of each row; `pictures.inverted` decides on the polarity."""
+        pictures = self.pictures
+        column = self.frame["inverted"].to_numpy() & (pictures.inverted != "never")
+        by_picture = self.frontal() & (pictures.inverted == "picture")
+        parts = None if pictures.body_parts == "all" else tuple(pictures.body_parts)
+        policy = (pictures.bits, parts, pictures.for_processing)
+        kinds = {(one, two): Stored(one, two, *policy) for one in (False, True) for two in (False, True)}
         return [kinds[row] for row in zip(column.tolist(), by_picture.tolist(), strict=True)]

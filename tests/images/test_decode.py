@@ -53,6 +53,13 @@ def save(dataset: Dataset, path: Path) -> Path:
     return path
 
 
+def real_file(name: str) -> Path:
+    """One of pydicom's own test files."""
+    path = get_testdata_file(name, download=False)
+    assert isinstance(path, str)
+    return Path(path)
+
+
 @each("mode", ["L", "RGB", "RGBA", "P", "LA"])
 @each("suffix", [".png", ".jpg"])
 def test_8_bit_pictures_keep_their_gray_levels_whatever_their_mode(tmp_path: Path, mode: str, suffix: str) -> None:
@@ -241,15 +248,13 @@ def test_run_lengths_of_signed_values_below_dirty_unused_bits_give_the_same_pixe
         ("rtdose.dcm", "multi-frame"),
         ("SC_rgb_rle.dcm", "color"),
         ("examples_palette.dcm", "neither MONOCHROME1 nor MONOCHROME2"),
-        ("MR_truncated.dcm", "damaged or unsupported"),
+        ("MR_truncated.dcm", "modality MR"),
         ("no_meta.dcm", "not a JPEG, PNG or DICOM"),
     ],
 )
 def test_awkward_real_dicom_files_are_refused_with_a_reason(name: str, reason: str) -> None:
-    path = get_testdata_file(name, download=False)
-    assert isinstance(path, str)
     with pytest.raises(ImageError, match=reason):
-        decode(Path(path))
+        decode(real_file(name))
 
 
 @each(
@@ -263,10 +268,11 @@ def test_awkward_real_dicom_files_are_refused_with_a_reason(name: str, reason: s
         "MR_small_jp2klossless.dcm",
     ],
 )
-def test_real_dicom_files_of_several_transfer_syntaxes_are_read(name: str) -> None:
-    path = get_testdata_file(name, download=False)
-    assert isinstance(path, str)
-    gray = decode(Path(path))
+def test_real_dicom_files_of_several_transfer_syntaxes_are_read(tmp_path: Path, name: str) -> None:
+    dataset = pydicom.dcmread(real_file(name))
+    dataset.Modality, dataset.BodyPartExamined = "DX", "CHEST"
+    dataset.save_as(tmp_path / "a.dcm")
+    gray = decode(tmp_path / "a.dcm")
     assert gray.dtype == np.uint8
     assert gray.std() > 5
 

@@ -18,7 +18,7 @@ from pydicom.uid import ExplicitVRLittleEndian
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, Problem
 from chestfed.inspection import CheckReport, check_site
-from chestfed.inspection.problems import GRAY_LEVELS, NO_CHECKSUM, POLARITY, WARNINGS, WRONG_CHECKSUM
+from chestfed.inspection.problems import NO_CHECKSUM, PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS, WRONG_CHECKSUM
 from chestfed.inspection.text import as_json, as_markdown, render
 from tests.cases import each
 from tests.inspection.planted import (
@@ -83,8 +83,8 @@ def test_a_negative_that_nobody_told_of_is_said_with_who_was_followed_and_counts
     site = config(tmp_path, ONEHOT, pictures=pictures)
     report = check_site(site, tmp_path, cache_root=tmp_path / "cache", workers=1)
     assert report.passed
-    told, counts = (problem for problem in report.warnings if problem.kind in (POLARITY, GRAY_LEVELS))
-    assert (told.kind, told.row, counts.kind) == (POLARITY, row_of(number), GRAY_LEVELS)
+    told, counts = (problem for problem in report.warnings if problem.kind in (POLARITY, PICTURES_READ))
+    assert (told.kind, told.row, counts.kind) == (POLARITY, row_of(number), PICTURES_READ)
     assert f"the {followed} counts" in told.message
     assert f"of {IMAGES} frontal images 1 contradict" in counts.message
 
@@ -95,8 +95,33 @@ def test_dicom_files_without_a_window_are_counted(tmp_path: Path) -> None:
         save_dicom(dicom(picture(number), WindowWidth="0"), hospital.image(number))
     hospital.save()
     (counts,) = check(tmp_path).warnings
-    assert counts.kind == GRAY_LEVELS
+    assert counts.kind == PICTURES_READ
     assert counts.message.startswith("2 of 8 DICOM files have no usable window")
+
+
+def test_turned_dicom_files_are_counted(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for number, orientation in ((2, ["R", "F"]), (5, ["L", "F"]), (8, ["H", "R"])):
+        save_dicom(dicom(picture(number), PatientOrientation=orientation), hospital.image(number))
+    hospital.save()
+    (counts,) = check(tmp_path).warnings
+    assert (counts.kind, counts.message[:6]) == (PICTURES_READ, "2 of 8")
+
+
+def test_other_body_parts_are_counted_by_name(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for number, part in ((2, "ABDOMEN"), (5, "CHEST"), (8, "HAND"), (11, "ABDOMEN"), (14, "JANE DOE")):
+        save_dicom(dicom(picture(number), BodyPartExamined=part), hospital.image(number))
+    hospital.save()
+    errors = check(tmp_path).errors
+    assert [problem.kind for problem in errors] == [UNSUITABLE] * 3
+    assert errors[0].row == row_of(2)
+    assert errors[0].message.startswith(f"2 of {IMAGES} files")
+    assert "ABDOMEN" in errors[0].message
+    assert "DOE" not in "".join(problem.message for problem in errors)
+    for accepted in ("all", ["CHEST", "ABDOMEN", "HAND", "JANE DOE"]):
+        site = config(tmp_path, ONEHOT, pictures={"body_parts": accepted})
+        assert check_site(site, tmp_path, cache_root=tmp_path / "cache", workers=1).passed
 
 
 @each("place", ["above", "in the root", "elsewhere"])

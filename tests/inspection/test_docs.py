@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import chestfed
 from chestfed.cli import app
 from chestfed.images.file_store import NOT_READ_NOW
-from chestfed.inspection.problems import SITES_SHARE_PICTURE, SPLITS_SHARE_PICTURE, UNREADABLE, WARNINGS
+from chestfed.inspection.problems import SITES_SHARE_PICTURE, SPLITS_SHARE_PICTURE, UNREADABLE, UNSUITABLE, WARNINGS
 from chestfed.sites.left_out import MISSING_IMAGE
 
 ROOT = Path(chestfed.__file__).parent.parent
@@ -35,7 +35,15 @@ def kinds_of_readers() -> set[str]:
 def test_what_fails_and_what_warns_is_listed_whole() -> None:
     fails, warns = section("What fails"), section("What only warns")
     assert {kind for kind in WARNINGS if f"`{kind}`" not in warns} == set()
-    errors = {NOT_READ_NOW, MISSING_IMAGE, UNREADABLE, SPLITS_SHARE_PICTURE, SITES_SHARE_PICTURE, *kinds_of_readers()}
+    errors = {
+        NOT_READ_NOW,
+        MISSING_IMAGE,
+        UNREADABLE,
+        UNSUITABLE,
+        SPLITS_SHARE_PICTURE,
+        SITES_SHARE_PICTURE,
+        *kinds_of_readers(),
+    }
     assert len(errors) > 35
     assert {kind for kind in errors if f"`{kind}`" not in fails} == set()
 

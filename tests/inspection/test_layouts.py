@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from chestfed.inspection import CheckReport, check_site
-from chestfed.inspection.problems import GRAY_LEVELS, POLARITY, REMARK
+from chestfed.inspection.problems import PICTURES_READ, POLARITY, REMARK
 from chestfed.sites import load_site_config
 from tests.cases import each
 from tests.inspection.planted import DICOM_FILES, FILES, PICTURE_FILES, picture, write_image
@@ -98,7 +98,7 @@ def check(site: str, data: Path, cache: Path) -> CheckReport:
 def told(report: CheckReport) -> set[Told]:
     """What was found but for remarks; planted pictures are no films, so their polarity is chance."""
     problems = [*report.errors, *report.warnings]
-    return {(one.kind, one.file, one.row) for one in problems if one.kind not in (REMARK, GRAY_LEVELS, POLARITY)}
+    return {(one.kind, one.file, one.row) for one in problems if one.kind not in (REMARK, PICTURES_READ, POLARITY)}
 
 
 def copied(tiny_hospitals: Path, layout: Layout, folder: Path) -> Path:

@@ -25,7 +25,7 @@ UID, DATE, NUMBER, NAME = "98761234567", "19470813", "73421779", "Müllerschönb
 _TEXTS = {"AE", "CS", "LO", "LT", "PN", "SH", "ST", "UC", "UR", "UT"}
 #: Elements that are set to what the site needs, or that change how pixels are read.
 _USED = {"SpecificCharacterSet", "PhotometricInterpretation", "ViewPosition", "PatientSex", "ImageComments"}
-_USED |= {"VOILUTFunction", "PixelPresentation"}
+_USED |= {"VOILUTFunction", "PixelPresentation", "PatientOrientation", "BodyPartExamined"}
 
 
 def planted(pixels: np.ndarray, patient: int, comments: str) -> Dataset:
