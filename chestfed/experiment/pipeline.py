@@ -441,11 +441,6 @@ class Pipeline(StrictModel):
             raise ValueError("with held_out all other sites train: remove k, or set k: null")
 
     @property
-    def tests_several(self) -> bool:
-        """Whether the test set has images of several hospitals."""
-        return self.held_out is None and any(entry.test_fraction is not None for entry in self.sites[1:])
-
-    @property
     def tasks(self) -> tuple[str, ...]:
         """What the network predicts, in the order of its outputs: diseases, or a collection's task."""
         return tuple(self.diseases) if self.collection is None else (self.collection.task,)

@@ -12,7 +12,6 @@ has to be declared.
 from __future__ import annotations
 
 import hashlib
-import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.bundled import install_command
-from chestfed.core.checkpoint import CHECKSUM, load_checkpoint
+from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.config import load_config
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
@@ -134,23 +133,15 @@ def _chestfed_model(file: ModelFile) -> Scorer:
     options, changed = network_in(values, path, declared.network)
     network, notes = load_network(options, tensors, len(outputs), path, file.machine)
     kind = f"chestfed model, {title_of(options)}"
-    if CHECKSUM not in values:
-        notes = (*notes, f"{path.name}: from an earlier version without a checksum, so it cannot be checked for damage")
-    if "levels" not in values.get("preprocess", {}):
-        text = "trained by an earlier version, which decoded DICOM and 16-bit PNG files to other gray levels"
-        notes = (*notes, f"{path.name}: {text}; other files are not affected")
     scorer = file.scorer(kind, outputs, network, (*changed, *notes))
     return replace(scorer, preprocess=preprocess, origin=Origin.read(values), network=network)
 
 
 def _preprocess_in(path: Path, values: dict[str, Any]) -> Preprocess:
     try:
-        if "preprocess" in values:
-            return Preprocess(**values["preprocess"])
-    except (TypeError, ValueError):
-        raise ConfigError(f"{path}: its description is damaged or from another version of chestfed") from None
-    size = re.search(r"\[n, 3, (\d+), \d+\]", str(values.get("input", "")))
-    return Preprocess(size=int(size.group(1)) if size else 320)
+        return Preprocess(**values["preprocess"])
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f"{path}: its description is damaged: preprocess") from None
 
 
 def _weights(file: ModelFile) -> Scorer:

@@ -381,8 +381,9 @@ def test_a_model_whose_description_was_altered_is_refused(tmp_path: Path) -> Non
         ({"diseases": []}, "damaged: diseases"),
         ({"preprocess": {"size": 10**9}}, "description is damaged"),
         ({"preprocess": {"color": "red"}}, "description is damaged"),
+        ({"preprocess": None}, "description is damaged"),
     ):
-        values = {"model": {"name": "densenet121"}, "diseases": list(DISEASES), **harm}
+        values = {"model": {"name": "densenet121"}, "diseases": list(DISEASES), "preprocess": {"size": SIZE}, **harm}
         save_checkpoint(file, {"weight": torch.zeros(1)}, values)
         with pytest.raises(ConfigError, match=reason):
             open_scorer(str(file), Declared(), MACHINE)
