@@ -63,11 +63,11 @@ def choose_statistics(
     Raises
     ------
     ConfigError
-        If statistics of the site are asked for, and it has no training images or the model is an exported program.
+        If statistics of the site are asked for, and it has no training images or the model is a program.
     """
     if scorer.network is None:
         if choice == "own":
-            text = "an exported program: its batch-norm statistics cannot be estimated again"
+            text = "a program: its batch-norm statistics cannot be estimated again"
             raise ConfigError(f"{scorer.name}: {text}; use --batch-norm stored")
         return ChosenStatistics("stored")
     if not find_norms(scorer.network):

@@ -44,6 +44,7 @@ def written(path: Path, options: ModelOptions, **header: Any) -> torch.nn.Module
         "diseases": list(DISEASES),
         "preprocess": {"size": SIZE, "fit": "stretch", "levels": "window"},
         "synthetic": True,
+        "data": "synthetic",
     }
     save_checkpoint(path, module.state_dict(), values | header)
     return module
