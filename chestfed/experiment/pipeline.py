@@ -343,8 +343,7 @@ class Pipeline(StrictModel):
     engine: Annotated[EngineOptions | None, Choice(ENGINES, optional=True)] = Field(
         None,
         description="where the clients run: a name, or a mapping of `name` and the engine's options; null: torchrun if "
-        "it started this process, else in-process. Only `all_reduce`, `split_batches` and `split_rounds` of torchrun "
-        "change the result",
+        "it started this process, else in-process. It does not change the result",
     )
     seed: int = Field(1, ge=0, description="seed of everything except the samples")
 

@@ -24,7 +24,7 @@ _NOT_IDENTITY = (
     ("search",),
     ("published",),
     ("alternatives",),  # beside the models of every K; their folders know their own settings
-    ("engine",),  # what of it changes results is with the machine: `EngineOptions.changes`
+    ("engine",),
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
     ("runtime", "recompute"),  # the same bits
