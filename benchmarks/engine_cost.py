@@ -3,10 +3,9 @@
     python -m benchmarks.engine_cost --save benchmarks/results/engine_cost.json
 
 Per number of ranks, best of several rounds: `round`, by the engine; `bytes`, what passed to and from rank 0 in it, as
-the engine counted; `all_reduce` and `all_reduce_bytes`, the same with this option; `floor`, the arrays of `round` sent
-and received by torch.distributed alone. With one rank nothing passes: `floor` is then the algorithm's own steps without
-an engine, and `steps_32` the time of 32 training steps of DenseNet121 (batches of 8, 320 pixels), of which the
-difference is a share.
+the engine counted; `floor`, the arrays of `round` sent and received by torch.distributed alone. With one rank nothing
+passes: `floor` is then the algorithm's own steps without an engine, and `steps_32` the time of 32 training steps of
+DenseNet121 (batches of 8, 320 pixels), of which the difference is a share.
 """
 
 from __future__ import annotations
@@ -97,17 +96,15 @@ def point() -> Point:
     return Point(torch.zeros(PARAMETERS + 2 * DUAL), torch.zeros(DUAL))
 
 
-def of_engine(
-    engine: ServerEngine, turns: Tensor | None = None, passed: Callable[[], int] = int
-) -> tuple[float, int, Tensor]:
-    """Seconds and bytes of a round, and the turns that the clients then stand at; `passed` counts all bytes so far."""
-    state = [engine.start_stage(point(), torch.zeros(BUFFERS), turns)]
+def of_engine(engine: ServerEngine, passed: Callable[[], int] = int) -> tuple[float, int]:
+    """Seconds and bytes of a round; `passed` counts all bytes so far."""
+    state = [engine.start_stage(point(), torch.zeros(BUFFERS))]
     before = passed()
 
     def one() -> None:
         state[0] = engine.run_round(state[0])[0]
 
-    return best(one), (passed() - before) // ROUNDS, state[0].turns
+    return best(one), (passed() - before) // ROUNDS
 
 
 def alone() -> dict[str, Any]:
@@ -141,12 +138,9 @@ def on_ranks() -> None:
         while (note := link.fetch(0, None, "rank 0"))["do"] == "ask":
             answer_requests(link, note, hosts, shapes)
     else:
-        told: dict[str, Any] = {"ranks": link.size}
-        names, turns = [f"c{number}" for number in range(CLIENTS)], None
-        for mode, size in (("round", "bytes"), ("all_reduce", "all_reduce_bytes")):
-            fleet = RankFleet(link, names, hosts, shapes, all_reduce=mode == "all_reduce")
-            engine = ServerEngine(RULE, fleet, [1 / CLIENTS] * CLIENTS)
-            told[mode], told[size], turns = of_engine(engine, turns, lambda: link.sent + link.received)
+        fleet = RankFleet(link, [f"c{number}" for number in range(CLIENTS)], hosts, shapes)
+        engine = ServerEngine(RULE, fleet, [1 / CLIENTS] * CLIENTS)
+        seconds, size = of_engine(engine, lambda: link.sent + link.received)
         for rank in range(1, link.size):
             link.post(rank, {"do": "floor"})
     down = torch.ones(2 * (PARAMETERS + 3 * DUAL) + BUFFERS)  # not zeros: their pages would not be in memory
@@ -180,9 +174,8 @@ def on_ranks() -> None:
 
     floor, computed = best(bare), best(steps)
     if link.rank == 0:
-        shares = {f"{name}_added_times_the_floor": (told[name] - computed) / floor for name in ("round", "all_reduce")}
-        rounded = {name: round(share, 2) for name, share in shares.items()}
-        print(json.dumps(told | {"steps": computed, "floor": floor} | rounded))
+        told = {"ranks": link.size, "round": seconds, "bytes": size, "steps": computed, "floor": floor}
+        print(json.dumps(told | {"round_added_times_the_floor": round((seconds - computed) / floor, 2)}))
     link.close()
 
 

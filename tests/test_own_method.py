@@ -54,7 +54,7 @@ def test_the_page_shows_the_files_and_the_algorithm_has_at_most_eighty_lines() -
 def test_the_three_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     assert "window 8: it ends at the optimum" in check_algorithm("feddyn:FedDyn", alpha=0.2)
-    assert len(check_objective("focal:FOCAL", gamma=1.5)) == 10
+    assert len(check_objective("focal:FOCAL", gamma=1.5)) == 9
     assert check_model("patches:PATCHES", size=64)
 
 

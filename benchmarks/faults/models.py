@@ -61,8 +61,8 @@ def _files(sound: Path) -> dict[str, bytes]:
     return {
         **flipped,
         **{f"hostile.{end}": content for end, content in hostile.items()},
-        **{f"empty.{end}": b"" for end in ("safetensors", "pt", "onnx", "pt2")},
-        **{f"text.{end}": b"not a model\n" * 20 for end in ("safetensors", "pt", "onnx", "pt2")},
+        **{f"empty.{end}": b"" for end in ("safetensors", "pt", "onnx")},
+        **{f"text.{end}": b"not a model\n" * 20 for end in ("safetensors", "pt", "onnx")},
         **{f"cut{n}.safetensors": whole[: len(whole) * n // 4] for n in (1, 2, 3)},
         "header.safetensors": struct.pack("<Q", 2**60) + whole[8:],
         "long_header.safetensors": struct.pack("<Q", 10**9) + whole[8:],
@@ -77,7 +77,6 @@ def _files(sound: Path) -> dict[str, bytes]:
         "none.pt": saved(None),
         "bomb.pt": zipped({"x/data.pkl": b"\0" * 50_000_000}),
         "script.pt": zipped({"x/constants.pkl": pickle.dumps(()), "x/code/x.py": b"while True: pass"}),
-        "bomb.pt2": zipped({"models/model.json": b"[" * 1_000_000}),
         "noise.onnx": bytes(range(256)) * 100,
     }
 

@@ -63,6 +63,5 @@ CODA = replace(
     options=Options,
     build=build,
     rule=Coda,
-    takes_mean=True,
     averages=False,  # the best alpha between two stages is a mean over the clients that know it
 )

@@ -133,6 +133,5 @@ CODASCA = AlgorithmSpec(
     options=Options,
     build=build,
     rule=Codasca,
-    takes_mean=True,
     partial_rounds=True,
 )

@@ -97,12 +97,9 @@ class AlgorithmSpec(Versioned):
         Local steps per round.
     samples_clients
         Whether a round may have some of the clients only (`federated.clients_per_round`), as in its paper.
-    takes_mean
-        Whether the server's step takes nothing of the updates but their weighted mean, so that they may be summed on
-        the way (`engine.all_reduce`). True of all that have `averages`.
     averages
-        Whether besides nobody relies on its being the mean exactly, as control variates do: `federated.aggregation` may
-        then put a robust one in its place.
+        Whether the server's step takes nothing of the updates but their weighted mean, and nobody relies on its being
+        the mean exactly, as control variates do: `federated.aggregation` may then put a robust one in its place.
     partial_rounds
         Whether a round may go on without a client that does not answer (`federated.absent`): what the server keeps
         stays what it should be, by means over those who answered, or by the rule's `partial_round`.
@@ -129,7 +126,6 @@ class AlgorithmSpec(Versioned):
     pooled: bool = False
     pace: Pace = "window"
     samples_clients: bool = False
-    takes_mean: bool = False
     averages: bool = False
     partial_rounds: bool = False
 

@@ -133,7 +133,6 @@ LOCAL_SCGDAM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=LocalScgdam,
-    takes_mean=True,
     partial_rounds=True,
     note="off the optimum also where the clients' inner functions differ",
 )

@@ -92,6 +92,5 @@ SCAFFOLD = AlgorithmSpec(
     build=build,
     rule=Scaffold,
     samples_clients=True,
-    takes_mean=True,
     partial_rounds=True,
 )

@@ -28,7 +28,7 @@ _foreign = partial(options.optional, rich_help_panel="Models from elsewhere")
 Model = Annotated[
     str,
     typer.Argument(
-        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .pt2, .onnx), or "
+        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .onnx), or "
         "an MLflow URI (runs:/ID, models:/NAME/VERSION).",
         show_default=False,
     ),
@@ -112,8 +112,8 @@ def evaluate(
 ) -> None:
     r"""Score a model on a site: AUC with intervals, operating points, calibration, subgroups.
 
-    The model is a run of `chestfed study` or your own: a file in ONNX or torch.export format, or weights with a YAML
-    that describes the network. The results are written to a folder as JSON, CSV and Parquet.
+    The model is a run of `chestfed study` or your own: an ONNX file, or weights with a YAML that describes
+    the network. The results are written to a folder as JSON, CSV and Parquet.
 
     Example:
 

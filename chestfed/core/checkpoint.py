@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-#: Key of a checkpoint's values: digest of its tensors and other values. Files of earlier versions have none.
+#: Key of a checkpoint's values: digest of its tensors and other values.
 CHECKSUM: Final = "checksum"
 #: Seconds between two saves of a state, more if writing it would take more than this share of the time: that of all
 #: clients of a large network is gigabytes.
@@ -135,7 +135,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[s
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors (on the CPU) and values of `save_checkpoint`, checked; those of earlier versions have no `CHECKSUM`.
+    """Tensors (on the CPU) and values of `save_checkpoint`, checked.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError(str(error)) from None
         except OSError as error:
             raise ChestfedError(f"{path}: cannot be read: {error.strerror or error}") from None
-        if CHECKSUM in values and _checksum(tensors, values) != values[CHECKSUM]:
+        if _checksum(tensors, values) != values[CHECKSUM]:
             raise ValueError("its content has changed since it was written")
     return tensors, values
 

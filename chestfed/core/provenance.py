@@ -34,11 +34,8 @@ class Origin(StrEnum):
 
     @classmethod
     def read(cls, about: Mapping[Any, Any]) -> Origin | None:
-        """From a file's keys `data`, or (of an earlier version) `synthetic` alone; None if it says nothing."""
-        if about.get("data") in list(cls):
-            return cls(about["data"])
-        synthetic = about.get("synthetic")
-        return cls.of([synthetic]) if isinstance(synthetic, bool) else None
+        """From a file's key `data`; None if it says nothing."""
+        return cls(about["data"]) if about.get("data") in list(cls) else None
 
     def keys(self) -> dict[str, Any]:
         """What files say of it: `synthetic`, whether any part is, and `data`."""

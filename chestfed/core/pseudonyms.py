@@ -73,9 +73,6 @@ class SiteKey:
         return hashlib.blake2b(key=self.secret, person=purpose.encode(), digest_size=16)
 
 
-#: What images are named by, as files with names say. Earlier versions named resized pixels and said nothing, or
-#: `picture`: the gray levels of every format, where a JPEG is now named by its compressed data.
-NAMED_BY: Final = "content"
 #: Of what has no patient behind it. Everybody can know it.
 PUBLISHED: Final = SiteKey(hashlib.sha256(b"chestfed: names of synthetic hospitals and public collections").digest())
 

@@ -13,17 +13,13 @@ from chestfed.core.plugins import Catalogue, Options
 class EngineOptions(Options):
     """Options of an engine."""
 
-    def changes(self) -> dict[str, Any]:
-        """What of them changes results, and is part of a run's identity: nothing, unless a subclass says so."""
-        return {}
-
     def problems(self, run: Any) -> list[str]:
         """Why the pipeline `run` cannot be trained with these options: key, reason."""
         return []
 
-    def shares(self, clients: int) -> tuple[float, float]:
-        """What the busiest process has of the steps of stage 1, and of those of so many clients in stage 2: all."""
-        return 1.0, 1.0
+    def share(self, clients: int) -> float:
+        """What the busiest process has of the steps of so many clients in stage 2: all."""
+        return 1.0
 
 
 @dataclass(frozen=True)

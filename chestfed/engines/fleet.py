@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -13,29 +12,10 @@ from torch import Tensor
 from chestfed.algorithms.variables import from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
 from chestfed.engines.host import Client, Host
-from chestfed.engines.requests import Done, Export, Import, Reply, Request, Work
+from chestfed.engines.requests import Done, Export, Import, Reply, Request
 from chestfed.engines.topology import Graph
 
 _log = logging.getLogger("chestfed.engines")
-
-
-@dataclass(frozen=True)
-class Round:
-    """What came of a round's local work: the server's step takes `updates` with `weights`.
-
-    `sizes` are the Euclidean norms of the updates, by the number of the client that answered. `drift` and
-    `gradient_drift` are those of `RoundRecord`.
-    """
-
-    sizes: Mapping[int, float]
-    updates: Sequence[Any]
-    weights: Sequence[float]
-    buffers: Tensor
-    loss: float
-    drift: float
-    gradient_drift: float
-    gradients: int
-    images: int
 
 
 class Fleet(ABC):
@@ -55,10 +35,6 @@ class Fleet(ABC):
         TrainingError
             If a client cannot answer, or too many cannot; the message names it.
         """
-
-    def summed(self, requests: Mapping[int, Work], weights: Mapping[int, float]) -> Round | None:
-        """The round as one mean with these weights, made where the clients are; None if each is to be asked."""
-        return None
 
     def ask_all(self, make: Callable[[int], Request]) -> dict[int, Any]:
         """The answers of all clients, each to `make(number)`."""

@@ -22,7 +22,7 @@ from chestfed.algorithms.variables import (
 )
 from chestfed.engines.aggregation import MEAN, Aggregation, Privacy
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
-from chestfed.engines.fleet import Fleet, Round
+from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import BestDual, Finish, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
@@ -44,6 +44,25 @@ class Federation:
     buffers: Tensor
     rounds: Tensor
     turns: Tensor
+
+
+@dataclass(frozen=True)
+class Round:
+    """What came of a round's local work: the server's step takes `updates` with `weights`.
+
+    `sizes` are the Euclidean norms of the updates, by the number of the client that answered. `drift` and
+    `gradient_drift` are those of `RoundRecord`.
+    """
+
+    sizes: Mapping[int, float]
+    updates: Sequence[Any]
+    weights: Sequence[float]
+    buffers: Tensor
+    loss: float
+    drift: float
+    gradient_drift: float
+    gradients: int
+    images: int
 
 
 class ServerEngine(Engine):
@@ -112,7 +131,7 @@ class ServerEngine(Engine):
         if self._participants is not None:
             chosen = self._participants(int(state.rounds))
         asked = {number: Work(int(state.turns[number]), message, state.buffers) for number in chosen}
-        came = self.fleet.summed(asked, self._weights_of(asked)) or self._gathered(asked, state, message)
+        came = self._gathered(asked, state, message)
         refuse_outsized(
             {self.fleet.names[number]: size for number, size in came.sizes.items()},
             float(self.algorithm.current(state.server).primal.norm()),

@@ -343,8 +343,7 @@ class Pipeline(StrictModel):
     engine: Annotated[EngineOptions | None, Choice(ENGINES, optional=True)] = Field(
         None,
         description="where the clients run: a name, or a mapping of `name` and the engine's options; null: torchrun if "
-        "it started this process, else in-process. Only `all_reduce`, `split_batches` and `split_rounds` of torchrun "
-        "change the result",
+        "it started this process, else in-process. It does not change the result",
     )
     seed: int = Field(1, ge=0, description="seed of everything except the samples")
 
@@ -439,11 +438,6 @@ class Pipeline(StrictModel):
             raise ValueError("held_out and comparison cannot be combined: remove one")
         if self.k != [clients]:
             raise ValueError("with held_out all other sites train: remove k, or set k: null")
-
-    @property
-    def tests_several(self) -> bool:
-        """Whether the test set has images of several hospitals."""
-        return self.held_out is None and any(entry.test_fraction is not None for entry in self.sites[1:])
 
     @property
     def tasks(self) -> tuple[str, ...]:

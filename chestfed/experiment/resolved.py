@@ -24,7 +24,7 @@ _NOT_IDENTITY = (
     ("search",),
     ("published",),
     ("alternatives",),  # beside the models of every K; their folders know their own settings
-    ("engine",),  # what of it changes results is with the machine: `EngineOptions.changes`
+    ("engine",),
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
     ("runtime", "recompute"),  # the same bits
@@ -47,19 +47,9 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
         del entry["config"], entry["root"], entry["control"]
     data["evaluation"]["resamples"] = Evaluation().resamples  # made anew from the stored scores
-    if data["federated"]["absent"] == "wait":  # as everything was before there was a choice
-        del data["federated"]["absent"]
-    if not pipeline.tests_several:
-        del data["evaluation"]["over_hospitals"]
-    if not data["runtime"]["compile"]:
-        del data["runtime"]["compile"]
-    if data["federated"]["privacy"] is None:
-        del data["federated"]["privacy"]
     if data["collection"] is not None:
         del data["collection"]["root"]
     _without_idle_keys(data, pipeline)
-    if pipeline.federated.aggregation == "mean":
-        del data["federated"]["aggregation"], data["federated"]["trim"]
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
         data["model"]["initial_weights"] = _content(Path(pipeline.model.initial_weights))
     return data | {"plugins": plugin_digests(pipeline)}

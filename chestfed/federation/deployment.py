@@ -206,7 +206,8 @@ class Hospitals(Deployment):
         write_json(folder / FEDERATION, {"hospitals": self.machines, "faults": self._faults.model_dump()})
         if not (folder / "sites.json").exists():
             add_weights(self._cards, pipeline)
-            write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": self._cards})
+            content = {**data.origin.keys(), "bins": BINS, "sites": self._cards, "hospitals": []}
+            write_json(folder / "sites.json", content)
 
     def _greeting(self, name: str) -> Question:
         values = {

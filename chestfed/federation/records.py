@@ -53,8 +53,8 @@ class Card(StrictModel):
     unreadable: Number
     rows: Number
     diseases: dict[str, DiseaseCounts]
-    grey_levels: Annotated[list[Number], Field(min_length=BINS, max_length=BINS)]
-    grey_level_images: Number
+    gray_levels: Annotated[list[Number], Field(min_length=BINS, max_length=BINS)]
+    gray_level_images: Number
     shown: Annotated[list[Any], Field(max_length=0)]
 
 

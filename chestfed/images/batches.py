@@ -216,8 +216,6 @@ class TrainBatches:
         int `[n]`.
     name
         Names the random streams: two clients with one name would draw alike.
-    slice_of
-        (i, n): of every batch the slice i, counted from 0, of n that are as equal as can be.
     workers
         Threads that prepare batches ahead; 0 prepares them when asked. The result is the same.
     """
@@ -234,7 +232,6 @@ class TrainBatches:
         augment: Augment,
         workers: int = 2,
         device: torch.device = CPU,
-        slice_of: tuple[int, int] = (0, 1),
     ) -> None:
         rows = np.arange(len(labels))[images.records >= 0]
         self._rows = np.repeat(rows, repeats[rows])
@@ -242,8 +239,6 @@ class TrainBatches:
             raise ValueError(f"client '{name}' has no readable training image")
         self._images, self._labels = images, torch.from_numpy(np.array(labels, np.float32))
         self._batch_size, self._seed, self._name = batch_size, seed, name
-        number, slices = slice_of
-        self._slice = batch_size * number // slices, batch_size * (number + 1) // slices
         self._augment, self._workers = augment, workers
         self._pending: deque[Future[Callable[[], Batch]]] = deque()
         self._order: tuple[int, np.ndarray] = (-1, self._rows)
@@ -269,12 +264,6 @@ class TrainBatches:
         self._prepare_ahead(self._workers)
         return finish()
 
-    @property
-    def share(self) -> float:
-        """Of a batch, in the slice of it."""
-        first, behind = self._slice
-        return (behind - first) / self._batch_size
-
     def seek(self, position: int) -> None:
         """Go to the batch with this number; what was prepared for elsewhere is dropped."""
         if position == self.position:
@@ -290,7 +279,7 @@ class TrainBatches:
                 prepared.exception()
 
     def rows_of(self, position: int) -> np.ndarray:
-        """Row numbers of a batch, or of the slice of it."""
+        """Row numbers of a batch."""
         samples = self._samples(position)
         epochs, places = np.divmod(samples, len(self._rows))
         return np.concatenate([self._epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
@@ -302,8 +291,7 @@ class TrainBatches:
 
     def _samples(self, position: int) -> np.ndarray:
         """The numbers of a batch's images, counted from the start of training."""
-        first, behind = self._slice
-        return np.arange(first, behind) + position * self._batch_size
+        return np.arange(self._batch_size) + position * self._batch_size
 
     def _epoch(self, epoch: int) -> np.ndarray:
         with self._lock:

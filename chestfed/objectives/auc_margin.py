@@ -138,5 +138,4 @@ AUC = ObjectiveSpec(
     options=Options,
     build=build,
     rule=AucMargin,
-    sums_images=True,
 )

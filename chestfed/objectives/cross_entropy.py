@@ -38,5 +38,4 @@ CROSS_ENTROPY = ObjectiveSpec(
     kind="minimization",
     build=build,
     rule=CrossEntropy,
-    sums_images=True,
 )

@@ -108,6 +108,3 @@ class ObjectiveSpec(Versioned):
     build: Callable[[Any, Population], Any]
     options: type[Options] = Options
     rule: type | None = None
-    #: Whether a batch's loss is a sum over its images, divided by a number that depends on none of them but on how many
-    #: there are: a batch may then be split over processes.
-    sums_images: bool = False

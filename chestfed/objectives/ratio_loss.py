@@ -112,5 +112,4 @@ RATIO_LOSS = ObjectiveSpec(
     options=Options,
     build=build,
     rule=RatioLoss,
-    sums_images=True,
 )

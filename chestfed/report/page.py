@@ -92,7 +92,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         alternatives = hospital_table.read_alternatives([run], how.method)
     groups = page_figures(run, table, compared)
     groups["hospitals"] = [] if hospitals is None else hospital_gains(hospitals)
-    histograms, cards = gray_levels(run), run.sites["sites"] if run.sites else []
+    histograms, cards = gray_levels(run), run.sites["sites"]
     added = [row.clients[-1] for row in table.rows[1:]]
     over = f"{table.protocol}, n = {table.images:,}"
     html = fill(
@@ -130,7 +130,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         drift=drift_table(run),
         groups=groups,
         **_how_to_reproduce(run),
-        pictures_left_out=not pictures and any(Origin.read(card) is not Origin.SYNTHETIC for card in cards),
+        pictures_left_out=not pictures and any(card["data"] != Origin.SYNTHETIC for card in cards),
     )
     every = [*(picture for group in groups.values() for picture in group), *histograms]
     return Report(html, tuple(every))
@@ -142,7 +142,7 @@ def comparison_page(comparison: Comparison) -> Report:
     by_k, curves = over_seeds(comparison), [comparison_curves(comparison)]
     gains = [] if comparison.hospitals is None else hospital_gains(comparison.hospitals)
     facts = {"data": comparison.origin.description, "training seeds": ", ".join(map(str, comparison.trained))}
-    facts |= {name: str(about[name]) for name in ("model", "protocol") if name in about}
+    facts |= {name: str(about[name]) for name in ("model", "protocol")}
     folders: dict[tuple[str, str], list[str]] = {}
     for run in comparison.runs:
         folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
@@ -163,7 +163,7 @@ def comparison_page(comparison: Comparison) -> Report:
         **_who_gains(comparison.hospitals, comparison.alternatives),
         published=comparison.published.source if comparison.published else "",
         runs=grid_of("runs", "Run folders", ("run", "seed", "folder"), runs, "plain"),
-        versions=_versions(about.get("versions", {})),
+        versions=_versions(about["versions"]),
     )
     return Report(html, (*by_k, *curves, *gains))
 
@@ -239,7 +239,7 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
         facts["privacy"] = spent
     if left_out := sum(run.about["quarantined"].values()):
         facts["left out"] = f"{left_out:,} unreadable images"
-    if notes := [f"{site}: {note}" for site, told in run.about.get("notes", {}).items() for note in told]:
+    if notes := [f"{site}: {note}" for site, told in run.about["notes"].items() for note in told]:
         facts["labels"] = "; ".join(notes)
     return facts
 
@@ -281,8 +281,8 @@ def _training_table(run: RunFolder) -> Grid:
         sums = {name: sum(e[name] for e in rounds) for name in ("images", "gradients", "bytes_up", "bytes_down")}
         counts = (f"{len(rounds):,}", f"{sums['gradients']:,}", f"{sums['images']:,}")
         megabytes = (f"{sums['bytes_up'] / 1e6:,.2f}", f"{sums['bytes_down'] / 1e6:,.2f}")
-        part = ("last part only: it was interrupted",) if time and time["resumed"] else ()
-        took = Cell(f"{time['seconds']:.0f}" if time else "unknown", part)
+        part = ("last part only: it was interrupted",) if time["resumed"] else ()
+        took = Cell(f"{time['seconds']:.0f}", part)
         rows.append((f"K={k}", (*counts, *megabytes, took)))
     names = ("K", "rounds", "gradients", "images", "MB up", "MB down", "seconds")
     return grid_of("training", "Cost of stage 2, summed over all clients and rounds", names, rows)
@@ -297,7 +297,7 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),
         "versions": _versions(about["versions"]),
         "inputs": grid_of("inputs", inputs, ("part", "digest"), rows, "plain"),
-        "results_version": about.get("results_version", "unknown: made by an earlier version"),
+        "results_version": about["results_version"],
         "digest": about["digest"],
         "machine": about["machine"],
         "pipeline": run.pipeline_name,

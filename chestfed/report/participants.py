@@ -118,7 +118,7 @@ def _checklist(about: Mapping[str, Any]) -> Grid:
 
 
 def _hospitals(run: RunFolder) -> list[dict[str, Any]]:
-    return run.sites.get("hospitals", []) if run.sites else []
+    return run.sites["hospitals"]
 
 
 def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Grid:

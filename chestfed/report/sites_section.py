@@ -13,17 +13,15 @@ from chestfed.results.grid import Cell, Grid, grid_of, number
 from chestfed.results.run_folder import RunFolder
 
 
-def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool) -> list[dict[str, Any]] | None:
-    """Per client, and for the test images: its numbers, its histogram and a few images; None without `sites.json`."""
-    if run.sites is None:
-        return None
+def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool) -> list[dict[str, Any]]:
+    """Per client, and for the test images: its numbers, its histogram and a few images."""
     found = []
     for place, (card, histogram) in enumerate(zip(run.sites["sites"], histograms, strict=True)):
         shown = pictures or _is_synthetic(card)
         found.append(
             {
                 "name": card["name"],
-                "tag": (Origin.read(card) or Origin.REAL).tag,
+                "tag": Origin(card["data"]).tag,
                 "counts": _counts(card, place, target_first=run.settings.adds_hospitals),
                 "table": _label_table(card, place),
                 "histogram": histogram,
@@ -36,7 +34,7 @@ def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool)
 
 def drift_table(run: RunFolder) -> Grid | None:
     """The drift score between each two sites; None with fewer than two."""
-    cards = run.sites["sites"] if run.sites else []
+    cards = run.sites["sites"]
     if len(cards) < 2:
         return None
     rows = ((a["name"], [Cell("-") if a is b else _drift_cell(a, b) for b in cards]) for a in cards)
@@ -46,13 +44,13 @@ def drift_table(run: RunFolder) -> Grid | None:
 
 def _drift_cell(a: dict[str, Any], b: dict[str, Any]) -> Cell:
     of_a, of_b = ({name: one["prevalence"] for name, one in card["diseases"].items()} for card in (a, b))
-    found = drift(a["grey_levels"], b["grey_levels"], of_a, of_b)
+    found = drift(a["gray_levels"], b["gray_levels"], of_a, of_b)
     return Cell(number(found.score), (f"{found.gray_levels:.3f} + {number(found.prevalence)}",))
 
 
 def _is_synthetic(card: dict[str, Any]) -> bool:
-    """Whether a client's images are phantoms; folders of earlier versions do not say it: then they are not."""
-    return Origin.read(card) is Origin.SYNTHETIC
+    """Whether a client's images are phantoms."""
+    return Origin(card["data"]) is Origin.SYNTHETIC
 
 
 def _label_table(card: dict[str, Any], place: int) -> Grid:

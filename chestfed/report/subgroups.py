@@ -22,7 +22,7 @@ _HOW = Intervals("obuchowski", 0)
 
 
 def subgroups(run: RunFolder) -> Grid | None:
-    """The AUC of the largest K in each group; None if the study knows no sex, age or view, or is of an earlier version.
+    """The AUC of the largest K in each group; None if the study knows no sex, age or view.
 
     A group's AUC compares its positives with its own negatives. The mean is over the diseases that have an AUC there.
     """

@@ -151,21 +151,21 @@ def _name(folders: Sequence[str], origin: Origin) -> str:
 
 
 def read(folder: Path) -> Comparison:
-    """What `write` wrote; of earlier versions without what they did not write.
+    """What `write` wrote.
 
     Raises `ChestfedError` if a file is damaged.
     """
     plain, tested = read_json_file(folder / COMPARISON), read_json_file(folder / SIGNIFICANCE, optional=True)
     with expected(folder / COMPARISON):
-        published, results = plain["published"], pd.read_csv(folder / "results.csv")
+        published = plain["published"]
         return Comparison(
             plain["title"],
-            Origin.read(plain) or Origin.REAL,
-            results if "k" in results else results.assign(k=0, added=""),
+            Origin(plain["data"]),
+            pd.read_csv(folder / "results.csv"),
             pd.read_csv(folder / "curves.csv"),
             None if published is None else SimpleNamespace(**published),  # type: ignore[arg-type]
             tuple(plain["runs"]),
-            plain.get("about", {}),
+            plain["about"],
             None if tested is None else significance.from_json(tested),
             hospital_table.read(folder),
             hospital_table.read(folder, ALTERNATIVE_TABLE),
@@ -241,10 +241,10 @@ def comparison_grid(comparison: Comparison, caption: str = "") -> Grid:
 def caption_of(comparison: Comparison) -> str:
     """What the numbers of the table are."""
     about, seeds = comparison.about, comparison.seeds
-    where = f" on {about['images']:,} images of {about['patients']:,} patients ({about['protocol']})" if about else ""
+    where = f" on {about['images']:,} images of {about['patients']:,} patients ({about['protocol']})"
     spread = "one seed, so no spread" if seeds == 1 else f"mean over {seeds} seeds ± the standard deviation over them"
-    differ = f" Objectives: {about['objectives']}." if about.get("objectives") else ""
-    statistics = describe_statistics(about.get("batch_norm"))
+    differ = f" Objectives: {about['objectives']}." if about["objectives"] else ""
+    statistics = describe_statistics(about["batch_norm"])
     return f"AUC{where}, {spread}. Sums over all clients.{differ} {statistics}".strip()
 
 

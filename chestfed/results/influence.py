@@ -78,7 +78,7 @@ def _one_class(client: ClientCounts, diseases: Sequence[str]) -> list[str]:
 
 def read_influence(run: RunFolder) -> tuple[Influence, ...]:
     """The influence of the clients of the largest K (`sites.json`); none where nothing is averaged with weights."""
-    cards = [card for card in run.sites["sites"] if card.get("weight") is not None] if run.sites else []
+    cards = [card for card in run.sites["sites"] if card.get("weight") is not None]
     return compute_influence([_read_client(card) for card in cards], [card["weight"] for card in cards])
 
 

@@ -15,7 +15,6 @@ from chestfed.core.checkpoint import write_atomically
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import EVALUATED, name_of_text
 from chestfed.core.provenance import Origin
-from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.results.run_folder import (
@@ -42,9 +41,7 @@ class Predictions:
     frames: tuple[pd.DataFrame, ...]
     protocol: str  #: what was scored, or empty if it is not known
     origin: Origin | None  #: None if it is not known
-    #: Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
-    key: str | None = None
-    named_by: str | None = None  #: what they are the names of (`NAMED_BY`), or None, as `key`
+    key: str | None = None  #: fingerprint of the key of the images' names; None if not written by chestfed
     #: The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
     seeds: tuple[int, ...] = ()
 
@@ -126,8 +123,7 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
         if "hospital" in frame:
             protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
-    key, named_by = frame.attrs.get("key"), frame.attrs.get("named_by")
-    return Predictions(name, kin, (frame,), protocol, origin, key, named_by, tuple(seeds))
+    return Predictions(name, kin, (frame,), protocol, origin, frame.attrs.get("key"), tuple(seeds))
 
 
 def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
@@ -181,7 +177,6 @@ def aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
         raise ConfigError(
             f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
             f"{len(theirs)} differ. Score both on the same site, split and protocol (`chestfed evaluate`)"
-            + _earlier(reference, other)
         )
     if (ours["image"].to_numpy() == theirs["image"].to_numpy()).all():
         return theirs
@@ -190,12 +185,3 @@ def aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
     order = theirs.sort_values(keys, kind="stable").index
     place = ours.sort_values(keys, kind="stable").index
     return theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
-
-
-def _earlier(*runs: Predictions) -> str:
-    """A hint, if some runs name images as later versions do than others: first with a key, now by the picture."""
-    steps = [bool(run.key) + (run.named_by == NAMED_BY) for run in runs]
-    old = [run.name for run, step in zip(runs, steps, strict=True) if step < max(steps)]
-    if not old:
-        return ""
-    return f"; {', '.join(old)}: written by an earlier version with incompatible image ids, so score it again"

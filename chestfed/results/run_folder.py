@@ -142,7 +142,7 @@ class RunFolder:
         check_files(folder, Part(None, "."), (STUDY,))
         run = cls(folder)
         with expected(folder / STUDY):  # what is damaged is named before anything is made of it
-            run.title, run.settings  # noqa: B018
+            run.title, run.settings, run.origin  # noqa: B018
             give_titles(run.configuration.get("titles", {}))
         return run
 
@@ -167,7 +167,7 @@ class RunFolder:
     @property
     def origin(self) -> Origin:
         """Of all sites together."""
-        return Origin.read(self.about) or Origin.REAL
+        return Origin(self.about["data"])
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class RunFolder:
                 protocol=plain["protocol"],
                 images=plain["images"],
                 patients=plain["patients"],
-                origin=Origin.read(plain) or Origin.REAL,
+                origin=Origin(plain["data"]),
                 rows=tuple(self.row(k) for k in (self.ks if ks is None else ks)),
                 paper=None if paper is None else tuple(paper),
                 published=None if published is None else PublishedRow(published["source"], published["auc"]),
@@ -273,28 +273,13 @@ class RunFolder:
         return self._once(self.folder(k) / PREDICTIONS, read_predictions)
 
     def columns(self, k: int | None = None) -> list[Column]:
-        """The labeled test images of each disease.
-
-        Raises `ChestfedError` if they are not those that the AUCs of this K were computed on.
-        """
+        """The labeled test images of each disease."""
         return self._once(self.folder(k), lambda _: self._columns(k))
 
     def _columns(self, k: int | None) -> list[Column]:
         row, found = self.row(k), self.predictions(k)
         with expected(self.folder(k) / PREDICTIONS):
-            columns = scored_frame(found, [one.disease for one in row.diseases]).columns()
-        for column, one in zip(columns, row.diseases, strict=True):
-            if column.counts != one.counts:
-                raise self.not_the_same_run(k, one.disease, "its numbers of positive and negative images differ")
-        return columns
-
-    def not_the_same_run(self, k: int | None, disease: str, how: str) -> ChestfedError:
-        """The error of predictions that do not belong to the result of this K."""
-        folder = self.folder(k)
-        return ChestfedError(
-            f"{folder / PREDICTIONS}: {disease}: {how}. Predictions and {RESULT} are not of the same "
-            f"run: remove {folder} and run the same study again."
-        )
+            return scored_frame(found, [one.disease for one in row.diseases]).columns()
 
     def rounds(self, k: int | None = None) -> list[dict[str, Any]]:
         """The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known."""
@@ -304,17 +289,19 @@ class RunFolder:
         return [{**entry, "seconds": seconds.get(entry["round"])} for entry in entries]
 
     def time(self, k: int | None = None) -> dict[str, Any]:
-        """Seconds of training, and whether that was only its last part; empty in folders of earlier versions."""
-        return read_json_file(self.folder(k) / TIME, optional=True) or {}
+        """Seconds of training, and whether that was only its last part."""
+        content: dict[str, Any] = read_json_file(self.folder(k) / TIME)
+        return content
 
     @cached_property
-    def sites(self) -> dict[str, Any] | None:
-        """Counts, prevalences and gray levels of the sites; None in folders of earlier versions."""
-        return read_json_file(self.path / SITES, optional=True)
+    def sites(self) -> dict[str, Any]:
+        """Counts, prevalences and gray levels of the sites."""
+        content: dict[str, Any] = read_json_file(self.path / SITES)
+        return content
 
     @cached_property
     def thumbnails(self) -> dict[str, np.ndarray]:
-        """Small images by the number of their site; empty in folders of earlier versions."""
+        """Small images by the number of their site; empty if the images are at other hospitals."""
         file = self.path / THUMBNAILS
         if not file.is_file():
             return {}
@@ -340,7 +327,7 @@ class RunFolder:
         return read_json_file(self.path / FEDERATION, optional=True)
 
     def check_finished(self) -> None:
-        """Make sure that all K are done, on the same test images.
+        """Make sure that all K are done and their files undamaged.
 
         Raises `ChestfedError` if not; with what to do.
         """
@@ -350,16 +337,8 @@ class RunFolder:
                 f"{self.path}: this study is not finished: {missing or 'its table'} is missing. Run the same "
                 "`chestfed study` command to resume it; make the report then."
             )
-        labels = [f"label_{disease}" for disease in self.diseases]
-        first, *others = [k for k in self.settings.ks if not self.row(k).scores_stay] or [0]
-        for k in others:
-            if not all(
-                self.predictions(k)[name].equals(self.predictions(first)[name]) for name in ("patient", *labels)
-            ):
-                raise ChestfedError(
-                    f"{self.path}: K={first} and K={k} were not scored on the same test images. Remove the folder and "
-                    "run the same study again."
-                )
+        for k in self.settings.ks:
+            self.folder(k)
 
     def _once(self, place: Path, read: Callable[[Path], Any]) -> Any:
         if place not in self._kept:

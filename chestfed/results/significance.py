@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from numbers import Integral
 from pathlib import Path
@@ -175,13 +175,8 @@ def of_study(
 
 
 def stored(run: RunFolder) -> Significance | None:
-    """What `significance.json` of a study holds, without the p values of earlier versions; None without."""
-    plain = run.significance
-    if plain is None:
-        return None
-    found = from_json(plain)
-    comparisons = (tuple(one.untested(ONE_SEED) for one in comparison) for comparison in found.comparisons)
-    return replace(found, comparisons=tuple(comparisons))
+    """What `significance.json` of a study holds; None without."""
+    return None if run.significance is None else from_json(run.significance)
 
 
 def write(found: Significance, folder: Path, name: str) -> None:
@@ -220,13 +215,11 @@ def as_json(found: Significance) -> dict[str, Any]:
 
 
 def from_json(plain: dict[str, Any]) -> Significance:
-    """The comparisons that `as_json` wrote; what earlier versions wrote besides is left out."""
-    known = {one.name for one in fields(Difference)}
+    """The comparisons that `as_json` wrote."""
 
     def read(part: dict[str, Any]) -> Difference:
-        part = {name: value for name, value in part.items() if name in known}
         interval = None if part["interval"] is None else Interval(*part["interval"])
-        return Difference(**{**part, "interval": interval, "of_seeds": tuple(part.get("of_seeds", ()))})
+        return Difference(**{**part, "interval": interval, "of_seeds": tuple(part["of_seeds"])})
 
     comparisons = []
     for one in plain["comparisons"]:
@@ -243,9 +236,9 @@ def from_json(plain: dict[str, Any]) -> Significance:
         units=plain["n"],
         patients=plain["patients"],
         origin=Origin.read(plain),
-        trained=tuple(plain.get("training_seeds", ())),
-        interval=plain.get("interval_method", "t-logit"),
-        warning=plain.get("warning", ""),
+        trained=tuple(plain["training_seeds"]),
+        interval=plain["interval_method"],
+        warning=plain["warning"],
     )
 
 

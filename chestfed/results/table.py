@@ -115,18 +115,22 @@ class Row:
         """The row again."""
         counts = (*_COUNTS, "hospitals", "left_out")
         each = [
-            _read(
-                one["disease"], one["auc"], pair, one["reason"], **{name: one[name] for name in counts if name in one}
+            Estimate(
+                one["disease"],
+                one["auc"],
+                None if pair is None else Interval(*pair),
+                **{name: one[name] for name in counts if name in one},
+                reason=one["reason"],
             )
             for one, pair in zip(plain["diseases"], plain["intervals"], strict=True)
         ]
         mean = mean_of(one.value for one in each)
-        reason, hospitals = plain.get("mean_reason", ""), plain.get("mean_hospitals", {})
-        of_mean = _read("mean", mean, plain["mean_interval"], reason, **hospitals)
-        of_intervals = plain.get("interval_method", "t-logit"), plain.get("warning", "")
+        pair = plain["mean_interval"]
+        interval = None if pair is None else Interval(*pair)
+        of_mean = Estimate("mean", mean, interval, **plain["mean_hospitals"], reason=plain["mean_reason"])
+        of_intervals = plain["interval_method"], plain["warning"]
         stay = bool(plain.get("scores_stay", False))
-        resamples = plain.get("resamples", RESAMPLES)  # earlier ones are of a run that was named by another number
-        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals, stay, resamples)
+        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals, stay, plain["resamples"])
 
     def as_json(self) -> dict[str, Any]:
         """For readers: the AUCs by disease."""
@@ -293,10 +297,3 @@ def _hospitals(estimate: Estimate) -> dict[str, int]:
     if estimate.hospitals is None:
         return {}
     return {"hospitals": estimate.hospitals, "left_out": estimate.left_out}
-
-
-def _read(disease: str, value: float | None, pair: Sequence[float] | None, reason: str, **counts: int) -> Estimate:
-    """An estimate of `result.json`; an AUC of 0 or 1 with an interval of one point, of earlier versions, has none."""
-    if pair is not None and pair[0] == pair[1] in (0, 1):
-        return Estimate(disease, value, None, **counts, reason="no interval: the study is of an earlier version")
-    return Estimate(disease, value, None if pair is None else Interval(*pair), **counts, reason=reason)

@@ -38,7 +38,7 @@ class RoundTimes:
 
 
 def read_round_times(file: Path) -> dict[int, float]:
-    """Seconds by round; empty without the file, as in folders of earlier versions.
+    """Seconds by round; empty without the file, as after a resumed last round.
 
     A round repeated after an interruption has its last time. A half-written line, as after a power cut, is skipped.
     """

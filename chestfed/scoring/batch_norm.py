@@ -63,11 +63,11 @@ def choose_statistics(
     Raises
     ------
     ConfigError
-        If statistics of the site are asked for, and it has no training images or the model is an exported program.
+        If statistics of the site are asked for, and it has no training images or the model is a program.
     """
     if scorer.network is None:
         if choice == "own":
-            text = "an exported program: its batch-norm statistics cannot be estimated again"
+            text = "a program: its batch-norm statistics cannot be estimated again"
             raise ConfigError(f"{scorer.name}: {text}; use --batch-norm stored")
         return ChosenStatistics("stored")
     if not find_norms(scorer.network):
@@ -109,7 +109,7 @@ def _training_images(
     if study is not None and entry is not None:
         parts = client_tables(table, entry, study.seed)
         training = table.with_frame(pd.concat([part.frame for _, part in parts], ignore_index=True))
-        lost = study.run.about.get("quarantined", {}).get(table.name, 0)
+        lost = study.run.about["quarantined"].get(table.name, 0)
         notes = _differences(study, {name for name, _ in parts}, len(training.frame))
     if not lost:  # which images are read is known before any is decoded
         rows = spread_rows(np.arange(len(training.frame)))
@@ -120,7 +120,7 @@ def _training_images(
 
 def _differences(study: StudyRecord, clients: set[str], count: int) -> tuple[str, ...]:
     """A note if the study had another number of training images there."""
-    cards = [card for card in (study.run.sites or {}).get("sites", ()) if card["name"] in clients]
+    cards = [card for card in study.run.sites["sites"] if card["name"] in clients]
     then = sum(card["images"] + card["unreadable"] for card in cards)
     if not cards or then == count:
         return ()

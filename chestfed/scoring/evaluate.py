@@ -18,7 +18,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.core.pseudonyms import NAMED_BY, SiteKey, key_for
+from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.evaluation.estimates import auc_per_disease, mean_of
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
@@ -140,7 +140,7 @@ def evaluate_model(
     predictions = predictions_frame([names[row] for row in order], patients, of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     scoring = {"protocol": protocol, "split": split, "model": scorer.digest}
-    predictions.attrs.update(origin.keys() | scoring | {"key": key.fingerprint, "named_by": NAMED_BY})
+    predictions.attrs.update(origin.keys() | scoring | {"key": key.fingerprint})
     out = len(every.frame) - len(frame)
     notes = (*means, *_notes(scorer, table, split, protocol, scores, out), *how.warnings(of_units.patients))
     about = (summary, predictions, len(frame), out, (*scorer.notes, *statistics.notes, *notes), statistics)

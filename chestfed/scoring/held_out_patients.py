@@ -8,7 +8,6 @@ from functools import partial
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.evaluation.protocols import views_of
 from chestfed.results.run_folder import RunFolder
 from chestfed.scoring.study_of_model import find_run, read_study
@@ -74,11 +73,6 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
         raise ConfigError(
             f"{model}: its study named its images with another key ({theirs or 'none'}) than the current one "
             f"({key}), so they cannot be compared. Set $CHESTFED_KEY_FILE to the key file of that study"
-        )
-    if predictions.attrs.get("named_by") != NAMED_BY:
-        raise ConfigError(
-            f"{model}: its study is from an earlier version, which named images differently, so they cannot be "
-            f"compared. Run the study again"
         )
     looked_at = views_of(read_study(run).evaluation.protocol)
     rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]

@@ -64,9 +64,6 @@ def network_in(
     elif name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
         raise ConfigError(f"--network {name}: a module of the standard library contains no network")
     chosen = {**given, "name": name, "initial_weights": None}
-    if "model_source" not in header:  # of an earlier version, which wrote the options of all networks
-        fields = MODELS.find(name).options.model_fields
-        chosen = {key: value for key, value in chosen.items() if key in fields and value is not None}
     try:
         options = network_options(**chosen)
     except ValidationError as error:

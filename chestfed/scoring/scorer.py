@@ -68,7 +68,7 @@ class Scorer:
     batch: int | None = None  #: the only batch size that a program accepts; None for any
     origin: Origin | None = None  #: what it was trained on; None if the file does not say
     notes: tuple[str, ...] = ()  #: what a reader has to know of how it was opened
-    network: nn.Module | None = None  #: what `call` runs, if it is a network of torch and not an exported program
+    network: nn.Module | None = None  #: what `call` runs, if it is a network of torch and not a program
 
     @property
     def diseases(self) -> tuple[str, ...]:

@@ -1,18 +1,16 @@
 """Anything that scores images, opened by its path: a study's model, weights, or a program from elsewhere.
 
-The format of a file is read from its content. Weights are read as tensors only; a program is torch.export's or ONNX. A
-pickle that could run Python code is refused, and so is a program that could write files.
+The format of a file is read from its content. Weights are read as tensors only, a program is an ONNX file, and a pickle
+that could run Python code is refused.
 
 The input is float32 `[n, 3, size, size]`, normalized as docs/images.md says, unless a description of the model says
 otherwise. The order of the outputs is the one that chestfed wrote into the model, the one that a program carries
-(`diseases.json` among the extra files of torch.export, the key `diseases` in the metadata of ONNX: a JSON list), or
-has to be declared.
+(the key `diseases` in its metadata: a JSON list), or has to be declared.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +22,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.bundled import install_command
-from chestfed.core.checkpoint import CHECKSUM, load_checkpoint
+from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.config import load_config
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
@@ -32,7 +30,6 @@ from chestfed.experiment.device import Machine
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, network_options, read_weights, title_of
 from chestfed.results.run_folder import MODEL_FILE, STUDY, RunFolder
-from chestfed.scoring.exported import load_exported
 from chestfed.scoring.networks import load_network, network_in
 from chestfed.scoring.output_names import carried_names, own_outputs
 from chestfed.scoring.scorer import Declared, ModelDescription, ModelFile, Output, Scorer, last_line
@@ -80,7 +77,7 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
         return RunFolder(path).folder(k) / MODEL_FILE
     if (path / MODEL_FILE).is_file():
         return path / MODEL_FILE
-    for suffix in (".pt2", ".onnx", ".safetensors", ".pt", ".pth", ".ckpt"):
+    for suffix in (".onnx", ".safetensors", ".pt", ".pth", ".ckpt"):
         found = sorted(path.rglob(f"*{suffix}"))
         if len(found) == 1:
             return found[0]
@@ -100,17 +97,11 @@ def _open(path: Path, name: str | None, declared: Declared, machine: Machine) ->
         return _onnx(file)
     if path.suffix == ".safetensors" and _has_chestfed_header(path):
         return _chestfed_model(file)
-    inside = _names_inside(path)
-    if "models/model.json" in inside:
-        return _exported(file)
-    if path.suffix == ".pt2":
-        load_exported(path)  # says what is wrong with it
-        raise ConfigError(f"{path}: not a program of torch.export")
-    if "constants.pkl" in inside:
+    if path.suffix == ".pt2" or _names_inside(path) & {"constants.pkl", "models/model.json"}:
         raise ConfigError(
-            f"{path}: a TorchScript program, which is not supported: PyTorch has deprecated the format, and what "
-            f"it may do cannot be limited. Export the model with torch.export.save or torch.onnx.export, or save its "
-            "state_dict and name the network with --model-config"
+            f"{path}: a program of torch.export or TorchScript, which is not supported. Possible are the model of a "
+            "study (model.safetensors), an ONNX program (.onnx, written by torch.onnx.export), and weights "
+            "(.safetensors, .pth, .ckpt) with a network named in --model-config"
         )
     return _weights(file)
 
@@ -134,23 +125,15 @@ def _chestfed_model(file: ModelFile) -> Scorer:
     options, changed = network_in(values, path, declared.network)
     network, notes = load_network(options, tensors, len(outputs), path, file.machine)
     kind = f"chestfed model, {title_of(options)}"
-    if CHECKSUM not in values:
-        notes = (*notes, f"{path.name}: from an earlier version without a checksum, so it cannot be checked for damage")
-    if "levels" not in values.get("preprocess", {}):
-        text = "trained by an earlier version, which decoded DICOM and 16-bit PNG files to other gray levels"
-        notes = (*notes, f"{path.name}: {text}; other files are not affected")
     scorer = file.scorer(kind, outputs, network, (*changed, *notes))
     return replace(scorer, preprocess=preprocess, origin=Origin.read(values), network=network)
 
 
 def _preprocess_in(path: Path, values: dict[str, Any]) -> Preprocess:
     try:
-        if "preprocess" in values:
-            return Preprocess(**values["preprocess"])
-    except (TypeError, ValueError):
-        raise ConfigError(f"{path}: its description is damaged or from another version of chestfed") from None
-    size = re.search(r"\[n, 3, (\d+), \d+\]", str(values.get("input", "")))
-    return Preprocess(size=int(size.group(1)) if size else 320)
+        return Preprocess(**values["preprocess"])
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f"{path}: its description is damaged: preprocess") from None
 
 
 def _weights(file: ModelFile) -> Scorer:
@@ -172,23 +155,11 @@ def _weights(file: ModelFile) -> Scorer:
     return replace(scorer, network=network)
 
 
-def _exported(file: ModelFile) -> Scorer:
-    """A program of torch.export."""
-    _refuse_network(file)
-    program, extra = load_exported(file.path)
-    outputs, notes = file.outputs(carried_names(file.path, extra.get("diseases.json")))
-    inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
-    if len(inputs) != 1:
-        raise ConfigError(f"{file.path}: takes {len(inputs)} inputs; only one is accepted, the images")
-    fixed = _fixed(file, list(inputs[0].meta["val"].shape))
-    call = program.module(check_guards=False).to(file.machine.device)
-    return file.scorer("torch.export program", outputs, call, notes, fixed)
-
-
 def _onnx(file: ModelFile) -> Scorer:
     """An ONNX program, on the CPU."""
-    _refuse_network(file)
     path = file.path
+    if file.declared.network is not None or file.description.model is not None:
+        raise ConfigError(f"{path}: a program is its own network; omit --network, and `model:` in --model-config")
     try:
         import onnxruntime
     except ImportError:
@@ -209,11 +180,6 @@ def _onnx(file: ModelFile) -> Scorer:
         return torch.from_numpy(np.asarray(values))
 
     return file.scorer("ONNX program", outputs, call, notes, _fixed(file, inputs[0].shape))
-
-
-def _refuse_network(file: ModelFile) -> None:
-    if file.declared.network is not None or file.description.model is not None:
-        raise ConfigError(f"{file.path}: a program is its own network; omit --network, and `model:` in --model-config")
 
 
 def _fixed(file: ModelFile, shape: Sequence[Any]) -> tuple[int | None, int | None]:

@@ -47,7 +47,7 @@ def read_study(run: RunFolder) -> StudyRecord:
     try:
         about: dict[str, Any] = run.configuration
         entries = [SiteEntry.model_validate(entry) for entry in about["sites"]]
-        names = [site["site"] for site in (run.sites or {}).get("hospitals", ())]
+        names = [site["site"] for site in run.sites["hospitals"]]
         names = names or [Path(entry.config).stem for entry in entries]  # of a federation
         sites = dict(zip(names, entries, strict=True))
         held_out = (about.get("held_out") or {}).get("sites") or [None]

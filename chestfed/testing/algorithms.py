@@ -46,7 +46,7 @@ WINDOW_1, WINDOW_8 = "window 1: it ends at the optimum", "window 8: it ends at t
 NEARER = "window 1: it ends nearer to the optimum than it begins"
 _STEPS = (Algorithm, PeerAlgorithm, Partial, Finishing, Restarting)
 _ENDS = {"any window": (WINDOW_1, WINDOW_8), "window 1": (WINDOW_1,), "no": (NEARER,)}
-MEAN = "`takes_mean`, `averages`: the server's step takes the weighted mean of the updates and nothing else"
+MEAN = "`averages`: the server's step takes the weighted mean of the updates and nothing else"
 COUNTS = "the server's step counts every client by its weight, in any order"
 TENSORS = "states and messages are dataclasses of tensors"
 
@@ -85,7 +85,7 @@ class _Trial(Contract):
         self.sizes = (WEIGHTS, 0) if minimizes else (PRIMAL, DISEASES)
         claimed = () if self.composed else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
-        unclaimed |= set() if spec.takes_mean or spec.averages else {MEAN}
+        unclaimed |= set() if spec.averages else {MEAN}
         self.unclaimed = frozenset(unclaimed | ({COUNTS} if spec.decentralized or spec.pooled else set()))
 
     def engine(
@@ -231,7 +231,7 @@ class _Trial(Contract):
         unequal = [name for name, tensor in named_tensors(each).items() if not torch.allclose(tensor, there[name])]
         if unequal:
             return f"differs from the step on the mean: {', '.join(unequal)}"
-        return self.moves_unmoved(engine) if self.spec.averages else None
+        return self.moves_unmoved(engine)
 
     def moves_unmoved(self, engine: Engine) -> str | None:
         """What is wrong if clients that change nothing move the server: what they send are then not the new values."""

@@ -45,7 +45,6 @@ class _Batch(Contract):
         self.spec, self.what = spec, f"objective '{spec.name}'"
         ratios = torch.stack([ratio, ratio.flip(0)])
         self.loss_of = spec.build(options, Population(ratio, ratios))
-        self.loss_with_shares = spec.build(options, Population(ratio, ratios, labeled=torch.full_like(ratios, 0.75)))
         self.logits = torch.randn(IMAGES, DISEASES, generator=draw, dtype=torch.float64)
         self.labels = (torch.rand(IMAGES, DISEASES, generator=draw, dtype=torch.float64) < 0.4).double()
         self.labels[0], self.labels[1] = 0.0, 1.0  # both classes of every disease
@@ -137,22 +136,6 @@ class _Batch(Contract):
         order = torch.arange(IMAGES - 1, -1, -1)
         before, after = self.loss(), self.loss(self.logits[order], self.labels[order])
         return None if torch.allclose(before, after, rtol=1e-12) else f"{before:.9f} becomes {after:.9f} in reverse"
-
-    @rule("the loss of a batch is that of its slices, if it sums images")
-    def sums_its_slices(self) -> str | None:
-        if not self.spec.sums_images:
-            return None
-        labels = self.labels.clone()
-        labels[:6, 1] = labels[4:, 2] = torch.nan
-        slices = slice(0, 5), slice(5, IMAGES), slice(0, IMAGES)
-        first, second, whole = (
-            len(labels[part])
-            / IMAGES
-            * self.loss_with_shares.loss(self.logits[part], labels[part], self.extra, self.dual)
-            for part in slices
-        )
-        same = torch.allclose(first + second, whole, rtol=1e-12)
-        return None if same else f"{whole:.9f}, and {first + second:.9f} from two slices (ObjectiveSpec.sums_images)"
 
     @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,12 +14,11 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point
 from chestfed.core.plugins import Options
 from chestfed.engines.aggregation import client_weights
+from chestfed.engines.client import NetworkClient
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
 from chestfed.engines.peers import PeerEngine
-from chestfed.engines.ranks.link import Link
-from chestfed.engines.ranks.split import client_on
 from chestfed.engines.server import ClassMonitor, ServerEngine
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
@@ -205,24 +203,17 @@ def cohort_of(setup: Setup, k: int) -> Cohort:
     return Cohort.of(setup.pipeline, facts, setup.machine.device, pool)
 
 
-def host_of(
-    setup: Setup, cohort: Cohort, number: int, member: ClientData, network: FlatModule, link: Link | None = None
-) -> Host:
-    """The host of a client of the cohort, whose images are here; `network` may be shared by hosts of one process.
-
-    With `link` its batches are split over all ranks; only rank 0 asks its host for anything.
-    """
+def host_of(setup: Setup, cohort: Cohort, number: int, member: ClientData, network: FlatModule) -> Host:
+    """The host of a client of the cohort, whose images are here; `network` may be shared by hosts of one process."""
     pipeline, machine = setup.pipeline, setup.machine
 
-    def batches(stream: str, slice_of: tuple[int, int] = (0, 1)) -> TrainBatches:
-        return member.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine, slice_of)
+    def batches(stream: str) -> TrainBatches:
+        return member.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
 
     composed = cohort.settings.objective_spec.kind == "compositional"
-    client = client_on(
-        link,
-        number,
+    client = NetworkClient(
         member.name,
-        partial(batches, member.name),
+        batches(member.name),
         network,
         cohort.objective(number),
         device=machine.device,

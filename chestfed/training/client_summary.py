@@ -89,8 +89,8 @@ def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> t
             }
             for disease, found in zip(diseases, count_labels(labels), strict=True)
         },
-        "grey_levels": histogram.tolist(),  # the spelling of earlier folders, which stay readable
-        "grey_level_images": len(sampled),
+        "gray_levels": histogram.tolist(),
+        "gray_level_images": len(sampled),
         "shown": [
             [disease for disease, label in zip(diseases, part.labels[row], strict=True) if label == 1]
             for row in sampled[:SHOWN]

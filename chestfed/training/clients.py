@@ -80,16 +80,8 @@ class ClientData:
         weight = self._effective_repeats()
         return torch.from_numpy(weight @ ~np.isnan(self.labels) / weight.sum())
 
-    def train_batches(
-        self,
-        batch_size: int,
-        seed: int,
-        name: str,
-        augment: Augment,
-        machine: Machine,
-        slice_of: tuple[int, int] = (0, 1),
-    ) -> TrainBatches:
-        """Endless augmented batches, or slices of them; the order depends on seed and name only."""
+    def train_batches(self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine) -> TrainBatches:
+        """Endless augmented batches; the order depends on seed and name only."""
         return TrainBatches(
             self.images,
             self.labels,
@@ -100,7 +92,6 @@ class ClientData:
             augment=augment,
             workers=machine.loader_workers,
             device=machine.device,
-            slice_of=slice_of,
         )
 
     def some_of_each_class(self, count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -42,7 +42,7 @@ class Identity:
     """What determines a study's result, and the digest that names it.
 
     `configuration` is resolved and holds the code of plug-ins; `inputs` are digests of the sites' content; `machine` is
-    the kind of device, and what the engine's options change.
+    the kind of device.
     """
 
     configuration: dict[str, Any]
@@ -70,8 +70,7 @@ def identify(setup: Setup) -> Identity:
 def settings_of(pipeline: Pipeline, machine: Machine) -> Identity:
     """The same before any image is read."""
     device = {"device": machine.device.type, "threads": machine.threads if machine.device.type == "cpu" else 0}
-    engine = pipeline.engine.changes() if pipeline.engine is not None else {}
-    return Identity(identity(pipeline), {}, device | engine)
+    return Identity(identity(pipeline), {}, device)
 
 
 def stage_1_identity(this: Identity, data: StudyData) -> Identity:
@@ -82,7 +81,7 @@ def stage_1_identity(this: Identity, data: StudyData) -> Identity:
     return Identity(
         {part: this.configuration[part] for part in parts} | {"plugins": plugins},
         {target: this.inputs[target]},
-        {key: value for key, value in this.machine.items() if key not in ("all_reduce", "split_rounds")},  # of stage 2
+        this.machine,
     )
 
 

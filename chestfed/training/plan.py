@@ -148,13 +148,13 @@ class StudyPlan:
 
     @property
     def stage_1_seconds(self) -> Span:
-        return self.timings.pretrain_step * (self.pretrain_steps * engine_for(self.pipeline.engine).shares(1)[0])
+        return self.timings.pretrain_step * self.pretrain_steps
 
     def stage_2_seconds(self, k: int) -> Span:
         """Estimated, evaluations included."""
         scored = len(self.pipeline.evaluated_rounds) * self.test.images + self.at_hospitals
         settings, clients = self.pipeline.federated, self.pipeline.federated.taking_part(k)
-        share = engine_for(self.pipeline.engine).shares(1 if settings.spec.pooled else clients)[1]
+        share = engine_for(self.pipeline.engine).share(1 if settings.spec.pooled else clients)
         steps = settings.steps * clients * share
         return self.timings.federated_step * steps + self.timings.scored_image * scored
 
@@ -461,16 +461,8 @@ def _facts(plan: StudyPlan, machine: Machine) -> str:
     length = f"{plural(len(settings.schedule), 'stage')}, {plural(settings.rounds, 'round')}{whole_rounds(settings)}"
     return (
         f"{title_of(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
-        f"window {settings.window}, {length}{_engine(pipeline)}"
+        f"window {settings.window}, {length}"
     )
-
-
-def _engine(pipeline: Pipeline) -> str:
-    """The engine's options that change results."""
-    if pipeline.engine is None or not (changes := pipeline.engine.changes()):
-        return ""
-    options = ", ".join(f"{name} over {ranks} ranks" for name, ranks in changes.items())
-    return f", {pipeline.engine.name} with {options}"
 
 
 def _elsewhere(plan: StudyPlan) -> str:

@@ -16,8 +16,6 @@ from chestfed.core.checkpoint import SaveTimes, as_damaged, load_checkpoint, sav
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
-from chestfed.engines.ranks.link import Link
-from chestfed.engines.ranks.split import client_on
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import MODELS, FlatModule, build_model
@@ -50,11 +48,10 @@ def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
     )
 
 
-def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None], link: Link | None = None) -> Pretrained:
+def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
     """Run stage 1, or what is left of it.
 
-    `report(step, loss)` is called every `CHECKPOINT_STEPS` with the number of finished steps. With `link` every batch
-    is split over all ranks, of which this is rank 0; the others `follow` with the same client.
+    `report(step, loss)` is called every `CHECKPOINT_STEPS` with the number of finished steps.
 
     Raises
     ------
@@ -70,7 +67,7 @@ def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None], l
     network = new_network(pipeline, machine)
     weights = torch.nn.Parameter(network.parameters())
     adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
-    client = target_client(setup, network, link)
+    client = _target_client(setup, network)
     vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
     done, losses, buffers = 0, [], network.buffers()
     if state_file.exists():
@@ -108,15 +105,13 @@ def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None], l
     return Pretrained(weights.detach().cpu(), buffers.cpu(), losses)
 
 
-def target_client(setup: Setup, network: FlatModule, link: Link | None = None) -> NetworkClient:
-    """The target site as a client; with `link` this rank's part of it, which draws random numbers of its own."""
+def _target_client(setup: Setup, network: FlatModule) -> NetworkClient:
+    """The target site as a client."""
     pipeline, machine, target = setup.pipeline, setup.machine, setup.data.clients[0]
     size, stream = pipeline.pretrain.batch_size, f"pretrain {target.name}"
-    return client_on(
-        link,
-        0,
+    return NetworkClient(
         target.name,
-        partial(target.train_batches, size, pipeline.seed, stream, pipeline.augment, machine),
+        target.train_batches(size, pipeline.seed, stream, pipeline.augment, machine),
         network,
         CrossEntropy(target.labeled_share().to(network.grad)),
         device=machine.device,

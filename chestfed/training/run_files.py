@@ -19,7 +19,6 @@ from chestfed.core.checkpoint import (
 )
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import Part, seal
-from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
@@ -160,7 +159,7 @@ def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: T
         (folder / PREDICTIONS).unlink(missing_ok=True)
     else:
         found = predictions_frame(test.image_names, test.patient_names, test.scored(scores), test.groups)
-        found.attrs = {"key": test.key, "named_by": NAMED_BY}
+        found.attrs = {"key": test.key}
         write_predictions(folder / PREDICTIONS, found)
     result = json_text(row.to_plain())
     seal(folder, part, {*FILES_OF_K} - {RESULT}, {RESULT: result})

@@ -30,10 +30,8 @@ def test_what_is_written_is_read(origin: Origin) -> None:
     assert origin.tags()["data"] == origin.value
 
 
-def test_files_of_earlier_versions_say_synthetic_only() -> None:
-    assert Origin.read({"synthetic": True}) is SYNTHETIC
-    assert Origin.read({"synthetic": False}) is REAL
-    assert Origin.read({"synthetic": "yes", "data": "unknown"}) is None
+def test_unknown_origin_is_none() -> None:
+    assert Origin.read({"synthetic": True, "data": "unknown"}) is None
     assert Origin.read({}) is None
 
 

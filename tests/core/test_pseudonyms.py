@@ -198,13 +198,6 @@ def test_predictions_with_names_of_different_keys_are_not_compared(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_predictions_of_an_earlier_version_are_named_if_images_do_not_match(tmp_path: Path) -> None:
-    one, two = keyed(write_run(tmp_path / "one"), "aa"), write_run(tmp_path / "two", lr=0.2, images=4)
-    with pytest.raises(ConfigError, match="written by an earlier version"):
-        compare_with_first([read_run(one), read_run(two)], 20)
-
-
-@pytest.mark.usefixtures("unchecked")
 def test_other_names_of_the_same_patients_give_the_same_intervals(tmp_path: Path) -> None:
     one, two = write_run(tmp_path / "one"), write_run(tmp_path / "two", lr=0.2, seed=2)
     plain = compare_with_first([read_run(one), read_run(two)], 50)

@@ -390,7 +390,7 @@ OF_HOSPITAL = [
 def test_what_a_hospital_says_of_itself_is_checked(card: dict[str, object], told: dict[str, object]) -> None:
     counts = {"positives": 3, "negatives": 4, "missing": 0, "prevalence": 3 / 7}
     plain = {"name": "anne", "role": "client", "data": "real", "images": 7, "unreadable": 0, "rows": 7}
-    plain |= {"diseases": {"edema": counts}, "grey_levels": [0] * 64, "grey_level_images": 7, "shown": []}
+    plain |= {"diseases": {"edema": counts}, "gray_levels": [0] * 64, "gray_level_images": 7, "shown": []}
     values = {
         "rows": 7,
         "origin": "real",

@@ -87,10 +87,11 @@ def write_run(
     }
     about = {
         **{"title": "Study", **origin.keys(), "configuration": configuration, "digest": digest},
-        **{"key": None, "inputs": {"test set": "ab"}, "quarantined": {}, "results_version": 1},
+        **{"key": None, "inputs": {"test set": "ab"}, "quarantined": {}, "notes": {}, "results_version": 1},
         **{"machine": {"device": "cpu", "threads": 1}, "versions": {"chestfed": "0.1.0"}},
     }
     (folder / "study.json").write_text(json.dumps(about))
+    (folder / "sites.json").write_text(json.dumps({**origin.keys(), "bins": 64, "sites": [], "hospitals": []}))
     seal_run(folder)
     found = of_study([folder], ks, 20) if compared else None
     if found is not None:

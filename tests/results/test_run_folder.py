@@ -61,9 +61,10 @@ def test_a_damaged_file_is_named(run: RunFolder) -> None:
         found.check_finished()
         found.frame()
         for k in found.ks:
+            found.columns(k)
             found.rounds(k)
         assert found.significance
-        assert found.sites is None
+        assert found.sites["sites"] == []
         assert found.thumbnails == {}
 
     read_all(run.path)
@@ -99,24 +100,6 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(r
         RunFolder.open(run.path).check_finished()
     with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
         read_run(run.path, 2 if "k2" in name else 1)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_results_on_other_test_images_are_refused(run: RunFolder) -> None:
-    file = run.path / "k2" / "predictions.parquet"
-    frame = pd.read_parquet(file)
-    frame.assign(patient=frame["patient"] + 1).to_parquet(file)
-    with pytest.raises(ChestfedError, match="K=1 and K=2 were not scored on the same test images"):
-        run.check_finished()
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_predictions_with_other_counts_than_the_result_are_refused(run: RunFolder) -> None:
-    file = run.path / "k1" / "predictions.parquet"
-    frame = pd.read_parquet(file)
-    frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file)
-    with pytest.raises(ChestfedError, match=r"k1.predictions\.parquet: edema: .*not of the same run"):
-        run.columns(1)
 
 
 def test_a_folder_of_one_study_is_that_study_and_other_folders_are_refused(tmp_path: Path) -> None:

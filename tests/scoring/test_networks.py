@@ -44,6 +44,7 @@ def written(path: Path, options: ModelOptions, **header: Any) -> torch.nn.Module
         "diseases": list(DISEASES),
         "preprocess": {"size": SIZE, "fit": "stretch", "levels": "window"},
         "synthetic": True,
+        "data": "synthetic",
     }
     save_checkpoint(path, module.state_dict(), values | header)
     return module
@@ -117,7 +118,11 @@ def test_a_name_in_a_model_file_cannot_call_arbitrary_code(
     before = set(sys.modules)
     for name, reason in UNTRUSTED:
         model = {"name": name, "outputs_as": "command", "options": {"args": f"touch {tmp_path / 'harm'}"}}
-        save_checkpoint(file, module.state_dict(), {"model": model, "model_source": None, "diseases": list(DISEASES)})
+        save_checkpoint(
+            file,
+            module.state_dict(),
+            {"model": model, "model_source": None, "diseases": list(DISEASES), "preprocess": {"size": SIZE}},
+        )
         with pytest.raises(ConfigError, match=reason):
             opened(file)
     assert called == []
@@ -148,11 +153,20 @@ def test_nothing_is_fetched_for_a_library_network(own_network: str, monkeypatch:
     save_checkpoint(
         file,
         module.state_dict(),
-        {"model": content, "model_source": MODELS.digest(content["name"]), "diseases": list(DISEASES)},
+        {
+            "model": content,
+            "model_source": MODELS.digest(content["name"]),
+            "diseases": list(DISEASES),
+            "preprocess": {"size": SIZE},
+        },
     )
     assert same(opened(file), module)
     content["options"]["name"] = "hf-hub:somebody/something"  # type: ignore[index]
-    save_checkpoint(file, module.state_dict(), {"model": content, "model_source": None, "diseases": list(DISEASES)})
+    save_checkpoint(
+        file,
+        module.state_dict(),
+        {"model": content, "model_source": None, "diseases": list(DISEASES), "preprocess": {"size": SIZE}},
+    )
     with pytest.raises(ConfigError, match="would be downloaded from"):
         opened(file)
 
@@ -163,16 +177,6 @@ def test_a_network_that_a_file_may_not_name_can_be_named_by_the_user(own_network
     with pytest.raises(ConfigError, match="--network"):
         opened(file)
     assert same(opened(file, network=f"{own_network}:make_tiny"), module)
-
-
-def test_models_of_earlier_versions_are_opened(tmp_path: Path) -> None:
-    module = build_model(network_options("densenet121"), 5, seed=3).eval()
-    old = {"name": "densenet121", "initial_weights": "x.pth", "init_features": 16, "growth_rate": 8, "norm": None}
-    values = {"model": old, "diseases": list(DISEASES), "preprocess": {"size": SIZE, "fit": "stretch"}}
-    save_checkpoint(tmp_path / "model.safetensors", module.state_dict(), values)
-    scorer = opened(tmp_path / "model.safetensors")
-    assert same(scorer, module)
-    assert any("gray levels" in note for note in scorer.notes)
 
 
 def test_weights_of_a_foreign_architecture_are_scored_with_a_description(own_network: str) -> None:

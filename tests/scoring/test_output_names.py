@@ -9,7 +9,7 @@ import pytest
 from chestfed.core.errors import ConfigError
 from chestfed.scoring.output_names import carried_names, named_outputs, own_outputs
 
-FILE = Path("model.pt2")
+FILE = Path("model.onnx")
 
 #: `pathologies` of a TorchXRayVision model trained on NIH's images; outputs that it was not trained for are empty.
 XRV = [

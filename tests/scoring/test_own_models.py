@@ -35,6 +35,7 @@ from chestfed.scoring.evaluation_output import render, write
 from chestfed.scoring.scorer import ModelDescription, Output, Scorer
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
+from tests.scoring.onnx_program import write_program
 
 MACHINE = Machine(torch.device("cpu"), 1, False, False, 0)
 
@@ -314,23 +315,19 @@ def test_a_model_that_fails_is_told_what_helps(home: Path, site: SiteTable) -> N
         assert unsaid not in str(caught.value)
 
 
-def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
-    home: Path, site: SiteTable, tmp_path: Path
-) -> None:
-    shapes = ({0: torch.export.Dim("n")},)
-    program = torch.export.export(Convolution().eval(), (torch.zeros(2, 1, 64, 64),), dynamic_shapes=shapes)
-    torch.export.save(program, tmp_path / "m.pt2")
+def test_a_program_of_one_channel_asks_for_its_input_and_takes_it(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    program = str(write_program(tmp_path / "m.onnx", shape=("n", 1, 64, 64)))
     with pytest.raises(ConfigError, match="takes images of 1 channels, not 3: describe the input"):
-        open_scorer(str(tmp_path / "m.pt2"), Declared(diseases=DISEASES), MACHINE)
+        open_scorer(program, Declared(diseases=DISEASES), MACHINE)
     config = tmp_path / "model.yaml"
     config.write_text("input: {channels: 1}\npreprocess: {fit: pad}\n")  # the size is the program's
     with pytest.raises(ConfigError, match="takes images of 64 pixels, not 128; leave the size out"):
-        open_scorer(str(tmp_path / "m.pt2"), Declared(diseases=DISEASES, config=config, size=128), MACHINE)
+        open_scorer(program, Declared(diseases=DISEASES, config=config, size=128), MACHINE)
     declared = Declared(diseases=DISEASES, config=config)
-    found = score(open_scorer(str(tmp_path / "m.pt2"), declared, MACHINE), site, home)
-    torch.export.save(torch.export.export(nn.Flatten(), (torch.zeros(2, 64, 64, 1),)), tmp_path / "last.pt2")
+    found = score(open_scorer(program, declared, MACHINE), site, home)
+    last = write_program(tmp_path / "last.onnx", shape=(2, 64, 64, 1))
     with pytest.raises(ConfigError, match=r"shape \[2, 64, 64, 1\]; \[n, channels, side, side\] with 1 or 3 channels"):
-        open_scorer(str(tmp_path / "last.pt2"), declared, MACHINE)
+        open_scorer(str(last), declared, MACHINE)
     aucs = auc_per_disease(scored(found.predictions))
     assert found.auc == {**aucs, "mean": mean_of(aucs.values())}
 

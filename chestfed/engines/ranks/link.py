@@ -12,7 +12,7 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -135,47 +135,6 @@ class Link:
             self.finish(work, what)
         self.received += sum(run.numel() * run.element_size() for run in runs.values())
         return {kind: run.to(self.device) for kind, run in runs.items()}
-
-    def add_up(self, tensor: Tensor, *, everywhere: bool = True) -> None:
-        """Put the sum over all ranks into a tensor of rank 0, or of every rank; all ranks call this."""
-        size = tensor.numel() * tensor.element_size()
-        passed = size * (self.size - 1) // self.size  # from each rank to the next, in parts, until all are summed
-        if everywhere:
-            self._together(tensor, lambda here: dist.all_reduce(here, async_op=True))
-            self._count(2 * passed, 2 * passed)
-        else:
-            self._together(tensor, lambda here: dist.reduce(here, 0, async_op=True))
-            self._count(*((passed, 2 * passed) if self.rank == 0 else (size, passed)))
-
-    def broadcast(self, tensor: Tensor) -> None:
-        """Put rank 0's values into the tensor of every rank; all ranks call this."""
-        self._together(tensor, lambda here: dist.broadcast(here, 0, async_op=True))
-        size = tensor.numel() * tensor.element_size()
-        self._count(*((size * (self.size - 1), 0) if self.rank == 0 else (0, size)))
-
-    def _count(self, sent: int, received: int) -> None:
-        self.sent, self.received = self.sent + sent, self.received + received
-
-    def _together(self, tensor: Tensor, begin: Callable[[Tensor], dist.Work | None]) -> None:
-        """What all ranks do together; whether another has failed is looked at on the way."""
-        if not tensor.numel():
-            return
-        here = tensor.to(self._place)
-        work, began, pause = begin(here), time.monotonic(), 1e-4
-        looked = began
-        while work is not None and not work.is_completed():
-            time.sleep(pause)
-            now, pause = time.monotonic(), min(1.5 * pause, 1e-3)
-            if now - looked > _LOOK:
-                self.look_around()
-                looked = now
-            if self.rank == 0 and now - began > self.timeout:
-                raise TrainingError(
-                    f"another rank has not answered within {self.timeout:g} s (engine.timeout). {_RESUME}"
-                )
-        self.finish(work, "another rank", LONG)
-        if here is not tensor:
-            tensor.copy_(here)
 
     def finish(self, work: dist.Work | None, what: str, limit: timedelta | None = None) -> None:
         """Wait for what was sent to, or is to come from, another rank; a broken connection is told as what it is."""

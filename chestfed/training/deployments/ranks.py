@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from chestfed.core.stopping import ignored
-from chestfed.engines.fleet import Fleet, LocalFleet
+from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
 from chestfed.engines.ranks.fleet import RankFleet, answer_requests, rank_hosting
 from chestfed.engines.ranks.link import Link
@@ -17,14 +16,14 @@ from chestfed.experiment.device import Machine
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort, Deployment, cohort_of, host_of, members_of, starting_network
 from chestfed.training.clients import Setup
-from chestfed.training.pretrain import Pretrained, new_network, pretrain, target_client
+from chestfed.training.pretrain import Pretrained
 
 
 class Ranks(Deployment):
-    """The clients on ranks. Scoring of test images, and stage 1 unless it is split, are rank 0's; the others wait."""
+    """The clients on ranks. Stage 1 and scoring of test images are rank 0's; the others wait."""
 
     def __init__(self, options: Options, machine: Machine) -> None:
-        self.link, self.options = Link.joined(options.timeout, machine.device), options
+        self.link = Link.joined(options.timeout, machine.device)
         self._studies = tuple[Setup, ...]()
         self.leads = self.link.rank == 0
 
@@ -54,33 +53,22 @@ class Ranks(Deployment):
         for rank in range(1, self.link.size):
             self.link.post(rank, {"do": "load"})
 
-    def pretrain(self, setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
-        link = self.link
-        if not self.options.split_batches:
-            return pretrain(setup, folder, report)
-        for rank in range(1, link.size):
-            link.post(rank, {"do": "pretrain", "study": self._studies.index(setup)})
-        return pretrain(setup, folder, report, link)
-
     def fleet(self, setup: Setup, pretrained: Pretrained, cohort: Cohort, network: FlatModule) -> Fleet:
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
-        link, split, study = self.link, self.options.split_rounds, self._studies.index(setup)
+        link, study = self.link, self._studies.index(setup)
         start = [pretrained.weights, pretrained.buffers]
         sizes = [tensor.numel() for tensor in start]
         for rank in range(1, link.size):
-            link.post(rank, {"do": "join", "study": study, "k": cohort.k, "sizes": sizes, "split": split})
+            link.post(rank, {"do": "join", "study": study, "k": cohort.k, "sizes": sizes})
         works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
         for rank, work in works:
             link.finish(work, f"rank {rank}")
-        own = _hosts(link, setup, cohort, network, split=split)
-        if split:
-            return LocalFleet(list(own.values()))
-        shapes = _shapes(cohort, network)
-        return RankFleet(link, cohort.names, own, shapes, all_reduce=self.options.all_reduce)
+        own = _hosts(link, setup, cohort, network)
+        return RankFleet(link, cohort.names, own, _shapes(cohort, network))
 
     def serve(self, load: Callable[[], Sequence[Setup]]) -> None:
         studies: Sequence[Setup] = ()
-        hosts, shapes, split = dict[int, Host](), list[Shapes](), list[Any]()
+        hosts, shapes = dict[int, Host](), list[Shapes]()
         while (note := self.link.fetch(0, None, "rank 0"))["do"] != "end":
             if note["do"] == "load":
                 studies = load()
@@ -88,22 +76,14 @@ class Ranks(Deployment):
             if note["do"] == "ask":
                 answer_requests(self.link, note, hosts, shapes)
                 continue
-            if note["do"] == "follow":
-                split[note["client"]].follow()
-                continue
-            for client in (*split, *(host.client for host in hosts.values())):
-                client.close()
+            for host in hosts.values():
+                host.client.close()
             setup = studies[note["study"]]
-            if note["do"] == "pretrain":
-                network, hosts = new_network(setup.pipeline, setup.machine), {}
-                split = [target_client(setup, network, self.link)]
-                continue
             pieces = [("float32", size) for size in note["sizes"]]
             start = self.link.pull(0, pieces, "rank 0")["float32"].split(note["sizes"])
             network = starting_network(setup.pipeline, setup.machine, Pretrained(start[0], start[1], []))
             cohort = cohort_of(setup, note["k"])
-            hosts = _hosts(self.link, setup, cohort, network, split=note["split"])
-            split = [host.client for host in hosts.values()] if note["split"] else []
+            hosts = _hosts(self.link, setup, cohort, network)
             shapes = _shapes(cohort, network)
 
 
@@ -112,11 +92,11 @@ def _shapes(cohort: Cohort, network: FlatModule) -> list[Shapes]:
     return [cohort.shapes(*sizes, number) for number in range(len(cohort.names))]
 
 
-def _hosts(link: Link, setup: Setup, cohort: Cohort, network: FlatModule, *, split: bool) -> dict[int, Host]:
-    """The hosts of the clients that this rank has, which is all of them where batches are split."""
+def _hosts(link: Link, setup: Setup, cohort: Cohort, network: FlatModule) -> dict[int, Host]:
+    """The hosts of the clients that this rank has."""
     members = members_of(setup, cohort.k)
     return {
-        number: host_of(setup, cohort, number, member, network, link if split else None)
+        number: host_of(setup, cohort, number, member, network)
         for number, member in enumerate(members)
-        if split or rank_hosting(number, len(members), link.size) == link.rank
+        if rank_hosting(number, len(members), link.size) == link.rank
     }
