@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _ONE_AT_A_TIME: Final = threading.Lock()
 _Result = TypeVar("_Result")
-_STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")
+#: Control characters, halves of characters, and what reverses the direction of the text behind it.
+_STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
 
 
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:

@@ -25,8 +25,8 @@ def describe_chance(results: Iterable[tuple[str, Sequence[Estimate]]]) -> str:
         return ""
     where = "; ".join(f"{name} {number(aucs[-1].value)}{_name_diseases(aucs[:-1])}" for name, aucs in below)
     return (
-        "The mean AUC is below 0.5 on held-out patients of a hospital that the model was trained at, so labels are "
-        f"reversed or training diverged: {where}."
+        "The mean AUC is below 0.5 on held-out patients of a hospital that the model was trained at. Labels may be "
+        f"reversed, or training diverged or was too short: {where}."
     )
 
 

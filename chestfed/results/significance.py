@@ -347,20 +347,20 @@ def describe_resolution(compared: Significance) -> str:
     mean = compared.comparisons[-1][-1]
     if mean.detectable is None or mean.difference is None or mean.auc_a is None:
         return ""
-    seeds, chance = len(mean.of_seeds), f"with a chance of {POWER:.0%}"
+    seeds, power = len(mean.of_seeds), f"with a power of {POWER:.0%}"
     if not 1 < seeds < ENOUGH_SEEDS:
         given = f"{plural(compared.units, 'test image')} of {plural(compared.patients, 'patient')}"
         given += f" and {seeds} training seeds" if seeds else ", for these two models,"
-        return f"With {given} a difference of the mean AUC is seen {chance} if it is {mean.detectable:.3f} or more."
+        return f"With {given} a difference of the mean AUC is detected {power} if it is {mean.detectable:.3f} or more."
     few = plural(seeds, "training seed")
     if mean.detectable > max(mean.auc_a, 1 - mean.auc_a):
-        text = f"So few as {few} show no difference of the mean AUC {chance}, however large"
+        text = f"With {few} no difference of the mean AUC, however large, is detected {power}"
     else:
-        text = f"So few as {few} show a difference of the mean AUC {chance} if it is {mean.detectable:.3f} or more"
+        text = f"With {few} a difference of the mean AUC is detected {power} if it is {mean.detectable:.3f} or more"
     size = f"one of {abs(mean.difference):.3f}, as here, needs"
     if mean.seeds_needed is None:
         return f"{text}; {size} more test patients: not even {MOST_SEEDS:,} seeds would show it."
-    return f"{text}; {size} {mean.seeds_needed}."
+    return f"{text}; {size} {mean.seeds_needed:,} seeds."
 
 
 def paired_folder(found: Significance, out: Path) -> Path:

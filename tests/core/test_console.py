@@ -25,14 +25,14 @@ def test_a_sign_that_the_output_cannot_write_is_a_question_mark(monkeypatch: pyt
 
 
 def test_nothing_that_is_printed_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    bad = "a\x1b[2J\x1b]0;x\x07\x9b\x00\r\x08b"
+    bad = "a\x1b[2J\x1b]0;x\x07\x9b\x00\r\x08\u202e\u2066b"
     console = open_console()
     say(console, bad)
     console.print(text_table(bad, [bad], [], [[bad]], caption=bad))
     console.print(Group(Panel(Text(bad), title=bad), bad), style="red")
     printed = capsys.readouterr().out
     assert printed.count("a?") >= 7
-    assert not set(printed) & set("\x1b\x07\x9b\x00\r\x08")
+    assert not set(printed) & set("\x1b\x07\x9b\x00\r\x08\u202e\u2066")
 
 
 def test_a_command_to_copy_quotes_what_the_shell_would_split() -> None:

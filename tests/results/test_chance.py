@@ -49,4 +49,4 @@ def test_page_and_summary_of_reversed_labels_say_so(tmp_path: Path) -> None:
         summary = chestfed.Study.load(folder).summary
         assert "With K=2" in summary
         for text in (summary, make_report(RunFolder.open(folder)).html):
-            assert ("labels are reversed" in text) == expected
+            assert ("Labels may be reversed" in text) == expected

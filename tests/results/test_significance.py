@@ -119,7 +119,7 @@ def test_interval_p_and_the_sentence_of_several_seeds_are_those_of_the_test_over
     assert more is not None
     enough = more.comparisons[0][-1]
     assert enough.seeds_needed is None
-    shown = f"is seen with a chance of 80% if it is {enough.detectable:.3f} or more."
+    shown = f"is detected with a power of 80% if it is {enough.detectable:.3f} or more."
     assert describe_resolution(more).endswith(f"5 training seeds a difference of the mean AUC {shown}")
 
 

@@ -196,5 +196,6 @@ def nodes_of(look: Callable[[], dict[str, str]], names: Sequence[str], seconds: 
 
 def _needs_flower() -> None:
     if importlib.util.find_spec("flwr") is None:
-        raise ConfigError(f"Flower is not installed: {install_command('flower')}")
+        text = "this environment has no Flower. Install it, and run the chestfed that is installed with it"
+        raise ConfigError(f"{text}: {install_command('flower')}")
     os.environ["FLWR_TELEMETRY_ENABLED"], os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "0", "1"

@@ -109,8 +109,8 @@ class Catalogue(Generic[Declared]):
         """
         if declared.name in self.built_in or declared.name in self.installed:
             raise ConfigError(f"{self.kind} '{declared.name}': the name is taken; choose another")
-        before = self._registered.get(declared.name, declared)
-        self._codes[declared.name] = identify_object(self.kind, declared, redefined=before is not declared)
+        repeated = declared.name in self._registered
+        self._codes[declared.name] = identify_object(self.kind, declared, repeated=repeated)
         self._registered[declared.name] = declared
         return declared.name
 

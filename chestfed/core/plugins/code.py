@@ -90,10 +90,10 @@ def find_sources(module: ModuleType) -> dict[str, Path]:
     return sources
 
 
-def identify_object(kind: str, declared: Any, *, redefined: bool) -> str:
+def identify_object(kind: str, declared: Any, *, repeated: bool) -> str:
     """What identifies the code of a declaration that was passed as an object.
 
-    `redefined`: another of its name was passed before. In a script that is a loop, of which the file says nothing.
+    `repeated`: one of its name was passed before. A script may have changed what it uses since, as in a loop.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def identify_object(kind: str, declared: Any, *, redefined: bool) -> str:
         If a file has changed since the declaration was made: what runs is not what is in the file.
     """
     version, homes = getattr(declared, "version", ""), _find_homes(declared)
-    if redefined and not version and any(home.__name__ == "__main__" for home in homes):
+    if repeated and not version and any(home.__name__ == "__main__" for home in homes):
         homes = []
     codes = [_identify_imported(home, declared) for home in homes]
     if version:
@@ -110,8 +110,7 @@ def identify_object(kind: str, declared: Any, *, redefined: bool) -> str:
         return ", ".join(codes)
     text = (
         f"{kind} '{declared.name}': neither a file nor a version identifies its code, so its results will not be used "
-        'again or resumed. Declare version="1", and another version whenever the code changes; or declare it at the '
-        "top level of a file"
+        'again or resumed. Declare version="1", and another version whenever the code changes; or import it from a file'
     )
     warnings.warn(text, ChestfedWarning, stacklevel=2)
     return f"not identified {secrets.token_hex(8)}"

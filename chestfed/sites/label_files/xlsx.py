@@ -15,12 +15,18 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-#: What Excel itself allows, and the bytes of all parts: a small file may claim any number of each.
-_MOST_ROWS, _MOST_COLUMNS, _LARGEST = 1 << 20, 1 << 14, 1 << 30
+from chestfed.sites.label_files.source import LARGEST, TOO_LARGE
+
+#: What Excel itself allows: a small file may claim any number of each.
+_MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
 
 
 class XlsxError(Exception):
-    """A file that is not xlsx, or is damaged. The message has no content of a cell."""
+    """A file that is not xlsx, damaged or too large. The message has no content of a cell; `advice` says what to do."""
+
+    def __init__(self, message: str, advice: str = "save it as xlsx without a password, or as CSV") -> None:
+        super().__init__(message)
+        self.advice = advice
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,8 @@ def open_sheets(path: Path) -> dict[str, Any]:
 
     try:
         with zipfile.ZipFile(path) as parts:
-            if sum(part.file_size for part in parts.infolist()) > _LARGEST:
-                raise XlsxError(f"is larger than {_LARGEST:,} bytes")
+            if sum(part.file_size for part in parts.infolist()) > LARGEST:
+                raise XlsxError(*TOO_LARGE)
         with warnings.catch_warnings(action="ignore"):  # of what is not read, such as styles
             reader = ExcelReader(path, keep_links=False)
             reader.read()
@@ -71,14 +77,18 @@ def open_sheets(path: Path) -> dict[str, Any]:
 def cells_of(sheet: Any, header_row: int = 1) -> Sheet:
     """The cells of a sheet; what is merged with the header is left as it is.
 
-    Raises `XlsxError` if a cell is where Excel has none.
+    Raises `XlsxError` if a cell is where Excel has none, or the cells hold more text than any table.
     """
     rows: dict[int, dict[int, str]] = {}
+    letters = 0  # a text that many cells share is stored once, and read as often as they are
     # Its public iterators create every cell of the rectangle around the first and the last one.
     for (row, column), cell in sheet._cells.items():
         if not (0 < row <= _MOST_ROWS and 0 < column <= _MOST_COLUMNS):
             raise XlsxError("is not an xlsx file, or is damaged")
         if text := _text(cell, sheet.parent.epoch):
+            letters += len(text)
+            if letters > LARGEST:
+                raise XlsxError(*TOO_LARGE)
             rows.setdefault(row, {})[column - 1] = text
     filled, covered = Counter[int](), Counter[int]()
     for area in sheet.merged_cells.ranges:

@@ -206,8 +206,7 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
             return None
         sheet = cells_of(sheets[name], table.header_row)
     except XlsxError as error:
-        advice = "save it as xlsx without a password, or as CSV"
-        source.problem("unreadable file", source.name(path), str(error), advice=advice)
+        source.problem("unreadable file", source.name(path), str(error), advice=error.advice)
         return None
     header = sheet.rows.get(table.header_row, {})
     names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]

@@ -156,7 +156,16 @@ def test_a_place_that_excel_does_not_have_is_damage_and_takes_no_memory(tmp_path
 
 
 def test_a_part_that_inflates_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chestfed.sites.label_files.xlsx._LARGEST", 1 << 22)
+    monkeypatch.setattr("chestfed.sites.label_files.xlsx.LARGEST", 1 << 22)
     parts = {**PARTS, "odd/texts.xml": f'<sst xmlns="{MAIN}"><si><t>{"a" * (1 << 23)}</t></si></sst>'}
     with pytest.raises(XlsxError, match="is larger than"):
         _read(save(tmp_path / "a.xlsx", parts))
+
+
+def test_a_text_of_many_cells_counts_in_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chestfed.sites.label_files.xlsx.LARGEST", 1 << 16)
+    rows = "".join(f'<row r="{row}"><c r="A{row}" t="s"><v>0</v></c></row>' for row in range(1, 101))
+    sheet = f'<worksheet xmlns="{MAIN}"><sheetData>{rows}</sheetData></worksheet>'
+    texts = f'<sst xmlns="{MAIN}"><si><t>{"a" * 1000}</t></si></sst>'
+    with pytest.raises(XlsxError, match="is larger than"):
+        _read(save(tmp_path / "a.xlsx", {**PARTS, "odd/one.xml": sheet, "odd/texts.xml": texts}))
