@@ -451,9 +451,9 @@ def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
         ]
     for part in plan.alternatives:
         images = part.pretrain_steps * pipeline.pretrain.batch_size + part.federated_steps * settings.images_per_step
-        steps = f"{part.pretrain_steps + part.federated_steps:,}"
-        time_text = str(plan.timings.alternative_seconds(part))
-        yield [f"{part.name}, {plural(part.models, 'model')}", "1", steps, f"{images:,}", "", "", "", time_text]
+        count, seconds = part.pretrain_steps + part.federated_steps, plan.timings.alternative_seconds(part)
+        name = f"{part.name}, {plural(part.models, 'model')}"
+        yield [name, "1", f"{count:,}", f"{images:,}", "", "", "", str(seconds)]
 
 
 def _facts(plan: StudyPlan, machine: Machine) -> str:
