@@ -67,14 +67,16 @@ def decode_dicom(path: Path, stored: Stored, levels: Levels) -> Film:
 
 def _read_pixels(dataset: Any) -> np.ndarray:
     """Stored values `[h, w]`, or uint8 `[h, w, 3]` of a color file."""
+    from pydicom.pixels import pixel_array
     from pydicom.uid import RLELossless
 
     gray = dataset.PhotometricInterpretation in _GRAY
     run_length = gray and dataset.file_meta.TransferSyntaxUID == RLELossless
-    pixels = _run_length(dataset) if run_length else dataset.pixel_array
+    pixels = _run_length(dataset) if run_length else pixel_array(dataset)
+    del dataset.PixelData  # as large as the pixels
     if pixels.ndim != (2 if gray else 3):
         raise ImageError(f"the pixels have {pixels.ndim} dimensions, expected height and width")
-    return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+    return pixels if pixels.dtype.isnative else pixels.byteswap(inplace=True).view(pixels.dtype.newbyteorder("="))
 
 
 def _remove_color(channels: np.ndarray) -> np.ndarray:
