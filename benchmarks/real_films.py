@@ -165,7 +165,7 @@ def _write_readme(study: compare.Comparison) -> None:
     lines = []
     for grid in rows:
         lines += [[cell.text for cell in grid.columns], ["---", *["---:"] * (len(grid.columns) - 1)]]
-        lines += [[line.head, *(" ".join((cell.text, *cell.below)) for cell in line.cells)] for line in grid.lines]
+        lines += [[line.head, *("<br>".join((cell.text, *cell.below)) for cell in line.cells)] for line in grid.lines]
         lines.append([])
     text = "\n".join(f"| {' | '.join(line)} |" if line else "" for line in lines)
     assert study.compared is not None
