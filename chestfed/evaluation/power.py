@@ -54,7 +54,7 @@ def difference_error(
     return math.sqrt(variance) / len(both)
 
 
-def power_of(difference: float, error: float) -> float:
+def compute_normal_power(difference: float, error: float) -> float:
     """Probability that the two-sided test at `LEVEL` sees a true difference with this standard error."""
     ratio = difference / error
     return float(special.ndtr(ratio - CRITICAL) + special.ndtr(-ratio - CRITICAL))

@@ -401,18 +401,18 @@ class Pipeline(StrictModel):
 
     @model_validator(mode="after")
     def _alternatives_are_possible(self) -> Self:
-        wanted = self.alternatives
-        if wanted is None:
+        alternatives = self.alternatives
+        if alternatives is None:
             return self
         if not self.sites or self.held_out is not None or self.evaluation.hospitals == "none":
             raise ValueError("alternatives: needs sites that are scored on patients of their own, and no held_out")
-        if wanted.fine_tuned is not None and any(entry.validation_fraction is None for entry in self.sites):
+        if alternatives.fine_tuned is not None and any(entry.validation_fraction is None for entry in self.sites):
             raise ValueError(
                 "alternatives.fine_tuned chooses epochs and step size on validation patients: give every site a "
                 "validation_fraction, or set alternatives.fine_tuned: null"
             )
-        if wanted.centralized is not None:
-            centralized_settings(self.federated, wanted.centralized)
+        if alternatives.centralized is not None:
+            centralized_settings(self.federated, alternatives.centralized)
         return self
 
     @model_validator(mode="after")

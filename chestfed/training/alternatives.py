@@ -88,20 +88,20 @@ class AlternativeRuns:
         TrainingError
             If training diverges. What is finished is kept.
         """
-        wanted = self.pipeline.alternatives
-        if wanted is None:
+        choices = self.pipeline.alternatives
+        if choices is None:
             return
         hospitals = list(self._hospitals())
-        if wanted.own_data:
+        if choices.own_data:
             for hospital in hospitals:
                 self._train_alone(hospital)
-        if wanted.fine_tuned is not None:
-            self._keep_only(FINE_TUNED, [wanted.fine_tuned.model_dump(), *map(_validation_digest, hospitals)])
+        if choices.fine_tuned is not None:
+            self._keep_only(FINE_TUNED, [choices.fine_tuned.model_dump(), *map(_validation_digest, hospitals)])
             for hospital in hospitals:
-                self._fine_tune(hospital, wanted.fine_tuned)
-        if wanted.centralized is not None:
-            self._keep_only(CENTRALIZED, wanted.centralized)
-            self._train_centralized(hospitals, wanted.centralized)
+                self._fine_tune(hospital, choices.fine_tuned)
+        if choices.centralized is not None:
+            self._keep_only(CENTRALIZED, choices.centralized)
+            self._train_centralized(hospitals, choices.centralized)
 
     def _hospitals(self) -> Iterator[Hospital]:
         """The hospitals of the largest K that are one client and have both classes in training and test images."""

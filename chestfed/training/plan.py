@@ -167,21 +167,21 @@ class StudyPlan:
     @property
     def alternatives(self) -> tuple[PlannedAlternative, ...]:
         """What the hospitals with both classes could do instead; of one class none is trained."""
-        wanted, pipeline, settings = self.pipeline.alternatives, self.pipeline, self.pipeline.federated
-        if wanted is None:
+        choices, pipeline, settings = self.pipeline.alternatives, self.pipeline, self.pipeline.federated
+        if choices is None:
             return ()
         clients = self.clients[: pipeline.k[-1]]
         able = [client for client in clients if any(map(min, zip(client.positives, client.negatives, strict=True)))]
         alone = able[1:] if 1 in pipeline.k and able[:1] == list(clients[:1]) else able  # the target alone is K=1
         parts = []
-        if wanted.own_data and alone:
+        if choices.own_data and alone:
             steps = sum(pipeline.pretrain.steps(client.rows) for client in alone)
             parts.append(PlannedAlternative("own data alone", len(alone), steps, len(alone) * settings.steps))
-        if wanted.fine_tuned is not None and able:
-            passes = max(wanted.fine_tuned.epochs) * len(wanted.fine_tuned.lr_factors)
+        if choices.fine_tuned is not None and able:
+            passes = max(choices.fine_tuned.epochs) * len(choices.fine_tuned.lr_factors)
             steps = round(sum(passes * client.rows / settings.images_per_step for client in able))
             parts.append(PlannedAlternative("fine-tuned", len(able), 0, steps))
-        if wanted.centralized is not None:
+        if choices.centralized is not None:
             parts.append(PlannedAlternative("centralized", 1, 0, settings.steps * len(clients)))
         return tuple(parts)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from chestfed.evaluation.power import POWER, detectable_difference, difference_error, power_of
+from chestfed.evaluation.power import POWER, compute_normal_power, detectable_difference, difference_error
 
 
 def simulated_differences(
@@ -42,7 +42,7 @@ def test_detectable_difference_has_the_power() -> None:
     differences = simulated_differences(60, 142, (0.8 - effect / 2, 0.8 + effect / 2), 0.8, 4000)
     critical = -special.ndtri(0.025) * error
     assert np.mean(np.abs(differences) > critical) == pytest.approx(POWER, abs=0.04)
-    assert power_of(effect, error) == pytest.approx(POWER, abs=1e-4)
+    assert compute_normal_power(effect, error) == pytest.approx(POWER, abs=1e-4)
 
 
 def test_published_gain_is_below_what_202_images_show() -> None:
@@ -60,7 +60,7 @@ def test_published_gain_is_below_what_202_images_show() -> None:
         / len(diseases)
         for r in (0.8, 0.95)
     ]
-    assert [round(power_of(float(np.mean(gains)), error), 2) for error in errors] == [0.07, 0.13]
+    assert [round(compute_normal_power(float(np.mean(gains)), error), 2) for error in errors] == [0.07, 0.13]
 
 
 def test_one_class_has_no_error_and_ranges_are_checked() -> None:
