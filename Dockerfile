@@ -1,6 +1,6 @@
 # docker build --tag chestfed --build-arg PIP_EXTRA_INDEX_URL=... .
 # With the address of PyTorch's CPU index the image has no CUDA libraries. See docs/installation.md.
-FROM python:3.13-slim
+FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 
 ARG PIP_EXTRA_INDEX_URL=""
 ENV CHESTFED_VENV=/opt/venv \

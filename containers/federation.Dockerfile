@@ -3,7 +3,7 @@
 #   docker build --tag chestfed-federation --file containers/federation.Dockerfile --build-arg PIP_EXTRA_INDEX_URL=... .
 #
 # With the address of PyTorch's CPU index the image has no CUDA libraries.
-FROM python:3.11-slim
+FROM python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
 
 ARG PIP_EXTRA_INDEX_URL=""
 ENV CHESTFED_VENV=/opt/venv \
