@@ -57,8 +57,8 @@ def unusual_clients(shares: Sequence[Influence], diseases: Sequence[str], *, add
         if ratio > UNUSUAL_WEIGHT:
             sentences.append(
                 f"{share.client.name} has {share.client.rows:,} training rows and the weight {share.weight:.2f}: one "
-                f"of its rows weighs {ratio:.0f} times as much as one of the other clients'. Consider "
-                "federated.weights: sqrt or images"
+                f"of its rows weighs {ratio:.0f} times as much as one of the other clients'. Compare "
+                "a K without it, and other federated.weights; by images a large client may outweigh the target"
             )
     return sentences
 
@@ -121,5 +121,5 @@ def describe_loss(rounds: Sequence[Mapping[str, Any]], mean: Estimate) -> str:
     return (
         f"the mean AUC fell from {first['mean_auc']:.3f} after round {first['round']} to {mean.value:.3f} at the end: "
         f"by more than its noise over test patients (±{noise:.3f}). The added clients may pull the model away: compare "
-        "federated.weights: sqrt or images, or fewer clients"
+        "fewer clients, other federated.weights, or pairs within hospitals"
     )
