@@ -33,6 +33,7 @@ _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- real films: begin -->", "<!-- real films: end -->")
 _SITE = "{config: ../site_configs/films/%s.yaml, validation_fraction: 0.15%s}"
 _NIH_HANNOVER = ", ".join((_SITE % ("nih_sample", ", test_fraction: 0.35"), _SITE % ("hannover", "")))
+_WITHIN = "federated.objective={name: auc, pairs: within_site}"
 #: The hospital whose AUC is compared besides that of the target.
 _PARTNER = "guangzhou"
 
@@ -50,8 +51,10 @@ VARIANTS = (
     Variant("Hannover alone", (f"sites=[{_NIH_HANNOVER}]",), (2,)),
     Variant("weights: sqrt", ("federated.weights=sqrt",)),
     Variant("weights: images", ("federated.weights=images",)),
+    Variant("Hannover alone, weights: sqrt", (f"sites=[{_NIH_HANNOVER}]", "federated.weights=sqrt"), (2,)),
     Variant("Hannover alone, weights: images", (f"sites=[{_NIH_HANNOVER}]", "federated.weights=images"), (2,)),
-    Variant("pairs within hospitals", ("federated.objective={name: auc, pairs: within_site}",)),
+    Variant("pairs within hospitals", (_WITHIN,)),
+    Variant("Hannover alone, pairs within hospitals", (f"sites=[{_NIH_HANNOVER}]", _WITHIN), (2,)),
     Variant("labels of Guangzhou permuted", ("sites.1.control=labels_permuted",), (2,)),
     Variant("Guangzhou's images are noise", ("sites.1.control=noise",), (2,)),
     Variant("step 0.1", ("federated.local_lr=0.1",), (1, 3)),
