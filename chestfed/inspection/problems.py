@@ -67,7 +67,7 @@ def sort_out(problems: Sequence[Problem]) -> tuple[tuple[Problem, ...], tuple[Pr
     return errors, tuple(problem for problem in problems if problem.kind in WARNINGS)
 
 
-#: Kinds that are read first, the most harmful to a result at the top; other errors come before other warnings.
+#: Of the errors, and of the warnings, those that are read first, the most harmful to a result at the top.
 FIRST: Final = (
     SPLITS_SHARE_PICTURE,
     "patient in two splits",

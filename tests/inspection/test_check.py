@@ -439,8 +439,9 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
     assert "... and 14 more" in shown
     first = shown.split("LOOK AT FIRST")[1].split("ERRORS")[0]
     assert [line.split(":")[0].strip() for line in first.splitlines() if line[:4].strip().endswith(".")] == [
-        "1. bad label value (24)",
-        "2. unreadable image (1)",
+        "1. bad label value (24), first at labels.csv",
+        "2. missing image (1), first at labels.csv",
+        "3. disease without labels (2), first at diseases.edema",
     ]
 
 

@@ -112,7 +112,8 @@ class SiteReport:
     def first_things(self, *, named: bool) -> list[str]:
         """At most five kinds of problems to look at first, with their numbers; if `named`, where the first one is."""
         kinds = by_kind([*self.check.errors, *self.check.warnings])
-        ranks = {kind: FIRST.index(kind) if kind in FIRST else len(FIRST) for kind in kinds}
+        errors = {problem.kind for problem in self.check.errors}
+        ranks = {kind: (kind not in errors, FIRST.index(kind) if kind in FIRST else len(FIRST)) for kind in kinds}
         words = [kind for kind in sorted(kinds, key=ranks.__getitem__) if kind not in _REMARKS][:_FIRST_THINGS]
         places = {kind: next((one for one in kinds[kind] if one.row is not None), kinds[kind][0]) for kind in words}
         at = {kind: one.file if one.row is None else f"{one.file}:{one.row}" for kind, one in places.items()}
