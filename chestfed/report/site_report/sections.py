@@ -116,7 +116,7 @@ def _meanings(report: SiteReport) -> Section:
         (
             title_of(disease),
             (
-                ", ".join(config.labels.get(disease, ())) or "the code book",
+                ", ".join(config.labels.get(disease, ())) or ("-" if config.table is None else "the code book"),
                 config.uncertain[disease],
                 config.blank[disease],
             ),
