@@ -170,5 +170,5 @@ def test_checking_a_site_imports_no_network_and_no_tracking(tmp_path: Path) -> N
     command = [sys.executable, "-c", program, "site", "check", "site.yaml", "--data", "."]
     environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
-    assert "3 readable" in result.stdout, result.stderr
+    assert "readable 3" in result.stdout, result.stderr
     assert result.stdout.splitlines()[-1] == "[]", result.stderr

@@ -21,7 +21,7 @@ from chestfed.images.polarity import polarity
 from chestfed.images.preprocess import Preprocess
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 8
+FACTS_VERSION: Final = 9
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
@@ -58,6 +58,9 @@ class Facts:
     polarity: float = 0.0
     unwindowed: bool = False  #: a DICOM file without a plausible window: its percentiles took its place
     turned: bool = False  #: a DICOM file that was rotated or mirrored by its Patient Orientation
+    #: text, overlays: what a DICOM header declares: BurnedInAnnotation is YES; pictures that a viewer draws on top.
+    text: bool = False
+    overlays: bool = False
     #: mean, std: of the preprocessed picture's gray levels, 0 to 255.
     mean: float = 0.0
     std: float = 0.0
@@ -160,7 +163,9 @@ def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:
     if syntax == DEFLATED and not whole:  # to read its header is to inflate it; a decoded one is known not to be a bomb
         return known
     with dicom_tags.quiet():
-        header = dicom_tags.read(path, ("Rows", "Columns", "BitsStored", "PhotometricInterpretation"))
+        header = dicom_tags.read(
+            path, ("Rows", "Columns", "BitsStored", "PhotometricInterpretation", *dicom_tags.BURNED_IN)
+        )
     mode = str(header.get("PhotometricInterpretation", ""))
     return {
         **known,
@@ -168,4 +173,6 @@ def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:
         "height": int(header.get("Rows") or 0),
         "bits": int(header.get("BitsStored") or 0),
         "mode": mode if mode in _PHOTOMETRIC else "other",
+        "text": str(header.get("BurnedInAnnotation", "")).strip().upper() == "YES",
+        "overlays": any(element.tag.group >= 0x6000 for element in header),
     }

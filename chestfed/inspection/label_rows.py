@@ -123,9 +123,11 @@ def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:
             unread += 1
             draw.text((left + 4, top + 4), "cannot be read", fill=0)
         present = [title_of(disease) for disease in table.diseases if row[disease] == 1]
-        missing = [title_of(disease) for disease in table.diseases if np.isnan(row[disease])]
+        absent = [title_of(disease) for disease in table.diseases if row[disease] == 0]
         texts = [f"row {row['row']}, {row['view']}"]
-        texts += [f"{said}: {', '.join(of)}" for said, of in (("present", present), ("missing", missing)) if of]
+        texts += [f"present: {', '.join(present)}"] if present else []
+        texts += [f"absent: {'all' if len(absent) == len(table.diseases) else ', '.join(absent)}"] if absent else []
+        texts += [] if present or absent else ["no label"]
         wrapped = "\n".join(line for text in texts for line in textwrap.wrap(text, 34))
         draw.multiline_text((left + 4, top + _SIDE - 2), wrapped, fill=0)
     try:

@@ -13,6 +13,7 @@ from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 
 UNREADABLE: Final = "unreadable image"
 UNSUITABLE: Final = "other kind of image"
+PATIENTS_ALIKE: Final = "patients of almost the same name in two splits"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
 SITES_SHARE_PICTURE: Final = "same picture in another site"
 WRONG_CHECKSUM: Final = "wrong checksum"
@@ -30,10 +31,10 @@ WARNINGS: Final = (
     ONE_CLASS := "disease without positives",
     NO_LABELS := "disease without labels",
     OTHER_SITE := "other site not read",
-    PATIENTS_ALIKE := "patients of almost the same name in two splits",
     NO_VIEWS := "views not known",
     POLARITY := "negative or not",
     PICTURES_READ := "how the pictures were read",
+    TEXT_DECLARED := "text in the picture, by its header",
     NO_CHECKSUM := "files without checksum, or checksums without file",
     REMARK := "how the labels were read",
     SET_ASIDE,
@@ -64,3 +65,26 @@ def sort_out(problems: Sequence[Problem]) -> tuple[tuple[Problem, ...], tuple[Pr
     """Errors and warnings."""
     errors = tuple(problem for problem in problems if problem.kind not in WARNINGS)
     return errors, tuple(problem for problem in problems if problem.kind in WARNINGS)
+
+
+#: Of the errors, and of the warnings, those that are read first, the most harmful to a result at the top.
+FIRST: Final = (
+    SPLITS_SHARE_PICTURE,
+    "patient in two splits",
+    PATIENTS_ALIKE,
+    SITES_SHARE_PICTURE,
+    PATIENTS_SHARE_PICTURE,
+    POLARITY,
+    NO_VIEWS,
+    ONE_CLASS,
+    NO_LABELS,
+    SITES_SHARE_PATIENT,
+)
+
+
+def by_kind(problems: Iterable[Problem]) -> dict[str, list[Problem]]:
+    """The problems of each kind, in the order in which the kinds occur."""
+    kinds: dict[str, list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault(problem.kind, []).append(problem)
+    return kinds

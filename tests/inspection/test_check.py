@@ -19,7 +19,8 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, Problem
 from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import NO_CHECKSUM, PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS, WRONG_CHECKSUM
-from chestfed.inspection.text import as_json, as_markdown, render
+from chestfed.report.site_report import SiteReport, print_report
+from chestfed.report.site_report.render import as_json, as_markdown
 from tests.cases import each
 from tests.inspection.planted import (
     DICOM_FILES,
@@ -421,7 +422,8 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
         row["Edema"] = "perhaps"
     hospital.save()
     report = check(tmp_path)
-    text = as_markdown(report)
+    whole = SiteReport(config(tmp_path, ONEHOT), report)
+    text = as_markdown(whole, named=True)
     assert text.count("\n| labels.csv |") == len(report.errors) == IMAGES + 1
     assert "<script>" not in text
     assert "\x1b" not in text
@@ -430,11 +432,17 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
     from rich.console import Console
 
     console = Console(width=140, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-    console.print(render(report))
+    print_report(console, whole)
     shown = console.export_text(styles=False)
     assert "\x1b" not in shown
     assert "bad label value (24)" in shown
     assert "... and 14 more" in shown
+    first = shown.split("LOOK AT FIRST")[1].split("ERRORS")[0]
+    assert [line.split(":")[0].strip() for line in first.splitlines() if line[:4].strip().endswith(".")] == [
+        "1. bad label value (24), first at labels.csv",
+        "2. missing image (1), first at labels.csv",
+        "3. disease without labels (2), first at diseases.edema",
+    ]
 
 
 def test_every_kind_of_warning_is_told_apart_from_the_errors() -> None:

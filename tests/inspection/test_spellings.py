@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chestfed.inspection import check_site
 from chestfed.inspection.spellings import alike, bare
-from chestfed.inspection.text import as_json
+from chestfed.report.site_report.render import as_json
 from chestfed.sites import load_site_config, open_site
 from tests.cases import each
 from tests.inspection.planted import Hospital, row_of
@@ -72,17 +72,15 @@ def test_a_given_split_may_have_such_a_name_too(tmp_path: Path) -> None:
 
 
 @each(("train", "test"), PAIRS)
-def test_a_patient_who_is_written_unlike_in_two_splits_is_warned_of_by_row(
-    tmp_path: Path, train: str, test: str
-) -> None:
+def test_a_patient_who_is_written_unlike_in_two_splits_is_refused_by_row(tmp_path: Path, train: str, test: str) -> None:
     renamed(tmp_path, {4: train, 5: train, 20: test, 21: test})
     report = check(tmp_path, images=False)
     assert told(report) == [(KIND, row_of(20))]
-    assert report.passed
-    (problem,) = report.warnings
+    assert not report.passed
+    (problem,) = report.errors
     assert f"in 'test' here; one with almost the same name is in 'train' at labels.csv:{row_of(4)}" in str(problem)
-    assert train not in str(as_json(report)["warnings"])
-    assert test not in str(as_json(report)["warnings"])
+    assert train not in str(as_json(report)["errors"])
+    assert test not in str(as_json(report)["errors"])
 
 
 @each("names", [("A12", "B12"), ("1.2.10", "1.2.1"), ("12", "120"), ("a1b", "a01b"), ("A-1", "A1")])

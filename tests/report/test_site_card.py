@@ -21,13 +21,11 @@ from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
-from chestfed.report.site_card import SiteCard, check_page, make_card, write_card
-from chestfed.report.site_card.build import SHOWN, SIDE
-from chestfed.report.site_card.problems import row_ranges
-from chestfed.report.site_card.render import as_html, as_markdown
-from chestfed.report.site_card.sections import pooled_decades
+from chestfed.report.site_report import SiteReport, check_page, make_report, write_card
+from chestfed.report.site_report.content import SHOWN, SIDE, row_ranges
+from chestfed.report.site_report.render import as_html, as_markdown
+from chestfed.report.site_report.sections import pool_decades
 from chestfed.sites import SiteConfig, load_site_config, open_site
-from tests.images.test_burned_in import chest, written
 from tests.inspection.planted import FILES, Hospital, dicom, row_of, save
 from tests.report.pages import (
     Page,
@@ -36,7 +34,6 @@ from tests.report.pages import (
     assert_says_synthetic,
 )
 from tests.sites.own_tables import config as own_config
-from tests.sites.own_tables import onehot, save_rows
 
 ONEHOT: dict[str, Any] = {"layout": "onehot"}
 SITES = bundled("site_configs") / "synthetic"
@@ -48,7 +45,6 @@ SECTIONS = [
     "What the labels mean here",
     "Patients and views",
     "Image files",
-    "Text in the images",
     "Comparison with other sites",
     "How to reproduce",
     "Images",
@@ -66,13 +62,13 @@ def load(name: str) -> SiteConfig:
 
 
 @pytest.fixture(scope="module")
-def card(tiny_hospitals: Path, cache: Path) -> SiteCard:
+def card(tiny_hospitals: Path, cache: Path) -> SiteReport:
     others = [load("chexpert"), load("padchest")]
-    return make_card(load("vindr"), tiny_hospitals, against=others, cache_root=cache, workers=1)
+    return make_report(load("vindr"), tiny_hospitals, against=others, cache_root=cache, workers=1)
 
 
 @pytest.fixture(scope="module")
-def html(card: SiteCard) -> str:
+def html(card: SiteReport) -> str:
     return as_html(card)
 
 
@@ -82,14 +78,14 @@ def page(html: str) -> Page:
 
 
 @pytest.fixture(scope="module")
-def markdown(card: SiteCard) -> str:
+def markdown(card: SiteReport) -> str:
     return as_markdown(card)
 
 
-def own_card(folder: Path, hospital: Hospital, *, pictures: bool | None = None, **keys: Any) -> SiteCard:
+def own_card(folder: Path, hospital: Hospital, **keys: Any) -> SiteReport:
     hospital.save()
     site = own_config(folder, ONEHOT, **keys)
-    return make_card(site, folder, pictures=pictures, cache_root=folder / "cache", workers=1)
+    return make_report(site, folder, cache_root=folder / "cache", workers=1)
 
 
 def call(*words: str | Path) -> Result:
@@ -117,8 +113,8 @@ def test_all_sections_are_on_the_page_and_in_the_markdown(page: Page, markdown: 
         assert part in markdown, part
 
 
-def test_its_numbers_are_those_of_the_check(card: SiteCard, page: Page, markdown: str) -> None:
-    counts = card.report.counts
+def test_its_numbers_are_those_of_the_check(card: SiteReport, page: Page, markdown: str) -> None:
+    counts = card.check.counts
     assert cell(page, "disease without labels")[0] == "warning"
     for disease in LABELED:
         found = [part.labels[disease] for part in counts.splits]
@@ -139,7 +135,7 @@ def test_its_numbers_are_those_of_the_check(card: SiteCard, page: Page, markdown
 
 
 def test_the_drift_is_that_of_the_pixels_and_labels_computed_otherwise(
-    card: SiteCard, tiny_hospitals: Path, page: Page, markdown: str
+    card: SiteReport, tiny_hospitals: Path, page: Page, markdown: str
 ) -> None:
     tables = {name: open_site(load(name), tiny_hospitals) for name in ("vindr", "chexpert", "padchest")}
     levels, prevalence = {}, {}
@@ -170,7 +166,7 @@ def test_a_disease_that_only_one_site_labels_is_not_in_the_drift(tmp_path: Path,
     hospital.save()
     labels = {"edema": ["Edema"]}
     site = own_config(tmp_path, ONEHOT, diseases=["edema"], labels=labels, root=str(tmp_path / "site"))
-    card = make_card(site, tiny_hospitals, against=[load("padchest")], cache_root=tmp_path / "cache", workers=1)
+    card = make_report(site, tiny_hospitals, against=[load("padchest")], cache_root=tmp_path / "cache", workers=1)
     (other,) = card.others
     found = card.profile.drift_to(other)
     assert found is not None
@@ -191,7 +187,7 @@ def test_there_is_no_drift_to_a_site_without_pictures(tmp_path: Path) -> None:
     other.save()
     elsewhere = own_config(tmp_path / "other", ONEHOT, site="st-empty", root=str(tmp_path / "other/site"))
     site = own_config(tmp_path, ONEHOT)
-    card = make_card(site, tmp_path, against=[elsewhere], cache_root=tmp_path / "cache", workers=1)
+    card = make_report(site, tmp_path, against=[elsewhere], cache_root=tmp_path / "cache", workers=1)
     assert card.profile.drift_to(card.others[0]) is None
     text = as_markdown(card)
     assert "| st-empty | - (no readable images) | - | - | - |" in text
@@ -199,36 +195,22 @@ def test_there_is_no_drift_to_a_site_without_pictures(tmp_path: Path) -> None:
     assert re.search(r"\| Cardiomegaly \| (0\.\d{3}) \| \1 \|$", text, re.MULTILINE)
 
 
-def test_pictures_with_text_are_counted_by_tag_overlay_and_detector_and_not_shown(tmp_path: Path) -> None:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    plain = {number: chest(number) for number in range(6)}
-    Image.fromarray(plain[0]).save(folder / "0.png")
-    Image.fromarray(written(plain[1], "DOE JANE 4711", (40, 520), 22)).save(folder / "1.png")
-    save(dicom(plain[2], BurnedInAnnotation="YES"), folder / "2.dcm")
-    overlaid = dicom(plain[3], BurnedInAnnotation="NO")
+def test_declared_text_is_counted_and_hidden(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    folder = hospital.image(0).parent
+    pixels = [np.random.default_rng(number).integers(0, 255, (64, 64), dtype=np.uint8) for number in range(3)]
+    overlaid = dicom(pixels[1], BurnedInAnnotation="NO")
     overlaid.add_new((0x6000, 0x0010), "US", 600)
-    save(overlaid, folder / "3.dcm")
-    save(dicom(plain[4]), folder / "4.dcm")
-    (folder / "5.png").write_bytes(b"")
-    suffixes = ("png", "png", "dcm", "dcm", "dcm", "png")
-    save_rows(folder / "labels.csv", [onehot(n, File=f"{n}.{suffix}") for n, suffix in enumerate(suffixes)])
-    site = own_config(tmp_path, ONEHOT)
-    card = make_card(site, tmp_path, pictures=True, cache_root=tmp_path / "cache", workers=1)
-    found = card.letters
-    assert found is not None
-    assert (found.looked_at, found.headers) == (5, 3)
-    assert (found.tag_yes, found.tag_no, found.tag_silent, found.overlays) == (1, 1, 1, 1)
-    assert (found.text, found.unknown, found.flagged) == (1, 0, 3)
+    for number, file in enumerate((dicom(pixels[0], BurnedInAnnotation="YES"), overlaid, dicom(pixels[2]))):
+        save(file, folder / f"{number}.dcm")
+    hospital.rows[:] = [row | {"File": f"{number}.dcm"} for number, row in enumerate(hospital.rows[:3])]
+    card = own_card(tmp_path, hospital)
     text = as_markdown(card)
-    assert "| flagged, by any of tag, overlay and text | 3 |" in text
     assert "| BurnedInAnnotation is YES | 1 |" in text
     assert "| the header has overlays | 1 |" in text
-    assert "| the detector sees text | 1 |" in text
-    wanted = [small(decode(folder / name)) for name in ("0.png", "4.dcm")]
-    assert len(card.thumbnails) == 2
-    for one in card.thumbnails:
-        assert any(np.array_equal(one.pixels, pixels) for pixels in wanted)
+    assert "text in the picture, by its header" in {problem.kind for problem in card.check.warnings}
+    (shown,) = card.thumbnails()
+    assert np.array_equal(shown.pixels, small(decode(folder / "2.dcm")))
 
 
 def small(gray: np.ndarray) -> np.ndarray:
@@ -244,7 +226,7 @@ def test_a_site_that_fails_its_check_has_a_card_that_says_so(tmp_path: Path) -> 
     for row in hospital.rows:
         row["Consolidation"] = ""
     card = own_card(tmp_path, hospital)
-    assert not card.report.passed
+    assert not card.check.passed
     text = as_markdown(card)
     assert "FAILED: 3 errors, 3 warnings" in text
     assert f"| unreadable image | error | table: rows {row_of(0)}–{row_of(1)} | 2 |" in text
@@ -263,10 +245,10 @@ def test_rows_are_told_as_runs_and_many_are_counted() -> None:
 
 
 def test_ages_that_can_lead_to_a_person_are_one_group(tmp_path: Path) -> None:
-    assert pooled_decades({"30": 2, "50": 1, "90": 3, "100": 1}) == {"30–39": 2, "40–49": 0, "50–59": 1, "60–69": 0,
+    assert pool_decades({"30": 2, "50": 1, "90": 3, "100": 1}) == {"30–39": 2, "40–49": 0, "50–59": 1, "60–69": 0,
         "70–79": 0, "80–89": 0, "90+": 4}  # fmt: skip
-    assert pooled_decades({"90": 3}) == {"90+": 3}
-    assert pooled_decades({}) == {}
+    assert pool_decades({"90": 3}) == {"90+": 3}
+    assert pool_decades({}) == {}
     hospital = Hospital(tmp_path)
     hospital.rows[0]["Age"] = "103"
     text = as_markdown(own_card(tmp_path, hospital))
@@ -282,7 +264,7 @@ def test_labels_that_nobody_understands_are_counted_by_disease_and_quoted_nowher
     hospital.save()
     values = {"positive": ["1"], "negative": ["0"], "missing": ["QXCELL"]}
     site = own_config(tmp_path, {**ONEHOT, "values": values})
-    text = as_markdown(make_card(site, tmp_path, cache_root=tmp_path / "cache", workers=1))
+    text = as_markdown(make_report(site, tmp_path, cache_root=tmp_path / "cache", workers=1))
     table = text.partition("Not understood")[2].partition("##")[0]
     assert "| disease | values that mean missing |" in table
     assert "| Edema | 3 |" in table
@@ -306,10 +288,10 @@ def test_no_patient_image_or_folder_is_named_anywhere_in_either_file(tmp_path: P
     hospital.rows[20]["MRN"] = hospital.rows[14]["MRN"]
     hospital.rows[21]["File"] = "../QXIMAGEout.png"
     hospital.rows[16] |= {"File": hospital.rows[15]["File"]}
-    card = own_card(tmp_path, hospital, pictures=True)
-    assert len(card.report.errors) >= 5
-    assert len(card.thumbnails) == SHOWN
-    for file in write_card(card, tmp_path / "card.html"):
+    card = own_card(tmp_path, hospital)
+    assert len(card.check.errors) >= 5
+    assert len(card.thumbnails()) == SHOWN
+    for file in write_card(card, tmp_path / "card.html", pictures=True):
         content = file.read_bytes()
         plain = [content, *(base64.b64decode(code) for code in re.findall(rb";base64,([A-Za-z0-9+/=]+)", content))]
         for part in plain:
@@ -319,19 +301,13 @@ def test_no_patient_image_or_folder_is_named_anywhere_in_either_file(tmp_path: P
         assert Image.open(io.BytesIO(base64.b64decode(picture))).info == {}
 
 
-def test_pictures_of_real_patients_are_shown_only_if_asked_for(
-    tmp_path: Path, card: SiteCard, tiny_hospitals: Path, cache: Path
-) -> None:
-    hospital = Hospital(tmp_path)
-    silent = own_card(tmp_path, hospital)
-    assert silent.thumbnails == ()
-    assert "image/png" not in as_html(silent)
-    assert "Images of real patients are left out" in as_html(silent)
-    assert len(own_card(tmp_path, hospital, pictures=True).thumbnails) == SHOWN
-    assert len(card.thumbnails) == SHOWN
-    bare = make_card(load("vindr"), tiny_hospitals, pictures=False, cache_root=cache, workers=1)
-    assert bare.thumbnails == ()
-    assert "image/png" not in as_html(bare)
+def test_real_images_are_shown_only_on_request(tmp_path: Path, card: SiteReport) -> None:
+    real = own_card(tmp_path, Hospital(tmp_path))
+    assert "image/png" not in as_html(real)
+    assert "Images of real patients are left out" in as_html(real)
+    assert as_html(real, pictures=True).count("image/png") == SHOWN
+    assert as_html(card).count("image/png") == SHOWN
+    assert "image/png" not in as_html(card, pictures=False)
 
 
 def test_words_of_the_yaml_are_no_markup(tmp_path: Path) -> None:
@@ -358,7 +334,7 @@ def test_the_page_needs_nothing_else_and_can_be_read_without_seeing_it(html: str
 
 
 def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
-    tmp_path: Path, tiny_hospitals: Path, cache: Path, card: SiteCard, html: str, markdown: str
+    tmp_path: Path, tiny_hospitals: Path, cache: Path, card: SiteReport, html: str, markdown: str
 ) -> None:
     words = [SITES / "vindr.yaml", "--data", tiny_hospitals, "--against", SITES / "chexpert.yaml", "--against"]
     result = call(*words, SITES / "padchest.yaml", "--out", tmp_path / "a.html", "--cache", cache)
@@ -367,7 +343,7 @@ def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
     assert (tmp_path / "a.md").read_text(encoding="utf-8") == markdown
     steps: list[str] = []
     others = [load("chexpert"), load("padchest")]
-    again = make_card(
+    again = make_report(
         load("vindr"),
         tiny_hospitals,
         against=others,
@@ -375,7 +351,7 @@ def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
         progress=lambda what, done, total: steps.append(what),
     )
     assert steps == []
-    assert again.letters == card.letters
+    assert as_html(again) == html
 
 
 def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, tiny_hospitals: Path) -> None:
@@ -400,6 +376,6 @@ def test_calls_that_cannot_be_followed_say_what_to_do(
     with pytest.raises(ConfigError, match="ends in"):
         check_page(tmp_path / "a.md")
     with pytest.raises(ChestfedError, match="given twice"):
-        make_card(load("vindr"), tiny_hospitals, against=[load("vindr")], cache_root=tmp_path)
+        make_report(load("vindr"), tiny_hospitals, against=[load("vindr")], cache_root=tmp_path)
     with pytest.raises(ChestfedError, match=r"nothing of site 'vindr' can be read.*site check"):
-        make_card(load("vindr"), tmp_path, cache_root=tmp_path)
+        write_card(make_report(load("vindr"), tmp_path, cache_root=tmp_path), tmp_path / "a.html")

@@ -34,17 +34,16 @@ def site_card(
 ) -> None:
     """Write a card of a site as an HTML page and as Markdown, without names of patients and images.
 
-    The counts of `site check`: splits, prevalences, views, ages, sexes, formats, problems; text burned into images;
-    with --against, gray levels of both sites and a drift score. A site that fails its check also gets a card, which
-    says so. To resume an interrupted command, run it again.
+    The result of `site check`: problems by kind, splits, prevalences, views, ages, sexes, formats; with --against, gray
+    levels of both sites and a drift score. A site that fails its check also gets a card, which says so. To resume an
+    interrupted command, run it again.
 
     Example:
 
         chestfed site card st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_card.html
     """
     from chestfed.commands.progress import StepBars
-    from chestfed.report.site_card import check_page, make_card, write_card
-    from chestfed.report.site_card.problems import verdict
+    from chestfed.report.site_report import check_page, make_report, write_card
     from chestfed.sites import load_site_config
 
     console = open_console()
@@ -54,11 +53,9 @@ def site_card(
         site, others = load_site_config(config), [load_site_config(other) for other in against or []]
         root = options.data_root(data, [site, *others])
     with StepBars(console) as bars:
-        card = make_card(
-            site, root, against=others, pictures=pictures, cache_root=cache, workers=workers, progress=bars.show
-        )
-    page, text = write_card(card, out or Path(f"{site.site}_card.html"))
-    say(console, f"{card.report.title} ({site.site}): check {verdict(card)}")
+        report = make_report(site, root, against=others, cache_root=cache, workers=workers, progress=bars.show)
+    page, text = write_card(report, out or Path(f"{site.site}_card.html"), pictures=pictures)
+    say(console, f"{report.check.title} ({site.site}): check {report.verdict}")
     say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB; open it in a browser) and {text}")
-    if card.thumbnails and not card.synthetic:
+    if pictures and not report.check.synthetic:
         say(console, "The page shows images of real patients: check the license of the data set before you share it.")

@@ -13,7 +13,7 @@ from chestfed.core.console import open_console, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from chestfed.inspection import CheckReport
+    from chestfed.report.site_report import SiteReport
 
 Labels = Annotated[Path | None, options.optional(help="Read this label file; the images are not checked.")]
 FixSplits = Annotated[
@@ -41,17 +41,18 @@ def site_check(
 ) -> None:
     """Check a site's labels and images, and report all problems at once, with file and row.
 
-    Counts and prevalences per split, views, ages, sexes, sizes and formats; unreadable files, duplicate images,
-    patients in two splits, labels that the YAML does not know; with --against, patients and images that two sites
-    share. Exit code 0: passed; 1: errors found; 2: usage error. To resume an interrupted check, run it again.
+    What to look at first, then everything: unreadable files, duplicate images, patients in two splits, labels that
+    the YAML does not know; counts per split, views, ages, sexes, sizes and formats; with --against, patients and images
+    that two sites share, and how far their gray levels and prevalences are apart. Exit code 0: passed; 1: errors found;
+    2: usage error. To resume an interrupted check, run it again.
 
     Example:
 
         chestfed site check st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_check
     """
     from chestfed.commands.progress import StepBars
-    from chestfed.inspection import check_site
-    from chestfed.inspection.text import NOTE, render, verdict, write_report
+    from chestfed.report.site_report import make_report, print_report, write_files
+    from chestfed.report.site_report.render import NOTE
     from chestfed.sites import load_site_config
 
     console = open_console()
@@ -60,13 +61,13 @@ def site_check(
         needed = others if labels else [site, *others]
         root = options.data_root(data, needed, ", or give the site's label file with --labels FILE")
 
-    def check(path: Path) -> CheckReport:
+    def check(path: Path) -> SiteReport:
         with StepBars(console) as bars:
-            return check_site(
+            return make_report(
                 load_site_config(path),
                 root,
-                labels_file=labels,
                 against=others,
+                labels_file=labels,
                 images=images,
                 checksums=checksums,
                 cache_root=cache,
@@ -75,23 +76,24 @@ def site_check(
             )
 
     report = check(config)
-    console.print(render(report))
+    print_report(console, report)
     if fix_splits:
         report = check(_write_splits(console, report, config, out or config.parent))
-        say(console, verdict(report))
-        if not report.passed:
-            console.print(render(report))
+        if report.check.passed:
+            say(console, report.verdict)
+        else:
+            print_report(console, report)
     if out is not None:
-        files = " and ".join(str(file) for file in write_report(report, out))
+        files = " and ".join(str(file) for file in write_files(report, out))
         say(console, f"written to {files}. {NOTE}")
-    raise typer.Exit(0 if report.passed else 1)
+    raise typer.Exit(0 if report.check.passed else 1)
 
 
-def _write_splits(console: Console, report: CheckReport, config: Path, out: Path) -> Path:
+def _write_splits(console: Console, report: SiteReport, config: Path, out: Path) -> Path:
     """Write splits by patient, and return the YAML that uses them."""
     from chestfed.inspection.splits import patient_splits, write_fixed
 
-    table, fixed = write_fixed(patient_splits(report.looked), config, out)
+    table, fixed = write_fixed(patient_splits(report.check.looked), config, out)
     say(console, f"\nsplits by patient: {table}\nthe site with them: {fixed}")
     say(console, f"or write into your YAML:  splits: {{file: {table.name}}}")
     return fixed

@@ -1,0 +1,200 @@
+"""The result of a check with what is shown of it: the site beside others, small images, and the first things to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+import numpy as np
+
+from chestfed.core.console import plural
+from chestfed.core.diseases import title_of
+from chestfed.core.errors import ChestfedError, Problem
+from chestfed.core.provenance import Origin
+from chestfed.core.randomness import numpy_stream
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+from chestfed.inspection import CheckReport, check_site
+from chestfed.inspection.pictures import printable
+from chestfed.inspection.problems import FIRST, PICTURES_READ, REMARK, Looked, by_kind
+from chestfed.report.drift import Drift, drift
+from chestfed.sites.config import SiteConfig
+from chestfed.sites.label_counts import count_labels
+
+#: Images that are shown, and pixels of their sides.
+SHOWN, SIDE = 8, 128
+#: Ages from here on are one group: higher ones can identify a person.
+OLDEST: Final = 90
+_FIRST_THINGS: Final = 5
+_ROWS: Final = 12  # runs of rows of a kind of problem that are named
+_REMARKS: Final = (REMARK, PICTURES_READ)  # they say how the site was read, and need no action
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What is compared between sites."""
+
+    name: str
+    synthetic: bool
+    images: int  #: readable images
+    #: Pixels per bin of all preprocessed images, int64 `[64]`; None without a readable image.
+    gray_levels: np.ndarray | None
+    #: Per disease the share of positives among the labeled images of all splits; None without labels.
+    prevalence: Mapping[str, float | None]
+
+    def drift_to(self, other: Profile) -> Drift | None:
+        """Distance to another site; None if one of the two has no readable images."""
+        if self.gray_levels is None or other.gray_levels is None:
+            return None
+        return drift(self.gray_levels.tolist(), other.gray_levels.tolist(), self.prevalence, other.prevalence)
+
+    def shared(self, other: Profile) -> list[str]:
+        """The diseases that both label."""
+        return [name for name, share in self.prevalence.items() if None not in (share, other.prevalence.get(name))]
+
+
+@dataclass(frozen=True, eq=False)
+class Thumbnail:
+    """An image without a name: uint8 `[SIDE, SIDE]`, and its split and positive diseases in words."""
+
+    pixels: np.ndarray
+    label: str
+
+
+@dataclass(frozen=True, eq=False)
+class SiteReport:
+    """A checked site, ready to be shown."""
+
+    config: SiteConfig
+    check: CheckReport
+
+    @property
+    def origin(self) -> Origin:
+        """How tables mark it."""
+        return Origin.of([self.check.synthetic])
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The site's part of the comparison."""
+        return _describe(self.check.looked)
+
+    @cached_property
+    def others(self) -> tuple[Profile, ...]:
+        """The sites that it is compared with."""
+        return tuple(_describe(other) for other in self.check.others.values())
+
+    def label_of(self, site: Profile) -> str:
+        """A site's short name; on the report of a real site, a synthetic one is marked."""
+        return f"{site.name} (synthetic)" if site.synthetic and not self.check.synthetic else site.name
+
+    @property
+    def verdict(self) -> str:
+        """Passed or failed, with the numbers of errors and warnings."""
+        word = "passed" if self.check.passed else "FAILED"
+        return f"{word}: {plural(len(self.check.errors), 'error')}, {plural(len(self.check.warnings), 'warning')}"
+
+    @property
+    def headline(self) -> str:
+        """Images, patients, ages and positives in one line."""
+        counts = self.check.counts
+        ages = counts.ages
+        parts = [plural(counts.images, "image"), plural(counts.patients, "patient")]
+        if ages.youngest is not None and ages.oldest is not None:
+            parts.append(f"{years(ages.youngest)} to {years(ages.oldest)} years")
+        labels = counts.splits[-1].labels if counts.splits else {}
+        positives = ", ".join(f"{title_of(name)} {found.positive:,}" for name, found in labels.items())
+        parts += [f"positives: {positives}"] if positives else []
+        return "; ".join(parts)
+
+    def first_things(self, *, named: bool) -> list[str]:
+        """At most five kinds of problems to look at first, with their numbers; if `named`, where the first one is."""
+        kinds = by_kind([*self.check.errors, *self.check.warnings])
+        errors = {problem.kind for problem in self.check.errors}
+        ranks = {kind: (kind not in errors, FIRST.index(kind) if kind in FIRST else len(FIRST)) for kind in kinds}
+        words = [kind for kind in sorted(kinds, key=ranks.__getitem__) if kind not in _REMARKS][:_FIRST_THINGS]
+        places = {kind: next((one for one in kinds[kind] if one.row is not None), kinds[kind][0]) for kind in words}
+        at = {kind: one.file if one.row is None else f"{one.file}:{one.row}" for kind, one in places.items()}
+        where = {kind: f", first at {printable(at[kind])}" if named else "" for kind in words}
+        return [f"{kind} ({len(kinds[kind]):,}){where[kind]}" for kind in words]
+
+    def thumbnails(self) -> tuple[Thumbnail, ...]:
+        """Some images drawn at random from the readable ones without declared text; re-encoded from pixels."""
+        from PIL import Image
+
+        table, scan = self.check.looked.survey.table, self.check.looked.scan
+        if scan is None:
+            return ()
+        hidden = scan.frame[["blank", "text", "overlays"]].any(axis=1).to_numpy(dtype=bool)
+        images, stored, splits = table.frame["image"].tolist(), table.stored(), table.frame["split"].tolist()
+        labels = table.labels()
+        shown: list[Thumbnail] = []
+        candidates = np.flatnonzero(scan.readable & ~hidden)
+        for row in numpy_stream(0, "pictures of a card", table.name).permutation(candidates).tolist():
+            if len(shown) == SHOWN:
+                break
+            try:
+                gray = decode(table.root / images[row], stored[row])
+            except (ChestfedError, OSError):  # changed or removed since it was examined
+                continue
+            small = Image.fromarray(Preprocess().apply(gray)).resize((SIDE, SIDE), Image.Resampling.BOX)
+            positive = [title_of(name) for name, value in zip(table.diseases, labels[row], strict=True) if value == 1]
+            words = ", ".join(positive) or ("no label" if np.isnan(labels[row]).all() else "none of the diseases")
+            shown.append(Thumbnail(np.asarray(small), f"{splits[row]}: {words}"))
+        return tuple(shown)
+
+
+def make_report(
+    config: SiteConfig, data_root: Path, *, against: Sequence[SiteConfig] = (), **options: Any
+) -> SiteReport:
+    """Check a site, and compare it with others below the same data root; `options` are those of `check_site`.
+
+    Raises `ChestfedError` if a site is given twice, or results cannot be saved.
+    """
+    names = [config.site, *(other.site for other in against)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ChestfedError(
+                f"site '{name}' is given twice: a site is not compared with itself; "
+                "two parts of one hospital need two names ('site' in their YAMLs)"
+            )
+    return SiteReport(config, check_site(config, data_root, against=against, **options))
+
+
+def locate(problems: Iterable[Problem], label_files: Mapping[str, Sequence[str]]) -> str:
+    """The rows of problems by the role of their label file in the YAML: neither messages nor files are named."""
+    rows: dict[str, list[int]] = {}
+    for problem in problems:
+        if problem.row is not None:
+            rows.setdefault(_role(problem.file, label_files), []).append(problem.row)
+    return "; ".join(f"{role}: {row_ranges(numbers)}" for role, numbers in rows.items()) or "no single row"
+
+
+def row_ranges(numbers: Iterable[int]) -> str:
+    """`rows 2-5, 9`, and how many more if they are many."""
+    ordered = np.unique(list(numbers))
+    runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs[:_ROWS])
+    rest = sum(map(len, runs[_ROWS:]))
+    return f"row{'s' if len(ordered) > 1 else ''} {shown}{f' and {rest:,} more' if rest else ''}"
+
+
+def years(age: float) -> str:
+    """An age, the highest ones as one group."""
+    return f"{OLDEST} or more" if age >= OLDEST else f"{age:g}"
+
+
+def _role(file: str, label_files: Mapping[str, Sequence[str]]) -> str:
+    name = PurePath(file.removesuffix(".gz"))
+    return next((role for role, patterns in label_files.items() if any(map(name.match, patterns))), "label file")
+
+
+def _describe(looked: Looked) -> Profile:
+    table, scan = looked.survey.table, looked.scan
+    counts = zip(table.diseases, count_labels(table.labels()), strict=True)
+    readable = 0 if scan is None else int(scan.readable.sum())
+    gray = scan.histograms.sum(axis=0, dtype=np.int64) if scan is not None and readable else None
+    prevalence = {disease: found.prevalence for disease, found in counts}
+    return Profile(table.name, table.synthetic, readable, gray, prevalence)

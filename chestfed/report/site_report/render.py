@@ -1,0 +1,199 @@
+"""The forms of a site's report: terminal, Markdown, JSON, and a page."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.errors import ChestfedError, ConfigError, Problem
+from chestfed.inspection import CheckReport
+from chestfed.inspection.pictures import printable
+from chestfed.inspection.problems import by_kind
+from chestfed.report.figures import thumbnail
+from chestfed.report.html import fill, text_of
+from chestfed.report.site_report.content import SIDE, SiteReport
+from chestfed.report.site_report.sections import Section, describe_site, list_facts, list_sections
+from chestfed.results.grid import markdown, rich_table
+
+#: Problems of a kind that a terminal shows.
+SHOWN: Final = 10
+NOTE: Final = "This report names files and rows of the site: keep it at the site."
+#: Headings of columns with words; the others have numbers.
+_WORDS: Final = ("severity", "where", "read from")
+_SYNTHETIC: Final = "SYNTHETIC hospital: phantoms drawn by a program. No patients, no clinical meaning."
+_NO_PICTURES: Final = {
+    "real": "Images of real patients are left out, because a card is easily shared; --pictures shows some.",
+    "asked": "Images are left out, as requested by --no-pictures.",
+    "none": "No readable image is without declared text.",
+}
+_SHOWN_PICTURES: Final = (
+    f"Drawn at random, {SIDE} x {SIDE} pixels, as the network sees them but smaller. They were re-encoded from the "
+    "pixels, without names or headers; text in the pixels is still there."
+)
+#: What a terminal shows below the problems: sections whose sentences are printed, tables, and tables as one line each.
+_IN_TERMINAL: Final = ("labels", "people", "files")
+_TABLES: Final = ("prevalence", "drift")
+_LINES: Final = ("splits", "not_understood", "sexes", "views", "files", "formats", "sizes", "bits", "modes", "syntaxes")
+
+
+def print_report(console: Console, report: SiteReport) -> None:
+    """Print the verdict, what to look at first, all kinds of problems, and the tables."""
+    check = report.check
+    name = f"{check.title} ({check.site})"
+    only = "" if check.counts.files is not None else "; labels only"
+    console.print(Text(f"{name}: {report.verdict}{only}", style="bold"))
+    console.print(Text(printable(report.headline)))
+    if first := report.first_things(named=True):
+        console.print(Text("\nLOOK AT FIRST", style="bold"))
+        console.print(Text("\n".join(f"  {number}. {text}" for number, text in enumerate(first, 1))))
+    for title, style, problems in (("ERRORS", "red", check.errors), ("WARNINGS", "yellow", check.warnings)):
+        if problems:
+            console.print(Text(f"\n{title} ({len(problems):,})", style=style))
+            console.print(Text("\n".join(_list_problems(problems))))
+    console.print()
+    for section in describe_site(report):
+        if section.name in _IN_TERMINAL and section.words:
+            console.print(Text(" ".join(section.words)))
+        for table in section.tables:
+            if table.name in _TABLES:
+                console.print(rich_table(table, table.caption))
+            elif table.name in _LINES:
+                values = ", ".join(f"{line.head} {line.cells[0].text}" for line in table.lines)
+                console.print(Text(f"{table.caption}: {values}"))
+
+
+def write_files(report: SiteReport, folder: Path) -> list[Path]:
+    """Write `check.json` and `check.md`, with every problem and the names of files.
+
+    Raises `ChestfedError` if the folder cannot be written.
+    """
+    files = [folder / "check.json", folder / "check.md"]
+    write_json(files[0], as_json(report.check))
+    write_text(files[1], as_markdown(report, named=True))
+    return files
+
+
+def write_card(report: SiteReport, out: Path, *, pictures: bool | None = None) -> list[Path]:
+    """Write the page to `out` and the Markdown beside it, without a name of a patient, study or image.
+
+    A few small images are on the page if `pictures`; None: only of a synthetic site.
+
+    Raises `ConfigError` if `out` does not end in .html, `ChestfedError` if nothing of the site can be read or a file
+    cannot be written.
+    """
+    check_page(out)
+    check = report.check
+    if check.looked.survey.table.frame.empty:
+        first = f": {check.errors[0]}" if check.errors else ": its label files have no rows that are kept"
+        raise ChestfedError(
+            f"nothing of site '{check.site}' can be read, so there is no card{first}. "
+            "`chestfed site check` with the same YAML and --data lists all problems"
+        )
+    files = [out, out.with_suffix(".md")]
+    write_text(files[0], as_html(report, pictures=pictures))
+    write_text(files[1], as_markdown(report))
+    return files
+
+
+def check_page(out: Path) -> None:
+    """Refuse a name that is not that of a page."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{out}: give a name that ends in .html; the Markdown is written beside it")
+
+
+def as_json(check: CheckReport) -> dict[str, Any]:
+    """The check as plain values; every problem is in it."""
+    return {
+        "note": NOTE,
+        "site": check.site,
+        "title": check.title,
+        "synthetic": check.synthetic,
+        "passed": check.passed,
+        "errors": [dataclasses.asdict(problem) for problem in check.errors],
+        "warnings": [dataclasses.asdict(problem) for problem in check.warnings],
+        "compared_with": check.against,
+        "counts": dataclasses.asdict(check.counts),
+    }
+
+
+def as_markdown(report: SiteReport, *, named: bool = False) -> str:
+    """Tables and sentences, and descriptions of the figures; with `named` every problem with file, row and message."""
+    lines = [f"# {'Check' if named else 'Card'} of {_escape(report.check.title)}", ""]
+    lines += [f"**{_SYNTHETIC}**", ""] if report.check.synthetic else []
+    lines += [NOTE, ""] if named else []
+    lines += [f"- {name}: {_escape(value)}" for name, value in list_facts(report).items()]
+    for section in list_sections(report):
+        lines += _write_problems(report) if named and section.name == "problems" else _write_section(section)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def as_html(report: SiteReport, *, pictures: bool | None = None) -> str:
+    """The page; it needs no network and no other file."""
+    synthetic = report.check.synthetic
+    images = report.thumbnails() if (synthetic if pictures is None else pictures) else ()
+    reason = "none" if pictures or (synthetic and pictures is None) else "asked" if synthetic else "real"
+    kind = "synthetic phantom" if synthetic else "radiograph"
+    return fill(
+        "site_report/page.html",
+        style=text_of("page.css") + text_of("site_report/report.css"),
+        tag=report.origin.tag,
+        mark=_SYNTHETIC if synthetic else "",
+        title=f"Card of {report.check.title}",
+        skip_to="contents",
+        command="chestfed site card",
+        headline=report.headline,
+        facts=list_facts(report),
+        sections=list_sections(report),
+        side=SIDE,
+        shown=_SHOWN_PICTURES,
+        not_shown="" if images else _NO_PICTURES[reason],
+        thumbnails=[
+            {"uri": thumbnail(one.pixels), "alt": f"Small {kind}, {one.label}", "label": one.label} for one in images
+        ],
+    )
+
+
+def _list_problems(problems: Sequence[Problem]) -> list[str]:
+    lines = []
+    for kind, members in by_kind(problems).items():
+        lines.append(f"  {kind} ({len(members):,})")
+        lines += [f"    {printable(str(problem))}" for problem in members[:SHOWN]]
+        if len(members) > SHOWN:
+            lines.append(f"    ... and {len(members) - SHOWN:,} more; all are in the files of --out")
+        lines += [f"    -> {advice}" for advice in dict.fromkeys(one.advice for one in members if one.advice)]
+    return lines
+
+
+def _write_problems(report: SiteReport) -> list[str]:
+    lines = []
+    for title, problems in (("Errors", report.check.errors), ("Warnings", report.check.warnings)):
+        lines += ["", f"## {title} ({len(problems):,})"]
+        for kind, members in by_kind(problems).items():
+            lines += ["", f"### {kind} ({len(members):,})", "", "| file | row | what | do |", "|---|--:|---|---|"]
+            for one in members:
+                row = "" if one.row is None else str(one.row)
+                lines.append(f"| {_escape(one.file)} | {row} | {_escape(one.message)} | {_escape(one.advice)} |")
+    return lines
+
+
+def _write_section(section: Section) -> list[str]:
+    lines = ["", f"## {_escape(section.title)}"]
+    for words in section.words:
+        lines += ["", words if words.startswith("`") else _escape(words)]
+    for table in section.tables:
+        lines += ["", f"{_escape(table.caption)}:", "", *markdown(table, _WORDS, _escape)]
+    for words in (*(picture.alt for picture in section.figures), *section.remarks):
+        lines += ["", _escape(words)]
+    return lines
+
+
+def _escape(text: str) -> str:
+    """Text that Markdown and HTML show literally."""
+    plain = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{sign}" if sign in "\\|`*_[]#" else sign for sign in plain)
