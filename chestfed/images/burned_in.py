@@ -6,7 +6,7 @@ of the size of letters are put in rows, and rows of enough like pieces are text.
 are a marker: the L or R of lead that lies beside the patient, perhaps with the initials of who took the picture.
 
 Missed: text that hardly differs from what is behind it, handwriting, slanted text, and most letters below some 1/60
-of the picture's height. See `benchmarks/results/burned_in.json` for how often.
+of the picture's height. docs/privacy.md states how often.
 """
 
 from __future__ import annotations
