@@ -3,7 +3,6 @@
 python -m benchmarks                    (all parts, some minutes)
 python -m benchmarks loader updates     (some)
 python -m benchmarks --save FILE        (by default benchmarks/results/speed.json, merged with what is there)
-python -m benchmarks faults             (not speed but faults: python -m benchmarks.faults)
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import __main__ as faults
 from benchmarks.speed_parts import evaluation, opening, prepare, tables, training, updates
 from benchmarks.speed_parts.machine import processor
 
@@ -38,14 +36,10 @@ PACKAGES = ("torch", "numpy", "pillow", "opencv-python-headless", "monai", "xxha
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print and save."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["faults"]:
-        faults.main(words[1:])
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
     parser.add_argument("--save", type=Path, default=RESULTS)
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     found = json.loads(options.save.read_text(encoding="utf-8")) if options.save.exists() else {}
     for part in options.parts or PARTS:
         found[part] = {"command": f"python -m benchmarks {part}", "machine": machine(), **PARTS[part]()}

@@ -1,13 +1,14 @@
-"""What a GPU does with DenseNet121 at 320x320, in one call of at most eight minutes:
+"""What a GPU does with DenseNet121 at 320x320:
 
-    python -m benchmarks.gpu --save benchmarks/results/gpu.json
-    python -m benchmarks.gpu --smoke        (a small network on the CPU: only that it runs)
+    python -m benchmarks.gpu training --save gpu.json      (at most eight minutes)
+    python -m benchmarks.gpu study --save gpu_study.json   (ten minutes: both stages at the paper's size)
+    python -m benchmarks.gpu training --smoke              (a small network on the CPU: only that it runs)
 
-Per precision and batch: images a second of training steps on tensors that are on the device already; the same with
-chestfed's own input from a cache on disk; the share of the rate that is lost to it, an upper bound of the device's
-waiting; TFLOP a second, and their share of what a large product of matrices reaches; peak memory; and beside them a
-loop as LibAUC's scripts have it, with a DataLoader of OpenCV and 32-bit images to the device. A batch that does not
-fit is noted. No file of real patients is read.
+`training`: per precision and batch, images a second of training steps on tensors that are on the device already; the
+same with chestfed's own input from a cache on disk; the share of the rate that is lost to it, an upper bound of the
+device's waiting; TFLOP a second, and their share of what a large product of matrices reaches; peak memory; and beside
+them a loop as LibAUC's scripts have it, with a DataLoader of OpenCV and 32-bit images to the device. A batch that does
+not fit is noted. No file of real patients is read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.__main__ import machine
+from benchmarks.gpu_study import measure_study
 from benchmarks.speed_parts.training import SIZE, Films, batches, cached
 from chestfed.engines.client import NetworkClient
 from chestfed.images.augment import Augment
@@ -38,31 +41,37 @@ PRECISIONS = ("float32", "tf32", "bf16")
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["training", "study"])
     parser.add_argument("--smoke", action="store_true", help="a small network, two steps each, on the CPU")
     parser.add_argument("--workers", type=int, default=8, help="threads that read, and processes of the DataLoader")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the study")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args(arguments)
     if not options.smoke and not torch.cuda.is_available():
         parser.error("torch sees no CUDA device; --smoke runs on the CPU")
-    device = torch.device("cpu" if options.smoke else "cuda")
-    name = "CPU, smoke test: the figures mean nothing" if options.smoke else torch.cuda.get_device_name(device)
-    found: dict[str, Any] = {"device": name, "machine": machine(), "rows": []}
-    begin = time.monotonic()
-    with cached(16 if options.smoke else 4096) as images:
-        for batch in (4,) if options.smoke else (32, 64, 128, 256):
-            for precision in PRECISIONS:
-                if time.monotonic() - begin > LIMIT - 60:
-                    break
-                row: dict[str, Any] = {"precision": precision, "batch": batch}
-                try:
-                    row |= measure(images, precision, batch, device, options)
-                except torch.cuda.OutOfMemoryError:
-                    row["does not fit"] = True
-                found["rows"].append(row)
-                print(json.dumps(row), flush=True)
-    found["seconds"] = round(time.monotonic() - begin)
+    name = "CPU, smoke test: the figures mean nothing" if options.smoke else torch.cuda.get_device_name()
+    if options.part == "study":
+        measured = measure_study(0.0 if options.smoke else 60 * options.minutes, smoke=options.smoke)
+    else:
+        measured = {"rows": list(measure_training(options))}
+    report = {"device": name, "machine": machine(), **measured}
+    print(json.dumps(report, indent=1))
     if options.save:
-        options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        options.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def measure_training(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A row per batch and precision, while there is time."""
+    device, begin = torch.device("cpu" if options.smoke else "cuda"), time.monotonic()
+    with cached(16 if options.smoke else 4096) as images:
+        for batch, precision in product((4,) if options.smoke else (32, 64, 128, 256), PRECISIONS):
+            if time.monotonic() - begin > LIMIT - 60:
+                return
+            row: dict[str, Any] = {"precision": precision, "batch": batch}
+            try:
+                yield row | measure(images, precision, batch, device, options)
+            except torch.cuda.OutOfMemoryError:
+                yield row | {"does not fit": True}
 
 
 def measure(
@@ -104,12 +113,13 @@ def measure(
     finally:
         client.close()
     tera = alone * flops / batch / 1e12
+    product_rate = matrix_rate(precision, device, 256 if options.smoke else 8192)
     return {
         "images a second on tensors of the device": round(alone, 1),
         "images a second with input": round(with_input, 1),
         "share of the rate lost to input": round(max(0.0, 1 - with_input / alone), 3),
         "TFLOP a second": round(tera, 3),
-        "share of a product of matrices": round(tera / product(precision, device, 256 if options.smoke else 8192), 3),
+        "share of a product of matrices": round(tera / product_rate, 3),
         "a DataLoader loop, images a second": round(loop, 1),
         "ratio to that loop": round(with_input / loop, 2),
         "peak memory, MiB": peak >> 20,
@@ -139,7 +149,7 @@ def published(
     return step
 
 
-def product(precision: str, device: torch.device, side: int) -> float:
+def matrix_rate(precision: str, device: torch.device, side: int) -> float:
     """TFLOP a second of a product of two square matrices: what the device reaches, beside what its maker states."""
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     one, other = torch.rand(2, side, side, device=device).to(kind)

@@ -1,18 +1,13 @@
-"""The two-stage study with five hospitals of the paper's size on films that are drawn, for some minutes on a GPU:
-
-    python -m benchmarks.gpu_study --save benchmarks/results/gpu_study.json      (ten minutes)
-    python -m benchmarks.gpu_study --smoke         (a small network on the CPU, two rounds: only that it runs)
+"""The two-stage study with five hospitals of the paper's size on images that are drawn (`benchmarks.gpu study`).
 
 It runs stage 1 and stage 2 of pipelines/source_addition_densenet121.yaml as `chestfed study` does, input, scoring of
-the test set and saved states included, until the time is up; then it says what the whole study would take. The
-hospitals have as many rows as in Table 2 of the source paper, which share 4096 films; labels are drawn. No file of real
-patients is read, and the AUCs mean nothing.
+the test set and saved states included, until the time is up, and forecasts the whole study. The hospitals have as many
+rows as in Table 2 of the source paper, which share 4096 images; labels are drawn. No file of real patients is read, and
+the AUCs mean nothing.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from contextlib import suppress
@@ -22,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.__main__ import machine
 from benchmarks.scale import CHEXPERT_TEST, TABLES, table_2
 from benchmarks.speed_parts.training import cached
 from chestfed.core.bundled import bundled
@@ -69,31 +63,16 @@ class Clock:
         return (self.times[-1] - self.times[1]) / self.parts
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0, help="a third of them for stage 1")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of chestfed study")
-    parser.add_argument("--smoke", action="store_true", help="a small network on the CPU")
-    parser.add_argument("--save", type=Path)
-    options = parser.parse_args(arguments)
-    if not options.smoke and not torch.cuda.is_available():
-        parser.error("torch sees no CUDA device; --smoke runs on the CPU")
-    keys = [*(_SMALL if options.smoke else []), f"runtime.device={'cpu' if options.smoke else 'cuda'}"]
-    pipeline = load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml", [*keys, *options.set]).for_algorithm()
-    with cached(16 if options.smoke else 4096) as films, tempfile.TemporaryDirectory() as folder:
-        setup = Setup(
-            pipeline, drawn(films, pipeline.tasks, 1e-3 if options.smoke else 1.0), prepare_machine(pipeline.runtime)
-        )
-        found = measure(setup, Path(folder), 0.0 if options.smoke else 60 * options.minutes)
-    name = "CPU, smoke test: the figures mean nothing" if options.smoke else setup.machine.name
-    found = {"device": name, "machine": machine(), "set": keys + options.set} | found
-    print(json.dumps(found, indent=1))
-    if options.save:
-        options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+def measure_study(seconds: float, *, smoke: bool) -> dict[str, Any]:
+    """Both stages for so long; a third of the time is for stage 1. With `smoke` a small network on the CPU."""
+    keys = [*(_SMALL if smoke else []), f"runtime.device={'cpu' if smoke else 'cuda'}"]
+    pipeline = load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml", keys).for_algorithm()
+    with cached(16 if smoke else 4096) as images, tempfile.TemporaryDirectory() as folder:
+        data = draw_hospitals(images, pipeline.tasks, 1e-3 if smoke else 1.0)
+        return measure(Setup(pipeline, data, prepare_machine(pipeline.runtime)), Path(folder), seconds)
 
 
-def drawn(films: CachedImages, tasks: tuple[str, ...], share: float = 1.0) -> StudyData:
+def draw_hospitals(films: CachedImages, tasks: tuple[str, ...], share: float = 1.0) -> StudyData:
     """A share of five hospitals of the paper's size, and of CheXpert's validation set."""
     rng, tested = np.random.default_rng(1), round(max(0.05, share) * CHEXPERT_TEST)
 
@@ -137,7 +116,3 @@ def measure(setup: Setup, folder: Path, seconds: float) -> dict[str, Any]:
         "hours of the whole stage 1": round(first.seconds * steps / CHECKPOINT_STEPS / 3600, 2),
         "hours of the whole stage 2, all K": round(ends / 3600, 2),
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Which check notices which slip: mutants of the update rules against the checks that they must hold.
 
-    .venv/bin/python benchmarks/mutation_table.py --save benchmarks/results/mutation_table.md
+    python -m benchmarks.mutation_table --save benchmarks/results/mutation_table.md
 
 A mutant is the module with one piece of its source replaced: a wrong sign, a divisor off by one, clipping, a noisy
 reference point. Each must fail at least one check of `tests/invariants/`; the table shows which fail (x).
@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.invariants.mutants import mutant_of
 from tests.invariants.proofs import CHECKS, MUTANTS, fails

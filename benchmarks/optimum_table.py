@@ -1,6 +1,6 @@
 """How close each algorithm comes to the optimum of heterogeneous quadratics, by window, with exact gradients.
 
-    .venv/bin/python benchmarks/optimum_table.py --save benchmarks/results/optimum_table.md
+    python -m benchmarks.optimum_table --save benchmarks/results/optimum_table.md
 
 Eight heterogeneous clients (or nodes of a ring) in float64; the optimum is known in closed form, so the figure is the
 Euclidean distance of the last point to it (decentralized: of the worst node), after as many rounds as make it
@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
@@ -99,7 +97,7 @@ def rows() -> list[tuple[str, str, Any]]:
         ("CODA+", "saddle", of(lambda i: CodaPlus(i, LR, LR, output="last"), saddles)),
         ("LocalSGDAM", "saddle", of(lambda i: LocalSgdam(i, LR, LR, 0.5, 0.5), saddles)),
         ("LocalSCGDAM", "composed saddle, one inner function", of_composition(0.0)),
-        ("LocalSCGDAM", "composed saddle, unlike inner functions", of_composition(1.0)),
+        ("LocalSCGDAM", "composed saddle, different inner functions", of_composition(1.0)),
         ("SCAFFOLD", "minimum", of(lambda i: Scaffold(i, LR), minima)),
         ("FedAvg", "minimum", of(lambda i: FedProx(i, LR), minima)),
         ("FedProx, mu = 0.1", "minimum", of(lambda i: FedProx(i, LR, 0.1), minima)),

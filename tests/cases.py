@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+
+import pytest
+
+from chestfed.core.errors import ChestfedError
 
 
 def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -42,3 +46,14 @@ def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callab
         return run
 
     return wrap
+
+
+@contextmanager
+def assert_refused(
+    error: type[ChestfedError], kind: str, **fields: object
+) -> Iterator[pytest.ExceptionInfo[ChestfedError]]:
+    """Fail unless the block raises an error of this class and kind, with at least these fields."""
+    with pytest.raises(error) as caught:
+        yield caught
+    assert caught.value.kind == kind, caught.value
+    assert fields.items() <= caught.value.fields.items()

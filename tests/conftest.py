@@ -27,7 +27,6 @@ LONG = (
     "training/test_damage.py",
     "training/test_held_out.py",
     "test_notebooks.py",
-    "test_faults.py",
     "test_api.py",
     "engines/test_ranks.py",
     "testing/test_sites.py",
@@ -40,8 +39,11 @@ LONG = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with long tests first, so that no worker ends with one while the others have nothing left."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Campaigns only with `-m campaign`; files with long tests first, so that workers end together."""
+    if "campaign" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("campaign")])
+        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
 
 
@@ -163,3 +165,17 @@ def chestfed() -> Callable[..., Called]:
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that change files of a run folder: no manifest is compared with them."""
     monkeypatch.setattr("chestfed.results.run_folder.find_damage", lambda *_: [])
+
+
+@pytest.fixture(scope="session")
+def save_figures() -> Callable[[str, Any], None]:
+    """Prints figures (`pytest -s`) and writes them as `build/campaigns/NAME.json`."""
+
+    def save(name: str, figures: Any) -> None:
+        figures_folder = Path(__file__).parents[1] / "build" / "campaigns"
+        figures_folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(figures, indent=1)
+        (figures_folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        print(f"{name}: {text}")
+
+    return save

@@ -8,27 +8,23 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as speed
-from benchmarks import cache_campaign, gpu, gpu_study, scale, source_addition
+from benchmarks import gpu, scale, source_addition
 from benchmarks.speed_parts.pairs import paired
-from chestfed.images import file_store
 from chestfed.results import compare
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import verdict
 from tests.results.finished_runs import NAMES, write_run
 
 
-def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path: Path) -> None:
-    gpu.main(["--smoke", "--workers", "1", "--save", str(tmp_path / "gpu.json")])
-    found = json.loads((tmp_path / "gpu.json").read_text())
-    assert [row["precision"] for row in found["rows"]] == list(gpu.PRECISIONS)
-    assert "mean nothing" in found["device"]
-
-
-def test_the_study_for_a_gpu_runs_both_stages_on_a_cpu(tmp_path: Path) -> None:
-    gpu_study.main(["--smoke", "--save", str(tmp_path / "study.json")])
-    found = json.loads((tmp_path / "study.json").read_text())
-    assert found["parts measured"] == {"stage 1": 2, "stage 2": 2}
-    assert found["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two images at a time
+def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path) -> None:
+    gpu.main(["training", "--smoke", "--workers", "1", "--save", str(tmp_path / "gpu.json")])
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert [row["precision"] for row in report["rows"]] == list(gpu.PRECISIONS)
+    assert "mean nothing" in report["device"]
+    gpu.main(["study", "--smoke", "--save", str(tmp_path / "study.json")])
+    report = json.loads((tmp_path / "study.json").read_text())
+    assert report["parts measured"] == {"stage 1": 2, "stage 2": 2}
+    assert report["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two images at a time
 
 
 def test_the_readme_has_the_verdict_over_patients_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,12 +76,3 @@ def test_the_scale_model_counts_what_the_papers_studies_do(tmp_path: Path, monke
     many = found["clients"]["10,000"]
     assert many["GB sent in a round"] == pytest.approx(10_000 * 4 * 4 * d / 1e9, rel=0.01)  # v and c, up and down
     assert found["tables"]["3"]["studies"] == 6  # two algorithms, three windows
-
-
-@pytest.mark.parametrize(("case", "lost"), [("I/O error during a whole run", 2), ("films copied without times", 0)])
-def test_the_cache_campaign_counts_what_is_lost_and_decoded_again(
-    case: str, lost: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_store, "_PAUSES", ())  # the campaign sets its own
-    found = cache_campaign._case(case, 14)
-    assert (found["lost_in_the_run"], found["lost_later"], found["needless_decodes"]) == (lost, 0, 0)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from libauc_parts.library import libauc_loss, libauc_optimizer, set_variables
-from libauc_parts.problem import Fact, Problem, distance, gradient, problem, start
+from benchmarks.libauc_parts.library import libauc_loss, libauc_optimizer, set_variables
+from benchmarks.libauc_parts.problem import Fact, Problem, distance, gradient, problem, start
 
 
 @dataclass

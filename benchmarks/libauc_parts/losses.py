@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.libauc_parts.library import Loss, as_loss, libauc_loss
 from chestfed.objectives.auc_margin import AucMargin
-from libauc_parts.library import Loss, as_loss, libauc_loss
 
 SEEDS = range(5)
 POSITIVE_SHARES = (0.5, 0.1, 0.03)
@@ -60,6 +60,7 @@ def chestfed_loss(p: Tensor, margin: float = 1.0) -> Loss:
 
     def loss(scores: Tensor, labels: Tensor, a: Tensor, b: Tensor, alpha: Tensor) -> Tensor:
         extra = torch.cat([a, b]) / margin
+        labels = labels.where(labels >= 0, torch.nan)  # chestfed's missing label is NaN alone
         inner = AucMargin(p).loss_of_scores(scores / margin, labels, extra, alpha / margin - 1)
         return margin**2 * (inner + (p * (1 - p)).mean())
 

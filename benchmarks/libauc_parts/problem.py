@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from benchmarks.libauc_parts.losses import chestfed_loss
 from chestfed.objectives.auc_margin import AucMargin
-from libauc_parts.losses import chestfed_loss
 
 
 @dataclass(frozen=True)

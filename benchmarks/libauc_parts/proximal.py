@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.libauc_parts.library import libauc_loss, libauc_optimizer, set_variables
+from benchmarks.libauc_parts.problem import Fact, distance, problem, start
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.variables import Point
-from libauc_parts.library import libauc_loss, libauc_optimizer, set_variables
-from libauc_parts.problem import Fact, distance, problem, start
 
 STEPS = 50
 LR = 0.2

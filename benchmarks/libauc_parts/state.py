@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from libauc_parts.library import libauc_loss, libauc_optimizer
-from libauc_parts.problem import Fact
+from benchmarks.libauc_parts.library import libauc_loss, libauc_optimizer
+from benchmarks.libauc_parts.problem import Fact
 
 
 def state_facts() -> Iterator[Fact]:

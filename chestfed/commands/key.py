@@ -109,7 +109,8 @@ def count_common(console: Console, files: Sequence[Path]) -> None:
     if one["key"] != two["key"]:
         raise ConfigError(
             f"{files[0]} was made with key {one['key']}, {files[1]} with {two['key']}, so a patient has other names "
-            f"in them. Make both with the same key file (${VARIABLE})"
+            f"in them. Make both with the same key file (${VARIABLE})",
+            kind="different keys",
         )
     common = len(set(one["patients"]) & set(two["patients"]))
     sizes = f"{one['site']} has {len(one['patients'])}, {two['site']} {len(two['patients'])}"
@@ -121,4 +122,4 @@ def _read_names(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
         return {"site": content["site"], "key": content["key"], "patients": list(content["patients"])}
     except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f"{file}: not a file of `chestfed key --names`") from None
+        raise ConfigError(f"{file}: not a file of `chestfed key --names`", kind="not a file of names") from None

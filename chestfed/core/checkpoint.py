@@ -188,7 +188,11 @@ def as_damaged(path: Path) -> Iterator[None]:
         yield
     except (KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DamagedError(f"{path}: damaged checkpoint ({reason}). Delete it to start this part again.") from None
+        raise DamagedError(
+            f"{path}: damaged checkpoint ({reason}). Delete it to start this part again.",
+            kind="damaged checkpoint",
+            file=path.name,
+        ) from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:

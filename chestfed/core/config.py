@@ -215,7 +215,9 @@ def _text_of(path: Path) -> str:
     """The text of a YAML file, if it is one."""
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError(f"{path}: not a file: give a YAML file")  # a pipe would be waited for without end
+            raise ConfigError(
+                f"{path}: not a file: give a YAML file", kind="not a file", file=path.name
+            )  # a pipe would be waited for without end
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{path}: more than {_MOST_BYTES // 1000} kB: no YAML of chestfed is as large")
         return path.read_text(encoding="utf-8-sig")
@@ -377,6 +379,10 @@ def expand_path(text: str, base: Path) -> Path:
     unset = re.search(r"\$(?:\{(\w+)\}|(\w+))", expanded)
     if unset:
         name = unset.group(1) or unset.group(2)
-        raise ConfigError(f"'{text}' needs the environment variable {name}: set it, or give the path itself")
+        raise ConfigError(
+            f"'{text}' needs the environment variable {name}: set it, or give the path itself",
+            kind="environment variable not set",
+            variable=name,
+        )
     path = Path(expanded).expanduser()
     return path if path.is_absolute() else base / path

@@ -30,7 +30,11 @@ def check_folder(folder: Path, option: str) -> None:
         write_text(probe, "chestfed\n")
         probe.unlink(missing_ok=True)
     except OSError as error:
-        raise ChestfedError(f"{folder}: cannot be written: {error.strerror}. Choose another with {option}.") from None
+        raise ChestfedError(
+            f"{folder}: cannot be written: {error.strerror}. Choose another with {option}.",
+            kind="cannot be written",
+            option=option,
+        ) from None
     except UnicodeEncodeError:
         raise ChestfedError(
             f"{folder}: this name is not UTF-8, as Parquet needs. Choose another with {option}."

@@ -16,7 +16,20 @@ from chestfed.core.console import plural
 
 
 class ChestfedError(Exception):
-    """Base of every error that a user can fix."""
+    """Base of every error that a user can fix.
+
+    Attributes
+    ----------
+    kind
+        What is wrong, in a few words that do not depend on the case. Tests and programs compare it and `fields`, never
+        the message. Empty where nobody distinguishes the error from others of its class.
+    fields
+        Where it is wrong, by name: file, row, key, client.
+    """
+
+    def __init__(self, message: str = "", *, kind: str = "", **fields: object) -> None:
+        super().__init__(message)
+        self.kind, self.fields = kind, fields
 
 
 class ConfigError(ChestfedError):
@@ -31,8 +44,8 @@ class NotWrittenError(ChestfedError):
     """A file cannot be written: a full disk, no rights. `reason` is the system's word for it, which names no file."""
 
     def __init__(self, message: str, error: OSError) -> None:
-        super().__init__(message)
         self.reason = os.strerror(error.errno) if error.errno else "unknown reason"
+        super().__init__(message, kind="cannot be written", reason=self.reason)
 
 
 class ChestfedWarning(UserWarning):

@@ -115,7 +115,8 @@ def refuse_key_within(folder: Path, fingerprint: str) -> None:
     if fingerprint != PUBLISHED.fingerprint and file.exists() and file.resolve().is_relative_to(folder.resolve()):
         raise ChestfedError(
             f"{file}: this secret key lies in the folder of the results ({folder}), which may be shared. Move it to a "
-            f"folder of its own and set ${VARIABLE} to it, or choose another --out"
+            f"folder of its own and set ${VARIABLE} to it, or choose another --out",
+            kind="key among results",
         )
 
 
@@ -138,16 +139,21 @@ def read_key(file: Path) -> SiteKey:
         mode, content = file.stat().st_mode, file.read_bytes()
     except FileNotFoundError:
         raise ChestfedError(
-            f"{file}: no such key file. Make one with `chestfed key --new {file}`, or unset ${VARIABLE} to use your own"
+            f"{file}: no such key file. Make one with `chestfed key --new {file}`, or unset ${VARIABLE} to use yours",
+            kind="no key file",
         ) from None
     except OSError as error:
         raise ChestfedError(f"{file}: the key cannot be read: {error.strerror}") from None
     if os.name != "nt" and mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise ChestfedError(f"{file}: other users of this machine can read or change this key. Run `chmod 600 {file}`")
+        raise ChestfedError(
+            f"{file}: other users of this machine can read or change this key. Run `chmod 600 {file}`",
+            kind="key readable by others",
+        )
     if not re.fullmatch(rb"[0-9a-f]{64}\s*", content):
         raise ChestfedError(
             f"{file}: not a key: one line of 64 hexadecimal digits is expected. If it is damaged, restore it from "
-            f"your backup: names made with another key cannot be matched with the old ones"
+            f"your backup: names made with another key cannot be matched with the old ones",
+            kind="damaged key",
         )
     return SiteKey(bytes.fromhex(content.decode("ascii").strip()))
 
@@ -180,5 +186,6 @@ def make_key(file: Path) -> bool:
     except OSError as error:
         raise ChestfedError(
             f"{file}: the key cannot be written: {error.strerror}. Make one elsewhere with `chestfed key --new "
-            f"FILE`, and set ${VARIABLE} to that file"
+            f"FILE`, and set ${VARIABLE} to that file",
+            kind="key cannot be written",
         ) from None

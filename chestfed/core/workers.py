@@ -114,7 +114,11 @@ def cores() -> int:
     try:
         return int(cpu_count())
     except ValueError:
-        raise ConfigError(f"LOKY_MAX_CPU_COUNT: '{os.environ.get('LOKY_MAX_CPU_COUNT')}' is not a number") from None
+        raise ConfigError(
+            f"LOKY_MAX_CPU_COUNT: '{os.environ.get('LOKY_MAX_CPU_COUNT')}' is not a number",
+            kind="not a number",
+            variable="LOKY_MAX_CPU_COUNT",
+        ) from None
 
 
 def spread(
@@ -160,7 +164,7 @@ def spread(
         except BrokenProcessPool:
             if crashed is None or not _can_start():
                 text = "a worker process ended unexpectedly, perhaps for lack of memory. Fewer workers need less"
-                raise ChestfedError(f"{what}: {text}") from None
+                raise ChestfedError(f"{what}: {text}", kind="worker ended") from None
             # Which of the chunks in flight did it is not known: each goes alone, then all on as before.
             for part in chunks[done : done + 4 * workers]:
                 yield from _alone(work, part, crashed)

@@ -77,7 +77,12 @@ class Aggregation:
         if self.rule == "mean":
             return updates, weights
         if len(updates) < self.needs():
-            raise TrainingError(f"{self.rule} needs the updates of {self.needs()} clients; {len(updates)} came")
+            raise TrainingError(
+                f"{self.rule} needs the updates of {self.needs()} clients; {len(updates)} came",
+                kind="too few updates",
+                needed=self.needs(),
+                received=len(updates),
+            )
         trim = self.trim if self.rule == "trimmed_mean" else (len(updates) - 1) // 2
         named, sent = [named_tensors(update) for update in updates], named_tensors(before)
         tensors = {}

@@ -194,7 +194,8 @@ class NetworkClient:
                     raise
                 raise TrainingError(
                     "batch normalization needs batches of at least two images where a network ends in one pixel: "
-                    "raise batch_size, or set model.norm to group"
+                    "raise batch_size, or set model.norm to group",
+                    kind="batches too small",
                 ) from error
 
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:

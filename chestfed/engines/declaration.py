@@ -80,7 +80,8 @@ def refuse_several(what: str) -> None:
     """Raise ConfigError if the launcher started several processes: this is for one."""
     if processes() > 1:
         raise ConfigError(
-            f"{what} is for one process, and a launcher started {os.environ['WORLD_SIZE']}: start it without torchrun"
+            f"{what} is for one process, and a launcher started {os.environ['WORLD_SIZE']}: start it without torchrun",
+            kind="one process only",
         )
 
 

@@ -140,5 +140,7 @@ def refuse_outsized(sizes: Mapping[str, float], model: float) -> None:
             raise TrainingError(
                 f"client '{name}': its update is {size / usual:,.0f} times as large as the model and as the updates of "
                 "the others. It is refused, and the round does not count; the last saved round is kept. Find out what "
-                "this client sends."
+                "this client sends.",
+                kind="update too long",
+                client=name,
             )

@@ -116,7 +116,10 @@ class Host:
             raise TrainingError(
                 f"client '{self.client.name}' is asked to go on from turn {turn}, and has "
                 f"{', '.join(map(str, sorted(self.kept)))}. Its state is of another run, or older: delete the state "
-                "of this run at the client and in the run folder to train it again."
+                "of this run at the client and in the run folder to train it again.",
+                kind="unexpected turn",
+                client=self.client.name,
+                turn=turn,
             )
         kept = self.kept[turn]
         if kept.stage != self.stage:
@@ -140,7 +143,9 @@ class Host:
         if not all(map(is_finite, tensors)):
             raise TrainingError(
                 f"{what} is not finite (NaN or infinity) after {self.rule.window} local steps. "
-                "Lower federated.local_lr or federated.window; the last saved round is kept."
+                "Lower federated.local_lr or federated.window; the last saved round is kept.",
+                kind="not finite",
+                client=self.client.name,
             )
 
     def _start(self, request: requests.Start) -> requests.Done:

@@ -33,7 +33,8 @@ def refuse_running_statistics(number: int) -> None:
     if number:
         raise ConfigError(
             "without a server nobody averages running statistics (batch normalization). Choose a network without them; "
-            "for a built-in one, set model.norm: group"
+            "for a built-in one, set model.norm: group",
+            kind="running statistics without a server",
         )
 
 
@@ -61,7 +62,12 @@ class PeerEngine(Engine):
 
     def __init__(self, algorithm: PeerAlgorithm, fleet: Fleet, graph: Graph, schedule: Schedule, seed: int) -> None:
         if graph.nodes != len(fleet.names):
-            raise ConfigError(f"the graph has {graph.nodes} nodes, and there are {len(fleet.names)} clients")
+            raise ConfigError(
+                f"the graph has {graph.nodes} nodes, and there are {len(fleet.names)} clients",
+                kind="graph of another size",
+                nodes=graph.nodes,
+                clients=len(fleet.names),
+            )
         super().__init__(algorithm, fleet)
         self.graph = graph
         self._schedule = schedule
@@ -73,7 +79,8 @@ class PeerEngine(Engine):
         refuse_running_statistics(buffers.numel())
         if point.dual.numel():
             raise ConfigError(
-                f"{type(self.algorithm).__name__} minimizes and has no step for dual variables: take another objective"
+                f"{type(self.algorithm).__name__} minimizes and has no step for dual variables: take another objective",
+                kind="no dual step",
             )
         turns = self.begun(point, turns)
         return Peers((point,) * self.graph.nodes, torch.zeros((), dtype=torch.int64), buffers, turns)

@@ -46,7 +46,9 @@ class Shapes:
         """
         point, edges = self.point, tuple(plain.get("edges", ()))
         if not all(type(edge) is int and 0 <= edge < self._degree for edge in edges) or len(set(edges)) < len(edges):
-            raise WireError(f"{sender}: {name} names edges that the node does not have")
+            raise WireError(
+                f"{sender}: {name} names edges that the node does not have", kind="unknown edges", sender=sender
+            )
         server = {"Work": lambda: requests.Work(0, self._message, self._buffers)}
         node = {
             "Steps": lambda: requests.Steps(0, self._buffers, edges),
@@ -62,7 +64,11 @@ class Shapes:
             **(server if self.graph is None else node),
         }
         if name not in known:
-            raise WireError(f"{sender} sent {ascii(name)[:80]}, which is not a request; known are {', '.join(known)}")
+            raise WireError(
+                f"{sender} sent {ascii(name)[:80]}, which is not a request; known are {', '.join(known)}",
+                kind="unknown request",
+                sender=sender,
+            )
         return known[name]()
 
     def reply(self, request: requests.Request) -> requests.Reply:
@@ -141,7 +147,8 @@ class Shapes:
             raise ConfigError(
                 f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "
                 f"tells the sizes of its messages: {str(error).splitlines()[0]}. Leave out what asks for values, such "
-                "as .item(), or use engine in-process"
+                "as .item(), or use engine in-process",
+                kind="shapes depend on values",
             ) from None
 
 

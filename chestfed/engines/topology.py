@@ -45,7 +45,8 @@ def build_graph(topology: Topology, nodes: int) -> Graph:
         if i == j or not 0 <= min(i, j) <= max(i, j) < nodes:
             raise ConfigError(
                 f"topology: edge {i} {j}: with {nodes} clients the nodes are 0 to {nodes - 1}, and an edge joins two "
-                "of them"
+                "of them",
+                kind="impossible edge",
             )
         edges.append((i, j))
     return _checked(nodes, edges)
@@ -57,14 +58,23 @@ def read_edges(path: Path) -> list[list[int]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no text"
-        raise ConfigError(f"neither ring, star nor complete, nor a file that can be read: {path} ({reason})") from None
+        raise ConfigError(
+            f"neither ring, star nor complete, nor a file that can be read: {path} ({reason})",
+            kind="unreadable graph",
+            file=path.name,
+        ) from None
     edges = set()
     for number, line in enumerate(lines, start=1):
         text = line.split("#")[0].replace(",", " ").split()
         if not text:
             continue
         if len(text) != 2 or not all(re.fullmatch("[0-9]{1,9}", part) for part in text):
-            raise ConfigError(f"{path}:{number}: expected two node numbers, found '{line.strip()}'")
+            raise ConfigError(
+                f"{path}:{number}: expected two node numbers, found '{line.strip()}'",
+                kind="not an edge",
+                file=path.name,
+                row=number,
+            )
         i, j = sorted(map(int, text))
         edges.add((i, j))
     return [[i, j] for i, j in sorted(edges)]
@@ -79,5 +89,9 @@ def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
         frontier += found
     if len(reached) < nodes:
         lost = ", ".join(str(node) for node in range(nodes) if node not in reached)
-        raise ConfigError(f"topology: no path leads from node 0 to {lost}; the graph must be connected")
+        raise ConfigError(
+            f"topology: no path leads from node 0 to {lost}; the graph must be connected",
+            kind="graph not connected",
+            nodes=lost,
+        )
     return graph

@@ -79,11 +79,16 @@ def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str
     """
     lengths, what = lengths_of(check_header(packed.header, like, sender)), f"{sender}: {type(like).__name__}"
     if set(packed.arrays) != set(lengths):
-        raise WireError(f"{what} has arrays of {_shown(sorted(packed.arrays))}; expected {_shown(sorted(lengths))}")
+        raise WireError(
+            f"{what} has arrays of {_shown(sorted(packed.arrays))}; expected {_shown(sorted(lengths))}",
+            kind="other arrays",
+        )
     for kind, length in lengths.items():
         array = packed.arrays[kind]
         if array.dtype != np.dtype(kind) or array.shape != (length,):
-            raise WireError(f"{what} has {array.shape} numbers of {array.dtype}; expected {length} of {kind}")
+            raise WireError(
+                f"{what} has {array.shape} numbers of {array.dtype}; expected {length} of {kind}", kind="other numbers"
+            )
     # Copied to where torch begins a tensor, as in one process: the last bits of a matrix product depend on it.
     runs = {kind: torch.tensor(packed.arrays[kind], device=device) for kind in lengths}
     return rebuild(packed.header, runs, like, sender)
@@ -109,11 +114,15 @@ def check_header(data: bytes, like: Any, sender: str) -> list[Piece]:
     """The tensors that belong to a header, if it is that of a record like this one; raises as `unpack`."""
     what, header = type(like).__name__, _header(data, sender)
     if header["record"] != what:
-        raise WireError(f"{sender} sent {_shown(header['record'])}; expected {what}")
+        raise WireError(
+            f"{sender} sent {_shown(header['record'])}; expected {what}", kind="another record", sender=sender
+        )
     tensors, plain = _parts(like)
     expected = _described(tensors)
     if header["tensors"] != expected:
-        raise WireError(f"{sender}: {what} {_difference(header['tensors'], expected)}")
+        raise WireError(
+            f"{sender}: {what} {_difference(header['tensors'], expected)}", kind="other tensors", sender=sender
+        )
     _check_plain(header["plain"], plain, f"{sender}: {what}")
     return [(kind, prod(shape)) for _, kind, shape in expected]
 
@@ -128,7 +137,11 @@ def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Record, sender: str
     """The record of a checked header, from runs of the right lengths; its tensors are views of them."""
     for kind, run in runs.items():
         if not is_finite(run):
-            raise WireError(f"{sender}: {type(like).__name__} has NaN or infinity among its {kind} numbers")
+            raise WireError(
+                f"{sender}: {type(like).__name__} has NaN or infinity among its {kind} numbers",
+                kind="not finite",
+                sender=sender,
+            )
     plain, tensors, places = json.loads(header)["plain"], dict[str, Tensor](), dict.fromkeys(runs, 0)
     for name, one in _parts(like)[0].items():
         kind = _NAMES[one.dtype]
@@ -184,13 +197,19 @@ def _rebuilt(like: Record, tensors: Mapping[str, Tensor], plain: Mapping[str, An
 
 def _header(data: bytes, sender: str) -> dict[str, Any]:
     if len(data) > LARGEST_HEADER:
-        raise WireError(f"{sender} sent a header of {len(data):,} bytes; at most {LARGEST_HEADER:,} are read")
+        raise WireError(
+            f"{sender} sent a header of {len(data):,} bytes; at most {LARGEST_HEADER:,} are read",
+            kind="header too long",
+            sender=sender,
+        )
     try:
         header = json.loads(data)
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or set(header) != {"record", "plain", "tensors"}:
-        raise WireError(f"{sender} sent something that is not a message of chestfed")
+        raise WireError(
+            f"{sender} sent something that is not a message of chestfed", kind="not a message", sender=sender
+        )
     return header
 
 
@@ -205,7 +224,7 @@ def _difference(found: Any, expected: Described) -> str:
 
 def _check_plain(found: Any, like: Mapping[str, Any], what: str) -> None:
     if not isinstance(found, dict) or list(found) != list(like):
-        raise WireError(f"{what} has other fields than {', '.join(like) or 'none'}")
+        raise WireError(f"{what} has other fields than {', '.join(like) or 'none'}", kind="other fields")
     for name, wanted in like.items():
         value = found[name]
         good = type(value) is type(wanted)
@@ -216,7 +235,10 @@ def _check_plain(found: Any, like: Mapping[str, Any], what: str) -> None:
         elif isinstance(wanted, int):
             good = good and 0 <= value <= LARGEST_COUNT
         if not good:
-            raise WireError(f"{what}: {name} is {_shown(value)}; expected a {type(wanted).__name__} within its range")
+            raise WireError(
+                f"{what}: {name} is {_shown(value)}; expected a {type(wanted).__name__} within its range",
+                kind="impossible value",
+            )
 
 
 def _shown(value: Any) -> str:

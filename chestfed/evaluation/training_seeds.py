@@ -9,7 +9,7 @@ multi-case study, and its method is used, with seeds as readers and patients as 
 - R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935), the distribution of Behrens
   and Fisher, for the tests. Obuchowski and Rockette's F with Hillis's degrees of freedom (Statistics in Medicine 26,
   2007) rejects too often with the two to five seeds that a study has: 11% in place of 5% with two
-  (`benchmarks/seed_test.py`).
+  (`pytest -m campaign -k test_false_positives`).
 
 Covariances of AUCs are Obuchowski's, of DeLong's structural components summed within a patient: `auc_covariance`.
 """

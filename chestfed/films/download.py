@@ -42,7 +42,12 @@ def download(url: str, target: Path, digest: str | None, size: int, progress: Pr
             except RequestException as error:
                 reason = getattr(getattr(error, "response", None), "reason", None) or type(error).__name__
                 advice = "What is there is kept: run the same command again to continue"
-                raise ChestfedError(f"{target.name}: {url} cannot be downloaded ({reason}). {advice}") from None
+                raise ChestfedError(
+                    f"{target.name}: {url} cannot be downloaded ({reason}). {advice}",
+                    kind="cannot be downloaded",
+                    reason=reason,
+                    file=target.name,
+                ) from None
             return digest or f"sha256:{pooch.file_hash(str(target))}"
     except ValueError:  # of pooch, for a digest
         text = f"{target.name}: {url} is not the file that was expected: its digest is not {digest}. It was removed"
@@ -86,4 +91,7 @@ class _Resuming:
 
     def _refuse_large(self, url: str, size: int) -> None:
         if size > 2 * self._size:
-            raise ChestfedError(f"{url}: sends {size_text(size)} or more, and the release has {size_text(self._size)}")
+            raise ChestfedError(
+                f"{url}: sends {size_text(size)} or more, and the release has {size_text(self._size)}",
+                kind="larger than the release",
+            )

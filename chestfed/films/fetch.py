@@ -56,7 +56,8 @@ def fetch_release(
     if unknown and not trust:
         raise ConfigError(
             f"{', '.join(unknown)}: nobody has published a digest, so that a changed file could not be told from the "
-            f"right one. --trust-first-download accepts it once, and records its digest in {RECEIPT}"
+            f"right one. --trust-first-download accepts it once, and records its digest in {RECEIPT}",
+            kind="first download not trusted",
         )
     if missing:
         check_folder(folder, "--data")
@@ -109,4 +110,8 @@ def _check_git(file: ReleaseFile, folder: Path) -> None:
     """Compare what was unpacked with git's identifiers, which name content and not how it was packed."""
     for path, expected in file.identifiers.items():
         if not (folder / path).exists() or git_id(folder / path) != expected:
-            raise DamagedError(f"{file.name}: '{path}' in it is not that of the release ({expected}). It was removed")
+            raise DamagedError(
+                f"{file.name}: '{path}' in it is not that of the release ({expected}). It was removed",
+                kind="not the file of the release",
+                file=file.name,
+            )

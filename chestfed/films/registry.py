@@ -99,7 +99,7 @@ class Release(StrictModel):
         if part is None or part in parts:
             return [file for file in self.files if part is None or file.part in (None, part)]
         known = f"it has parts 1 to {max(parts)}" if parts else "it has no parts"
-        raise ConfigError(f"--part {part}: {self.title}: {known}")
+        raise ConfigError(f"--part {part}: {self.title}: {known}", kind="unknown part", part=part)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Whether a film is stored as a negative, from the picture itself: it is compared with a mean film.
 
 The mean film is that of the NIH Clinical Center's pictures in ChestX-ray8 (Wang et al., CVPR 2017), which are free to
-use with attribution; `benchmarks/polarity.py` makes it and measures how often it is right.
+use with attribution; `tests/campaigns/test_real_images.py` makes it and measures how often it is right.
 """
 
 from __future__ import annotations

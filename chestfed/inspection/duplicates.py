@@ -1,7 +1,7 @@
 """Duplicate images: equal in every pixel, or nearly.
 
 Near means that two perceptual hashes (`facts.perceptual_hash`, 255 bits) differ in at most `NEAR` bits. Measured on
-684 real films of 463 patients (ChestX-ray8), benchmarks/near_duplicates.py: the nearest films of two patients differ
+684 real films of 463 patients (ChestX-ray8): the nearest films of two patients differ
 in 58 bits, of 233,000 pairs; half of the pairs in 120 or more. The samples' phantoms are more alike: of 3.4 million
 pairs the nearest differ in 22, so the limit is below that. Copies of a film differ in at most 6 bits after JPEG of
 quality 60, halving or doubling of the size, or noise, in 18 after a gamma of 0.8; another window that clips takes up

@@ -58,9 +58,17 @@ def build_model(options: ModelOptions, outputs: int, seed: int, spec: ModelSpec 
         except ChestfedError:
             raise
         except Exception as error:
-            raise ConfigError(f"network '{options.name}' cannot be built: {_line(error)}") from error
+            raise ConfigError(
+                f"network '{options.name}' cannot be built: {_line(error)}",
+                kind="network cannot be built",
+                network=options.name,
+            ) from error
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"network '{options.name}': built a {type(model).__name__}, not a torch.nn.Module")
+        raise ConfigError(
+            f"network '{options.name}': built a {type(model).__name__}, not a torch.nn.Module",
+            kind="not a module",
+            network=options.name,
+        )
     if options.initial_weights is not None:
         place, layer = classifier_of(model, options, outputs, spec)
         names = {f"{place}.{name}" for name in layer.state_dict()}
@@ -88,7 +96,8 @@ def classifier_of(
     if not found:
         raise ConfigError(
             f"network '{options.name}': no linear layer or 1x1 convolution has {outputs} outputs, so the last layer "
-            "cannot be told; name it: model.classifier, or ModelSpec(classifier=...)"
+            "cannot be told; name it: model.classifier, or ModelSpec(classifier=...)",
+            kind="unknown last layer",
         )
     return found[-1]
 
@@ -136,9 +145,19 @@ def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec 
         raise ConfigError(f"network '{name}': has no trainable parameters")
     for key, part in trainable.items():
         if nn.parameter.is_lazy(part):
-            raise ConfigError(f"network '{name}': '{key}' is a lazy parameter; give every layer its size")
+            raise ConfigError(
+                f"network '{name}': '{key}' is a lazy parameter; give every layer its size",
+                kind="lazy parameter",
+                network=name,
+                parameter=key,
+            )
         if part.dtype != torch.float32:
-            raise ConfigError(f"network '{name}': '{key}' is {part.dtype}; parameters must be float32")
+            raise ConfigError(
+                f"network '{name}': '{key}' is {part.dtype}; parameters must be float32",
+                kind="not float32",
+                network=name,
+                parameter=key,
+            )
     classifier_of(model, options, outputs, spec)
     with seeded(0), torch.no_grad():
         images = torch.randn(2, 3, size, size)
@@ -147,7 +166,11 @@ def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec 
                 given: object = model.train(training)(images)
             except Exception as error:
                 shape = list(images.shape)
-                raise ConfigError(f"network '{name}': fails on images of the shape {shape}: {_line(error)}") from error
+                raise ConfigError(
+                    f"network '{name}': fails on images of the shape {shape}: {_line(error)}",
+                    kind="network fails",
+                    network=name,
+                ) from error
             _check_logits(name, given, outputs)
     return FlatModule(model)
 
@@ -158,10 +181,16 @@ def _check_logits(name: str, given: object, outputs: int) -> None:
     if not isinstance(given, Tensor):
         raise ConfigError(
             f"network '{name}': returns a {type(given).__name__} for two images, not {wanted}. "
-            "Wrap it in a module that returns the logits only"
+            "Wrap it in a module that returns the logits only",
+            kind="other logits",
+            network=name,
         )
     if tuple(given.shape) != (2, outputs) or not given.is_floating_point():
         kind = f"{given.dtype} {list(given.shape)}"
         raise ConfigError(f"network '{name}': returns {kind} for two images, not {wanted}")
     if not torch.isfinite(given).all():
-        raise ConfigError(f"network '{name}': returns NaN or infinite logits for random images")
+        raise ConfigError(
+            f"network '{name}': returns NaN or infinite logits for random images",
+            kind="logits not finite",
+            network=name,
+        )

@@ -77,7 +77,8 @@ def load_trained(model: nn.Module, tensors: Mapping[str, Tensor], source: str, r
         name = unlike[0]
         raise ConfigError(
             f"{source}: '{name}' has the shape {list(inside[name].shape)}, the network described needs "
-            f"{list(own[name].shape)}: another architecture, or another number of diseases?"
+            f"{list(own[name].shape)}: another architecture, or another number of diseases?",
+            kind="other diseases",
         )
     if missing or unexpected:
         what = f"lacks '{missing[0]}'" if missing else f"unexpected tensor '{unexpected[0]}'"
@@ -99,7 +100,7 @@ def load_initial(model: nn.Module, path: Path, renamed: Renamed, classifier: Col
     try:
         stored = read_weights(path)
     except ConfigError as error:
-        raise ConfigError(f"model.initial_weights: {error}") from None
+        raise ConfigError(f"model.initial_weights: {error}", kind="unreadable weights") from None
     own = model.state_dict()
     _, inside = _inside(stored, own, renamed, f"model.initial_weights: {path}")
     fitting = {name: tensor for name, tensor in inside.items() if name in own and tensor.shape == own[name].shape}
@@ -107,7 +108,9 @@ def load_initial(model: nn.Module, path: Path, renamed: Renamed, classifier: Col
     if missing:
         raise ConfigError(
             f"model.initial_weights: {path} lacks {len(missing)} of {len(own)} tensors of this architecture, "
-            f"for example '{missing[0]}' of shape {list(own[missing[0]].shape)}: is it a file for another network?"
+            f"for example '{missing[0]}' of shape {list(own[missing[0]].shape)}: is it a file for another network?",
+            kind="weights of another network",
+            missing=len(missing),
         )
     model.load_state_dict({**own, **fitting})
 
@@ -128,7 +131,8 @@ def _inside(
     best = found.most_common(2)
     if len(best) == 2 and best[0][1] == best[1][1]:
         raise ConfigError(
-            f"{source}: holds two networks that fit, '{best[0][0]}*' and '{best[1][0]}*'; save the state dict of one"
+            f"{source}: holds two networks that fit, '{best[0][0]}*' and '{best[1][0]}*'; save the state dict of one",
+            kind="two networks fit",
         )
     prefix = best[0][0] if best else ""
     named = {renamed(name.removeprefix(prefix)): part for name, part in stored.items() if name.startswith(prefix)}

@@ -254,11 +254,14 @@ def write_extra(
     """
     if shape not in SHAPES:
         known = "; ".join(f"{key}: {known.about}" for key, known in SHAPES.items())
-        raise ChestfedError(f"--extra: unknown shape '{shape}'; choose one of {known}")
+        raise ChestfedError(f"--extra: unknown shape '{shape}'; choose one of {known}", kind="unknown shape")
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ChestfedError(f"--extra: '{name}' is not a short name such as st-anne (small letters, digits, - and _)")
+        raise ChestfedError(
+            f"--extra: '{name}' is not a short name such as st-anne (small letters, digits, - and _)",
+            kind="not a short name",
+        )
     if size not in SIZES:
-        raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}")
+        raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}", kind="unknown size")
     root, chosen = folder / f"synthetic-{name}", SHAPES[shape]
     stamp = {"synthetic": True, "extra": shape, "version": EXTRA_VERSION, "seed": seed, "size": size}
     hospital = Hospital(

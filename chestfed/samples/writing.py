@@ -132,7 +132,7 @@ def _write_film(job: tuple[Path, Hospital, Film, int]) -> None:
 
 def _stamp(seed: int, size: str) -> dict[str, object]:
     if size not in SIZES:
-        raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}")
+        raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}", kind="unknown size")
     return {"synthetic": True, "version": SAMPLES_VERSION, "seed": seed, "size": size}
 
 
@@ -146,7 +146,11 @@ def _stamp_of(root: Path) -> dict[str, object] | None:
 def is_there(root: Path, stamp: Mapping[str, object], what: str) -> bool:
     """Whether the hospital of this stamp exists already; a folder of that name with other content is refused."""
     if root.exists() and _stamp_of(root) != stamp:
-        raise ChestfedError(f"{root.resolve()} is not {what}. Remove it, or choose another folder.")
+        raise ChestfedError(
+            f"{root.resolve()} is not {what}. Remove it, or choose another folder.",
+            kind="another folder in its place",
+            folder=root.name,
+        )
     return root.exists()
 
 

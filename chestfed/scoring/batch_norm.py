@@ -68,7 +68,7 @@ def choose_statistics(
     if scorer.network is None:
         if choice == "own":
             text = "a program: its batch-norm statistics cannot be estimated again"
-            raise ConfigError(f"{scorer.name}: {text}; use --batch-norm stored")
+            raise ConfigError(f"{scorer.name}: {text}; use --batch-norm stored", kind="program without statistics")
         return ChosenStatistics("stored")
     if not find_norms(scorer.network):
         return ChosenStatistics()
@@ -82,7 +82,7 @@ def choose_statistics(
     if images is None:
         text = f"site '{table.name}' has no readable training images to take batch-norm statistics from"
         if choice == "own":
-            raise ConfigError(f"{text}; use --batch-norm stored")
+            raise ConfigError(f"{text}; use --batch-norm stored", kind="no training images")
         return ChosenStatistics("stored", notes=(f"S{text[1:]}: those stored in the model file are used.",))
     return ChosenStatistics("own", images, notes)
 

@@ -44,7 +44,9 @@ def held_out_patients(model: str, table: SiteTable) -> SiteTable:
         return hold_out(table.select(split="train"), entry.test_fraction, study.seed)[1]
     raise ConfigError(
         f"{model}: its study held out no patients of site '{table.name}': its pipeline has no test_fraction there. "
-        "Choose another --split"
+        "Choose another --split",
+        kind="no patients held out",
+        site=table.name,
     )
 
 
@@ -72,7 +74,8 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
     if theirs != key:
         raise ConfigError(
             f"{model}: its study named its images with another key ({theirs or 'none'}) than the current one "
-            f"({key}), so they cannot be compared. Set $CHESTFED_KEY_FILE to the key file of that study"
+            f"({key}), so they cannot be compared. Set $CHESTFED_KEY_FILE to the key file of that study",
+            kind="another key",
         )
     looked_at = views_of(read_study(run).evaluation.protocol)
     rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
@@ -80,7 +83,9 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
     if others:
         raise ConfigError(
             f"{model}: {others} of {len(rows)} images are not among the test images of its study, so its patients "
-            f"are split differently here. Use the same site YAML, label file and images as that study"
+            f"are split differently here. Use the same site YAML, label file and images as that study",
+            kind="unknown images",
+            unknown=others,
         )
 
 
@@ -90,6 +95,7 @@ def _run_folder(model: str) -> RunFolder:
     if run is None:
         raise ConfigError(
             f"{model}: --split held-out needs the run folder of a study or a model in one, because the study records "
-            f"who was held out"
+            f"who was held out",
+            kind="not a study",
         )
     return run

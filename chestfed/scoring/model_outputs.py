@@ -82,7 +82,8 @@ def score_images(
         raise ChestfedError(
             f"{scorer.name}: gives {values.min():g} to {values.max():g}, which are not probabilities. If they "
             "are logits, use --output-type logits; if only their order has a meaning (percentages, margins), "
-            "--output-type scores"
+            "--output-type scores",
+            kind="not probabilities",
         )
     return values
 
@@ -143,6 +144,7 @@ def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
     if values.shape[1] != len(scorer.outputs):
         raise ChestfedError(
             f"{scorer.name}: gives {values.shape[1]} outputs, but {len(scorer.outputs)} are declared "
-            f"({', '.join(scorer.outputs)}); correct --output-names ('-' ignores an output)"
+            f"({', '.join(scorer.outputs)}); correct --output-names ('-' ignores an output)",
+            kind="another number of outputs",
         )
     return values.double()

@@ -62,7 +62,10 @@ def network_in(
     if network is None:
         _refuse_untrusted(name, given, path)
     elif name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
-        raise ConfigError(f"--network {name}: a module of the standard library contains no network")
+        raise ConfigError(
+            f"--network {name}: a module of the standard library contains no network",
+            kind="module of the standard library",
+        )
     chosen = {**given, "name": name, "initial_weights": None}
     try:
         options = network_options(**chosen)
@@ -131,7 +134,8 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
         raise ConfigError(f"{path}: refused: '{name}' is not a network of {top}. {advice}")
     if _came_beside(top, path):
         raise ConfigError(
-            f"{path}: refused: its network '{name}' is code in the model's folder. Read that code. {advice}"
+            f"{path}: refused: its network '{name}' is code in the model's folder. Read that code. {advice}",
+            kind="code in the model's folder",
         )
     factory = factory_of(MODELS.find(name))
     if factory is not None and not inspect.isclass(factory) and not _library_network(factory):
@@ -144,7 +148,10 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
     arguments = arguments if isinstance(arguments, dict) else {}
     for key in ("model_name", "name"):
         if ":" in str(arguments.get(key)):
-            raise ConfigError(f"{path}: refused: its network would be downloaded from '{arguments[key]}'. {advice}")
+            raise ConfigError(
+                f"{path}: refused: its network would be downloaded from '{arguments[key]}'. {advice}",
+                kind="network to be downloaded",
+            )
 
 
 def _came_beside(top: str, path: Path) -> bool:

@@ -64,7 +64,9 @@ def named_outputs(
     for name, disease in zip(given, order, strict=True):
         close = difflib.get_close_matches(_plain(name), TITLES, n=1, cutoff=0.85)
         if close and disease not in TITLES and close[0] not in order:
-            raise ConfigError(f"{path}: unknown output '{name}'; did you mean '{close[0]}'? ('-' to ignore it)")
+            raise ConfigError(
+                f"{path}: unknown output '{name}'; did you mean '{close[0]}'? ('-' to ignore it)", kind="unknown output"
+            )
     _check(path, [disease or IGNORED for disease in order], given)
     if carried and said:
         _agree(path, [_disease(name) or name for name in carried], [disease or IGNORED for disease in order])
@@ -89,7 +91,7 @@ def carried_names(path: Path, text: str | bytes | None) -> list[str] | None:
     except ValueError:
         names = None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{path}: its list of diseases is not a JSON list of names")
+        raise ConfigError(f"{path}: its list of diseases is not a JSON list of names", kind="not a list of names")
     return names
 
 

@@ -115,7 +115,10 @@ class ModelFile:
         preprocess = self.description.preprocess or Preprocess()
         said = self.declared.size or (preprocess.size if "size" in preprocess.model_fields_set else None)
         if None not in (size, said) and said != size:
-            raise ConfigError(f"{self.path}: the program takes images of {size} pixels, not {said}; leave the size out")
+            raise ConfigError(
+                f"{self.path}: the program takes images of {size} pixels, not {said}; leave the size out",
+                kind="another image size",
+            )
         preprocess = preprocess.model_copy(update={"size": said or size or preprocess.size})
         output = self.declared.output or self.description.output
         return Scorer(self.name, kind, self.digest, outputs, preprocess, output, call, self.input, batch, notes=notes)

@@ -51,7 +51,7 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
     above = path.resolve().parents[:2]  # of `.` and of a file's bare name, they are not in the name
     of_study = any((folder / STUDY).is_file() for folder in (path, *above))
     if declared.k is not None and name is None and not of_study:
-        raise ConfigError(f"{path}: not a model of a study, so it has no K; leave --k out")
+        raise ConfigError(f"{path}: not a model of a study, so it has no K; leave --k out", kind="no K")
     file = _only_model(path, name or reference, declared.k)
     return _open(file, name, declared, machine)
 
@@ -68,7 +68,7 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     of_k = path.parent if path.is_file() else path
     in_run = (of_k.parent / STUDY).is_file()
     if k is not None and of_k.name != f"k{k}" and in_run:
-        raise ConfigError(f"{reference}: is not of K={k}; leave --k out, or give the run folder")
+        raise ConfigError(f"{reference}: is not of K={k}; leave --k out, or give the run folder", kind="another K")
     if in_run and of_k.name.startswith("k") and of_k.name[1:].isdigit():
         RunFolder.open(of_k.parent).folder(int(of_k.name[1:]))  # checks that it is of this run and K
     if path.is_file():
@@ -101,7 +101,8 @@ def _open(path: Path, name: str | None, declared: Declared, machine: Machine) ->
         raise ConfigError(
             f"{path}: a program of torch.export or TorchScript, which is not supported. Possible are the model of a "
             "study (model.safetensors), an ONNX program (.onnx, written by torch.onnx.export), and weights "
-            "(.safetensors, .pth, .ckpt) with a network named in --model-config"
+            "(.safetensors, .pth, .ckpt) with a network named in --model-config",
+            kind="program of torch",
         )
     return _weights(file)
 
@@ -140,12 +141,16 @@ def _weights(file: ModelFile) -> Scorer:
     path, declared, description = file.path, file.declared, file.description
     tensors = read_weights(path)
     if declared.network is not None and description.model is not None:
-        raise ConfigError(f"--network {declared.network}: {declared.config} also names a network; omit one of them")
+        raise ConfigError(
+            f"--network {declared.network}: {declared.config} also names a network; omit one of them",
+            kind="two networks named",
+        )
     model = description.model if declared.network is None else network_options(declared.network)
     if model is None:
         raise ConfigError(
             f"{path}: weights without an architecture. Describe it with --model-config FILE.yaml: `model: {{name: "
-            "densenet121}` (or `package.module:Name` for your own), and `diseases:` in the order of its outputs"
+            "densenet121}` (or `package.module:Name` for your own), and `diseases:` in the order of its outputs",
+            kind="weights without a network",
         )
     outputs, notes = file.outputs(None)
     if file.input.channels != 3 and model.name in MODELS.built_in:
@@ -159,7 +164,10 @@ def _onnx(file: ModelFile) -> Scorer:
     """An ONNX program, on the CPU."""
     path = file.path
     if file.declared.network is not None or file.description.model is not None:
-        raise ConfigError(f"{path}: a program is its own network; omit --network, and `model:` in --model-config")
+        raise ConfigError(
+            f"{path}: a program is its own network; omit --network, and `model:` in --model-config",
+            kind="network beside a program",
+        )
     try:
         import onnxruntime
     except ImportError:
@@ -188,10 +196,14 @@ def _fixed(file: ModelFile, shape: Sequence[Any]) -> tuple[int | None, int | Non
     layers = shape[1] if len(shape) == 4 else 0
     if isinstance(layers, int) and layers not in (1, 3):
         form = "[n, channels, side, side] with 1 or 3 channels"
-        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; {form} is required")
+        raise ConfigError(
+            f"{path}: takes an input of the shape {list(shape)}; {form} is required", kind="unusable input shape"
+        )
     if isinstance(layers, int) and layers != channels:
         advice = "describe the input under `input:` in the YAML of --model-config"
-        raise ConfigError(f"{path}: takes images of {layers} channels, not {channels}: {advice}")
+        raise ConfigError(
+            f"{path}: takes images of {layers} channels, not {channels}: {advice}", kind="another number of channels"
+        )
     batch, _, height, width = (part if type(part) is int else None for part in shape)
     if height != width:
         raise ConfigError(f"{path}: takes images of {height} x {width}; a square is needed")

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from chestfed.core.config import Document, StrictModel, expand_path, load_config
 from chestfed.core.errors import ConfigError
+from tests.cases import assert_refused
 
 
 class Section(StrictModel):
@@ -158,7 +159,7 @@ def test_paths_expand_variables_and_an_unset_one_is_named(tmp_path: Path, monkey
     monkeypatch.delenv("NOWHERE", raising=False)
     assert expand_path("$WHERE/x", tmp_path) == Path("/data/x")
     assert expand_path("x/y", tmp_path) == tmp_path / "x" / "y"
-    with pytest.raises(ConfigError, match="environment variable NOWHERE"):
+    with assert_refused(ConfigError, "environment variable not set", variable="NOWHERE"):
         expand_path("${NOWHERE}/x", tmp_path)
 
 
@@ -194,5 +195,5 @@ def test_yaml_without_an_end_or_a_plain_reading_is_a_mistake_of_the_file(
 @pytest.mark.skipif(os.name == "nt", reason="FIFOs are POSIX")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "site.yaml")
-    with pytest.raises(ConfigError, match="not a file"):
+    with assert_refused(ConfigError, "not a file"):
         load_config(tmp_path / "site.yaml", Whole)

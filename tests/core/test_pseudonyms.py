@@ -31,6 +31,7 @@ from chestfed.core.pseudonyms import (
 )
 from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first
+from tests.cases import assert_refused
 from tests.results.finished_runs import write_run
 from tests.sites.own_tables import config, onehot, save_rows
 
@@ -71,7 +72,7 @@ def test_key_within_a_folder_of_results_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(VARIABLE, str(tmp_path / "runs" / ".config" / "key"))
     make_key(tmp_path / "runs" / ".config" / "key")
     fingerprint = key_for(synthetic=False).fingerprint
-    with pytest.raises(ChestfedError, match=r"secret key lies in the folder of the results.*--out"):
+    with assert_refused(ChestfedError, "key among results"):
         refuse_key_within(tmp_path / "runs", fingerprint)
     refuse_key_within(tmp_path / "runs" / "evaluations", fingerprint)
     refuse_key_within(tmp_path / "runs", PUBLISHED.fingerprint)
@@ -82,7 +83,7 @@ def test_the_variable_names_the_key_and_nothing_is_made_in_its_place(
 ) -> None:
     file = tmp_path / "trial.key"
     monkeypatch.setenv(VARIABLE, str(file))
-    with pytest.raises(ChestfedError, match=r"no such key file.*chestfed key --new"):
+    with assert_refused(ChestfedError, "no key file"):
         key_for(synthetic=False)
     assert make_key(file)
     assert key_for(synthetic=False) == read_key(file)
@@ -119,7 +120,7 @@ def test_processes_that_make_a_key_at_once_agree(tmp_path: Path) -> None:
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
     make_key(tmp_path / "key")
     (tmp_path / "key").chmod(0o644)
-    with pytest.raises(ChestfedError, match="chmod 600"):
+    with assert_refused(ChestfedError, "key readable by others"):
         read_key(tmp_path / "key")
 
 
@@ -128,14 +129,14 @@ def test_a_damaged_key_is_refused_and_not_repeated(tmp_path: Path, content: byte
     file = tmp_path / "key"
     file.write_bytes(content)
     file.chmod(0o600)
-    with pytest.raises(ChestfedError, match="64 hexadecimal digits") as caught:
+    with assert_refused(ChestfedError, "damaged key") as caught:
         read_key(file)
     assert content.decode("latin-1").strip() == "" or content.decode("latin-1") not in str(caught.value)
 
 
 def test_a_key_cannot_be_made_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ChestfedError, match=VARIABLE):
+    with assert_refused(ChestfedError, "key cannot be written"):
         make_key(tmp_path / "file" / "key")
 
 
@@ -174,9 +175,9 @@ def test_two_hospitals_with_one_key_can_count_the_patients_that_they_share(
     make_key(tmp_path / "other")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "other"))
     write_names(console, tmp_path / "john/site.yaml", tmp_path / "john", files[1])
-    with pytest.raises(ConfigError, match="same key file"):
+    with assert_refused(ConfigError, "different keys"):
         count_common(console, files)
-    with pytest.raises(ConfigError, match="not a file of"):
+    with assert_refused(ConfigError, "not a file of names"):
         count_common(console, [files[0], tmp_path / "john/site.yaml"])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -10,6 +9,7 @@ from chestfed.core.errors import TrainingError
 from chestfed.engines.client import NetworkClient
 from chestfed.models import FlatModule
 from chestfed.objectives.auc_margin import AucMargin
+from tests.cases import assert_refused
 from tests.engines.test_network_randomness import CPU, J, Sequence
 
 
@@ -57,7 +57,7 @@ def test_statistics_are_the_mean_over_the_batches_at_the_weights_given() -> None
 
 def test_a_batch_of_one_that_cannot_be_normalized_is_told_with_the_key_to_change() -> None:
     one = client()
-    with one.training(one._network.buffers()), pytest.raises(TrainingError, match="raise batch_size"):
+    with one.training(one._network.buffers()), assert_refused(TrainingError, "batches too small"):
         one._logits(torch.zeros(1, 3, 4, 4))
 
 

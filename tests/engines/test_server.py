@@ -17,6 +17,7 @@ from chestfed.core.errors import TrainingError
 from chestfed.engines.engine import StageEnd
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.server import Federation, ServerEngine
+from tests.cases import assert_refused
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 
@@ -67,7 +68,7 @@ def test_an_update_that_is_not_finite_names_the_client_and_changes_nothing() -> 
     engine = engine_of(Codasca(5, 0.02, 0.02), clients, [0.5, 0.5])
     federation, _ = engine.run_round(start(engine, problems))
     kept = federation.server.primal.clone()
-    with pytest.raises(TrainingError, match=r"client 'sick': its update is not finite .* Lower federated\.local_lr"):
+    with assert_refused(TrainingError, "not finite", client="sick"):
         engine.run_round(federation)
     assert torch.equal(federation.server.primal, kept)
     assert isinstance(engine.current(federation), Point)
@@ -88,6 +89,6 @@ def test_an_update_scaled_a_million_times_is_refused_by_name_and_the_model_stays
         return {**answers, 1: dataclasses.replace(answers[1], update=update)}
 
     engine.fleet.ask = scaled  # type: ignore[method-assign]
-    with pytest.raises(TrainingError, match=r"client 'c1': its update is .* refused"):
+    with assert_refused(TrainingError, "update too long", client="c1"):
         engine.run_round(federation)
     assert torch.equal(federation.server.primal, before)

@@ -274,7 +274,7 @@ def test_a_percentile_interval_ends_at_the_quantiles() -> None:
 
 
 def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    """A coarse look; the figures are those of benchmarks/bootstrap_coverage.py."""
+    """A coarse look; the figures are those of tests/campaigns/test_coverage.py."""
     rng = np.random.default_rng(0)
     truth, of_quantiles, logit = 0.7602499, 0, 0  # P(N(1,1) > N(0,1)) = Phi(1/sqrt 2)
     label = np.repeat([0.0, 1.0], [60, 40])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.seed_test import null_studies
 from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.training_seeds import SeedsTest, compute_power, resolve, seeds_test
 from tests.evaluation.test_delong import by_definition
+
+PREVALENCES = (0.33, 0.21, 0.16, 0.37, 0.32)
 
 
 def example(seeds: int, n: int = 120) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray, np.ndarray]:
@@ -89,9 +93,57 @@ def test_one_seed_or_other_seeds_are_refused(first: int, second: int) -> None:
         seeds_test(a[:first], b[:second], labels, patients)
 
 
+def null_studies(
+    studies: int, seeds: int, seeds_differ: float, images_per_patient: int, better: float = 0.0, start: int = 1
+) -> Iterator[float]:
+    """The p value of each study; model b is better by `better` deviations of a score."""
+    for study in range(studies):
+        rng = np.random.default_rng([start, study])
+        people = 202 // images_per_patient
+        patients = np.repeat(np.arange(people), images_per_patient)
+
+        def drawn(together: float, rng: np.random.Generator = rng, people: int = people) -> np.ndarray:
+            """Standard normal `[n, J]`; a patient's images share that part of the variance."""
+            own = rng.standard_normal((people * images_per_patient, 5))
+            of_patient = np.repeat(rng.standard_normal((people, 5)), images_per_patient, axis=0)
+            return together**0.5 * of_patient + (1 - together) ** 0.5 * own
+
+        together = 0.6 if images_per_patient > 1 else 0.0
+        sick = 0.5 * rng.standard_normal((len(patients), 1)) + 0.87 * drawn(together)
+        labels = np.stack([sick[:, j] > np.quantile(sick[:, j], 1 - p) for j, p in enumerate(PREVALENCES)], 1) * 1.0
+        everybody, of_seeds = drawn(together), [drawn(0) for _ in range(seeds)]
+        runs = []
+        for extra in (0.0, better):
+            of_model = drawn(0)
+            runs.append(
+                [
+                    (1.3 + extra + seeds_differ * rng.standard_normal()) * labels
+                    + everybody + 0.5 * of_model + 0.3 * of_seed + 0.6 * drawn(0)
+                    for of_seed in of_seeds
+                ]
+            )  # fmt: skip
+        p = seeds_test(runs[0], runs[1], labels, patients).p
+        assert p is not None
+        yield p
+
+
 def test_null_studies_are_rarely_rejected() -> None:
     p_values = np.array(list(null_studies(studies=100, seeds=2, seeds_differ=0.1, images_per_patient=1)))
     assert (p_values < 0.05).mean() <= 0.08
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("seeds", "differ", "images"), [*product((2, 3, 5, 10), (0.0, 0.1, 0.4), (1, 4))])
+def test_false_positives_are_as_announced(
+    seeds: int, differ: float, images: int, save_figures: Callable[[str, Any], None]
+) -> None:
+    """400 simulated studies without a difference, and as many with one."""
+    shares = [
+        float(np.mean([p < 0.05 for p in null_studies(400, seeds, differ, images, better)])) for better in (0.0, 0.3)
+    ]
+    save_figures(f"seeds, {seeds} {differ} {images}", shares)
+    assert shares[0] <= 0.06
+    assert shares[1] > shares[0]
 
 
 @pytest.mark.parametrize(("seeds", "by_patients"), [(2, 0.2), (3, 0.0), (3, 2.0), (5, 0.2)])

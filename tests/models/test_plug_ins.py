@@ -22,6 +22,7 @@ from chestfed.models import (
     title_of,
     try_network,
 )
+from tests.cases import assert_refused
 
 DENSENET = {"spatial_dims": 2, "in_channels": 3, "init_features": 8, "growth_rate": 4, "block_config": [1, 1]}
 
@@ -159,19 +160,19 @@ def broken(outputs):
 def test_a_network_that_cannot_work_is_refused_with_the_reason(own_network: str, tmp_path: Path) -> None:
     with (tmp_path / "mynets.py").open("a") as file:
         file.write(BROKEN)
-    for name, reason in (
-        ("Pair", r"returns a tuple for two images, not one tensor of logits \[2, 5\]"),
-        ("Wide", r"returns torch\.float32 \[2, 3, 5\]|fails on images"),
-        ("Fails", r"fails on images of the shape \[2, 3, 32, 32\]"),
-        ("Endless", "NaN or infinite"),
-        ("Half", r"torch\.float16; parameters must be float32"),
+    for name, kind in (
+        ("Pair", "other logits"),
+        ("Wide", "network fails"),
+        ("Fails", "network fails"),
+        ("Endless", "logits not finite"),
+        ("Half", "not float32"),
         ("Lazy", "lazy parameter"),
-        ("Headless", "the last layer cannot be told"),
-        ("NETWORKS", "NETWORKS"),
-        ("nothing", "built a int, not a torch.nn.Module"),
-        ("broken", "cannot be built: RuntimeError: no such backbone"),
+        ("Headless", "unknown last layer"),
+        ("NETWORKS", "not a declaration"),
+        ("nothing", "not a module"),
+        ("broken", "network cannot be built"),
     ):
-        with pytest.raises(ConfigError, match=reason):
+        with assert_refused(ConfigError, kind):
             try_network(network_options(f"{own_network}:{name}"), 5, 32)
 
 
@@ -199,7 +200,7 @@ def test_a_foreign_network_starts_from_weights_with_another_head_and_a_wrappers_
         assert all(torch.equal(own[name], donor[name]) for name in own if not name.startswith("head."))
     both = {f"{prefix}.{name}": tensor for prefix in ("student", "teacher") for name, tensor in donor.items()}
     torch.save(both, tmp_path / "w.ckpt")
-    with pytest.raises(ConfigError, match=r"two networks that fit, 'student\.\*' and 'teacher\.\*'"):
+    with assert_refused(ConfigError, "two networks fit"):
         build_model(options, 5, seed=1)
 
 

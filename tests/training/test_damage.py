@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,12 @@ def copy(finished: Path, home: Path) -> Iterator[Path]:
     shutil.rmtree(home / "damaged")
 
 
+def flip_bit(content: bytes, chance: random.Random) -> bytes:
+    """The content with one bit changed."""
+    place = chance.randrange(len(content))
+    return content[:place] + bytes([content[place] ^ 1 << chance.randrange(8)]) + content[place + 1 :]
+
+
 def flip(content: bytes) -> bytes:
     """One bit of a byte in the middle, where values are: of safetensors the tensors, of JSON often a number."""
     place = len(content) * 3 // 4
@@ -47,7 +54,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "a bit": flip,
     "of another shape": lambda _: b"[1]",
 }
-#: Each study has several files damaged at once; `benchmarks.faults` takes all files one at a time.
+#: Each study has several files damaged at once; tests/campaigns damages all files one at a time.
 CASES = {
     "files": {
         "study.json": "of another shape",

@@ -193,7 +193,8 @@ class Catalogue(Generic[Declared]):
         if adapted is None:
             raise ConfigError(
                 f"{self.kind} '{name}': {module.__name__}:{attribute} is not an instance of "
-                f"{self._declaration.__name__}{self._hint(module)}"
+                f"{self._declaration.__name__}{self._hint(module)}",
+                kind="not a declaration",
             )
         return adapted
 

@@ -141,7 +141,8 @@ def _identify_imported(module: ModuleType, declared: Any) -> str:
     if changed and not is_released(module):
         raise ConfigError(
             f"{changed[0]} has changed since '{declared.name}' was imported from '{module.__name__}', and the old code "
-            "would run: restart the notebook or script, or reload the module with importlib.reload"
+            "would run: restart the notebook or script, or reload the module with importlib.reload",
+            kind="plug-in changed after its import",
         )
     if is_script:
         _script.append(code := "; ".join([code, *sys.argv[1:]]))

@@ -60,13 +60,18 @@ class Link:
         """
         if not launched():
             raise ConfigError(
-                "engine: torchrun: no launcher started this process: torchrun --nproc-per-node=N -m chestfed ..."
+                "engine: torchrun: no launcher started this process: torchrun --nproc-per-node=N -m chestfed ...",
+                kind="no launcher",
             )
         try:
             store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
         except (RuntimeError, ValueError) as error:
             address, why = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", str(error).partition("\n")[0]
-            raise ConfigError(f"$MASTER_ADDR:$MASTER_PORT: the processes cannot meet at {address} ({why})") from None
+            raise ConfigError(
+                f"$MASTER_ADDR:$MASTER_PORT: the processes cannot meet at {address} ({why})",
+                kind="processes cannot meet",
+                address=address,
+            ) from None
         local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
         place = device if own_gpus else torch.device("cpu")
@@ -107,7 +112,11 @@ class Link:
         while not self._came(key):
             self.look_around()
             if patience is not None and time.monotonic() - began > patience:
-                raise TrainingError(f"{what} has not answered within {patience:g} s (engine.timeout). {_RESUME}")
+                raise TrainingError(
+                    f"{what} has not answered within {patience:g} s (engine.timeout). {_RESUME}",
+                    kind="no answer in time",
+                    who=what,
+                )
         text = self._store.get(key)
         self._store.delete_key(key)
         self.received += len(text)

@@ -1,1 +1,0 @@
-"""What chestfed does when it is killed, or when files, settings, disks or models are not as they should be."""

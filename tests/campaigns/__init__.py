@@ -1,0 +1,1 @@
+"""Long tests against faults, attacks and simulated truth: `pytest -m campaign`."""

@@ -1,0 +1,197 @@
+"""What the server of a federation refuses: attacks on a server over TLS on loopback."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs chestfed[flower]")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, RegisterNodeFleetRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from chestfed._version import __version__
+from chestfed.core.errors import ChestfedError
+from chestfed.federation import keys
+from chestfed.federation.flower.line import server_of
+from chestfed.federation.flower.records import RAW, from_record
+from chestfed.federation.founding import found
+from chestfed.federation.settings import Federation, read_federation
+
+pytestmark = pytest.mark.campaign
+Attack = Callable[[Federation], str]
+
+
+@contextmanager
+def run_server(home: Path) -> Iterator[Federation]:
+    """A server with one hospital."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"localhost:{probe.getsockname()[1]}"
+        probe.close()
+        folder = home / "attacked"
+        found(folder, "attacked", address, ["anne"], __version__)
+        federation = read_federation(folder)
+        command = [sys.executable, "-m", "chestfed", "federation", "server", str(folder)]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            for _ in range(240):
+                time.sleep(0.5)
+                try:
+                    server_of(federation, insecure=False).nodes()
+                    break
+                except ChestfedError:
+                    pass
+            yield federation
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def client_of(federation: Federation, key: keys.Key) -> FleetHttpClient:
+    """A hospital's side of the connection, with any key."""
+    sign = NodeAuthHttpInterceptor(key, key.public_key())
+    return FleetHttpClient.from_server_address(
+        federation.local_address, False, federation.authority.read_bytes(), interceptors=[sign]
+    )
+
+
+def status_of(send: Callable[[], object]) -> str:
+    """The refusal of a request, or that there was none."""
+    try:
+        send()
+    except httpx.HTTPStatusError as error:
+        return f"HTTP {error.response.status_code}"
+    except (httpx.TransportError, ssl.SSLError) as error:
+        return f"{type(error).__name__}: {str(error)[:60]}"
+    return "NOT REFUSED"
+
+
+def other_authority(federation: Federation) -> str:
+    """A hospital that trusts another authority does not talk to this server."""
+    return status_of(lambda: httpx.get(f"https://{federation.local_address}/health"))
+
+
+def plain_text(federation: Federation) -> str:
+    """HTTP without TLS."""
+    return status_of(lambda: httpx.get(f"http://{federation.local_address}/health").raise_for_status())
+
+
+def no_key(federation: Federation) -> str:
+    """A request to the hospitals' interface without a signature."""
+    context = ssl.create_default_context(cafile=str(federation.authority))
+    headers = {"content-type": PROTOBUF_MEDIA_TYPE}
+    content = PullMessagesRequest(node=Node(node_id=1)).SerializeToString()
+    url = f"https://{federation.local_address}/v1/fleet/pull-messages"
+    return status_of(lambda: httpx.post(url, content=content, headers=headers, verify=context).raise_for_status())
+
+
+def unknown_key(federation: Federation) -> str:
+    """A node with a key that the federation's file does not list."""
+    key = keys.new_key()
+    mine = public_key_to_bytes(key.public_key())
+    with client_of(federation, key) as client:
+        return status_of(lambda: client.ActivateNode(ActivateNodeRequest(public_key=mine, heartbeat_interval=30)))
+
+
+def registers_itself(federation: Federation) -> str:
+    """The same node tries to have its key listed."""
+    key = keys.new_key()
+    mine = public_key_to_bytes(key.public_key())
+    with client_of(federation, key) as client:
+        return status_of(lambda: client.RegisterNode(RegisterNodeFleetRequest(public_key=mine)))
+
+
+def as_operator(route: str) -> Attack:
+    """A request to an interface that only the operator may use."""
+
+    def attack(federation: Federation) -> str:
+        context = ssl.create_default_context(cafile=str(federation.authority))
+        url = f"https://{federation.local_address}{route}"
+        return status_of(lambda: httpx.post(url, content=b"", verify=context).raise_for_status())
+
+    return attack
+
+
+def raw(headers: bytes) -> Attack:
+    """A request whose headers alone are sent."""
+
+    def attack(federation: Federation) -> str:
+        host, port = federation.local_address.split(":")
+        context = ssl.create_default_context(cafile=str(federation.authority))
+        plain = socket.create_connection((host, int(port)), timeout=20)
+        with plain, context.wrap_socket(plain, server_hostname=host) as secure:
+            secure.sendall(b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n\r\n")
+            answer = secure.recv(100).split(b"\r\n")[0].decode()
+        return "NOT REFUSED" if " 200 " in answer else answer.replace("/1.1", "")
+
+    return attack
+
+
+def record_of(array: Array) -> RecordDict:
+    """A hospital's message with this array."""
+    text = ConfigRecord({"json": json.dumps({"values": {}, "header": ""})})
+    return RecordDict({"text": text, "numbers": ArrayRecord({array.dtype: array})})
+
+
+def payload(record: Callable[[], RecordDict]) -> Attack:
+    """A message that reached the study."""
+
+    def attack(federation: Federation) -> str:
+        try:
+            from_record(record(), "anne")
+        except ChestfedError as error:
+            return str(error)
+        return "NOT REFUSED"
+
+    return attack
+
+
+ATTACKS: dict[str, Attack] = {
+    "wrong authority": other_authority,
+    "no TLS": plain_text,
+    "no node key": no_key,
+    "unknown node key": unknown_key,
+    "unknown node registers itself": registers_itself,
+    "registers a node by the operator's interface": as_operator("/v1/control/register-node"),
+    "starts a run": as_operator("/v1/control/start-run"),
+    "takes the study's task": as_operator("/v1/runtime/acquire-task"),
+    "message of 10 GB announced": raw(b"content-length: 10000000000"),
+    "message of unknown length": raw(b"transfer-encoding: chunked"),
+    "pickle as bytes": payload(
+        lambda: record_of(Array("float32", (1,), "pickle", pickle.dumps(np.zeros(1, np.float32))))
+    ),
+    "array of objects": payload(lambda: record_of(Array(np.zeros(1, "float32")))),
+    "array that announces 10 GB": payload(lambda: record_of(Array("float32", (2_500_000_000,), RAW, b"0000"))),
+    "foreign records": payload(lambda: RecordDict({"text": ConfigRecord({"json": "{}"})})),
+}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A server with one hospital; after all attacks it must still answer its operator."""
+    with run_server(tmp_path_factory.mktemp("server")) as federation:
+        yield federation
+        assert server_of(federation, insecure=False).nodes() is not None
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_refused(federation: Federation, name: str) -> None:
+    assert ATTACKS[name](federation) != "NOT REFUSED"

@@ -1,0 +1,155 @@
+"""A federation over many rounds whose hospitals, server and study are killed and started again at random.
+
+Three sample hospitals that are not marked as synthetic, so that their names are made with a secret key, over TLS on
+loopback; CODASCA with a tiny network, `absent: wait`. After rounds that the seed draws, one to four processes are
+ended by SIGKILL at once and started again: hospitals, the server, the study's command; one hospital is spared, to see
+whether its memory grows. At the end the tables and the keyed names must be those of the same study in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from chestfed.core.bundled import bundled
+from chestfed.core.checkpoint import load_checkpoint
+from chestfed.core.errors import ChestfedError
+from chestfed.core.pseudonyms import VARIABLE, make_key
+from chestfed.federation.settings import HOSPITAL_FILE
+from tests.federation.straight_line import unmarked
+from tests.training.tiny_studies import SMALL
+
+pytest.importorskip("flwr", reason="needs chestfed[flower]")
+from tests.federation.loopback import ROOT, RUN, SERVER, Loopback, loopback
+
+pytestmark = pytest.mark.campaign
+ROUNDS, KILLS, SEED = 200, 31, 1
+HOSPITALS = ("chexpert", "padchest", "vindr")
+SPARED = "padchest"
+VICTIMS = ("chexpert", "vindr", SERVER, RUN)
+#: What memory may grow by over the second half, in MiB, and open files: caches of libraries fill up in the first.
+GROWTH, HANDLES = 32.0, 4
+
+
+def write_pipeline(home: Path) -> Path:
+    """A study of `ROUNDS` rounds."""
+    sites = "\n".join(f"  - config: {home / 'sites' / f'{name}.yaml'}" for name in HOSPITALS)
+    file = home / "soak.yaml"
+    base = bundled("pipelines") / "source_addition_samples.yaml"
+    text = f"extends: {base}\ntitle: Soak\ndata_root: {home / 'unmarked_hospitals'}\n"
+    text += f"sites:\n{sites}\nk: [{len(HOSPITALS)}]\n"
+    file.write_text(text + f"federated: {{stages: 1, stage_steps: {2 * ROUNDS}}}\nevaluation: {{every: 50}}\n")
+    return file
+
+
+def make_real(federation: Loopback) -> None:
+    """Site YAMLs and images that do not say synthetic, and one secret key for all, so that all name alike."""
+    home = federation.home
+    data = unmarked(home / "synthetic_hospitals")
+    (home / "sites").mkdir(exist_ok=True)
+    make_key(home / "names.key")
+    for name in HOSPITALS:
+        site, folder = home / "sites" / f"{name}.yaml", federation.folder / "hospitals" / name
+        site.write_text(f"extends: {bundled('site_configs') / 'synthetic' / f'{name}.yaml'}\nsynthetic: false\n")
+        settings = yaml.safe_load((folder / HOSPITAL_FILE).read_text()) | {"site": str(site), "data_root": str(data)}
+        (folder / HOSPITAL_FILE).write_text(yaml.safe_dump(settings))
+        shutil.copy(home / "names.key", folder / "names.key")
+
+
+def list_options(out: str) -> list[str]:
+    """Options that both studies have."""
+    settings = [one for one in SMALL if "stage_steps" not in one]
+    return ["--out", out, "--no-tracking", *(part for one in settings for part in ("--set", one))]
+
+
+def saved_rounds(home: Path) -> int:
+    """Rounds that the study has on disk."""
+    for file in home.glob(f"runs/*/k{len(HOSPITALS)}/state.safetensors"):
+        with contextlib.suppress(ChestfedError):
+            return len(load_checkpoint(file)[1]["history"])
+    return 0
+
+
+class Soak:
+    """The kills that are to come, and what was seen."""
+
+    def __init__(self, federation: Loopback) -> None:
+        draw, self._plan = np.random.default_rng(SEED), list[tuple[int, list[str], float]]()
+        sizes = list[int]()
+        while sum(sizes) < KILLS:
+            sizes.append(int(draw.integers(1, len(VICTIMS) + 1)))
+        for number, size in zip(np.sort(draw.choice(ROUNDS - 4, len(sizes), replace=False)), sizes, strict=True):
+            names = [str(name) for name in draw.permutation(VICTIMS)[:size]]
+            self._plan.append((int(number) + 2, names, float(draw.uniform(0, 4))))
+        self._federation, self._home = federation, federation.home
+        self.looks: list[dict[str, Any]] = []
+        self.kills: list[dict[str, Any]] = []
+        self.most, self.lost_rounds, self._began, self._looked = 0, 0, time.monotonic(), 0.0
+
+    def step(self) -> None:
+        """Look, and kill if it is time."""
+        saved, now = saved_rounds(self._home), time.monotonic() - self._began
+        self.lost_rounds += max(0, self.most - saved)
+        self.most = max(self.most, saved)
+        if self._plan and saved >= self._plan[0][0]:
+            _, names, delay = self._plan.pop(0)
+            time.sleep(delay)
+            if self._federation.ended(RUN) is None:
+                for act in (self._federation.kill, self._federation.start):
+                    for name in names:
+                        act(name)
+                self.kills += [{"second": round(now), "after_round": saved, "killed": name} for name in names]
+        if now - self._looked >= 15:
+            self._looked = now
+            self.looks.append({name: self._federation.look(name) for name in (SERVER, SPARED)})
+
+
+def measure_growth(looks: list[dict[str, Any]], name: str) -> dict[str, list[float]]:
+    """Median memory (MiB) and open files of a process in the third and in the last quarter of the looks at it."""
+    seen = [look[name] for look in looks if look.get(name)]
+    half = seen[len(seen) // 2 :]
+    parts = (half[: len(half) // 2], half[len(half) // 2 :])
+    return {key: [float(np.median([look[key] for look in part])) for part in parts] for key in ("mib", "files")}
+
+
+def read_tables(home: Path, out: str) -> bytes:
+    """What must be equal."""
+    (folder,) = (home / out).glob("*/study.json")
+    parts = ("table.csv", f"k{len(HOSPITALS)}/rounds.jsonl", "hospitals.csv")
+    names = pd.read_parquet(folder.parent / f"k{len(HOSPITALS)}" / "predictions.parquet")[["image", "patient"]]
+    found = "".join((folder.parent / part).read_text() for part in parts)
+    return f"{folder.parent.name}{found}{names.to_csv()}".encode()
+
+
+def test_killed_processes_lose_no_round(tmp_path: Path, save_figures: Callable[[str, Any], None]) -> None:
+    pipeline = write_pipeline(tmp_path)
+    with loopback(tmp_path, HOSPITALS, make_real) as federation:
+        command = [sys.executable, "-m", "chestfed", "study", str(pipeline), *list_options("undisturbed")]
+        environment = {**os.environ, VARIABLE: str(tmp_path / "names.key"), "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
+        federation.study(pipeline, list_options("runs"))
+        federation.start(RUN)
+        soak = Soak(federation)
+        while federation.ended(RUN) is None:
+            soak.step()
+            time.sleep(1)
+        assert federation.ended(RUN) == 0
+    growth = {name: measure_growth(soak.looks, name) for name in (SPARED, SERVER)}
+    save_figures("federation_soak", {"kills": soak.kills, "growth": growth})
+    assert soak.lost_rounds == 0
+    assert read_tables(tmp_path, "runs") == read_tables(tmp_path, "undisturbed")
+    for process in growth.values():
+        assert process["mib"][1] - process["mib"][0] <= GROWTH
+        assert process["files"][1] - process["files"][0] <= HANDLES
