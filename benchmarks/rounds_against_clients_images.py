@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from chestfed.algorithms.variables import Point
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.objectives.auc_margin import AucMargin
-from chestfed.public_datasets.opening import open_collection
+from chestfed.public_datasets.collection import open_collection
 
 FILTERS, PLACES = 16, 36  #: 3 x 3 patches of an 8 x 8 picture: 6 x 6 places
 SIZES = [9 * FILTERS, FILTERS, PLACES * FILTERS, 1]
