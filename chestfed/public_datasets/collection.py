@@ -70,9 +70,9 @@ def open_collection(name: str, path: Path | None, *, download: bool = False) -> 
         raise ConfigError(f"collection '{name}' needs the folder of its files")
     file = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
     if file.is_file():
-        return _checked(_read_npz(name, file), file)
+        return _check(_read_npz(name, file), file)
     if name in _TORCHVISION:
-        return _checked(_read_torchvision(name, path, download), path)
+        return _check(_read_torchvision(name, path, download), path)
     raise ConfigError(f"{file}: no such file; torchvision has {', '.join(_TORCHVISION)}; see docs/collections.md")
 
 
@@ -131,11 +131,11 @@ def _read_npz(name: str, file: Path) -> Collection:
     absent = [key for key in ("x", "y") if key not in arrays]
     if unknown or absent or ("x_test" in arrays) != ("y_test" in arrays):
         raise ConfigError(f"{file}: has the arrays {', '.join(arrays)}; needs x and y, and may have {_ARRAYS[2:]}")
-    if "x_test" in arrays and ("patient" in arrays) != ("patient_test" in arrays):
-        raise ConfigError(f"{file}: needs both patient and patient_test, or neither")
+    if ("patient_test" in arrays) != ("patient" in arrays and "x_test" in arrays):
+        raise ConfigError(f"{file}: with a test part, needs both patient and patient_test, or neither")
     train = _part_of_arrays(file, arrays, "")
     test = _part_of_arrays(file, arrays, "_test") if "x_test" in arrays else None
-    if test is not None and train.patients is not None and np.isin(test.patients, train.patients).any():
+    if "patient_test" in arrays and np.isin(arrays["patient_test"], arrays["patient"]).any():
         raise ConfigError(f"{file}: patients of patient_test are also in patient")
     return _collection(name, train, test)
 
@@ -162,7 +162,7 @@ def _part_of_arrays(file: Path, arrays: Mapping[str, np.ndarray], suffix: str) -
         raise ConfigError(f"{file}: x{suffix}: {error}") from None
 
 
-def _checked(collection: Collection, place: Path) -> Collection:
+def _check(collection: Collection, place: Path) -> Collection:
     """The collection; raises `ConfigError` if counts differ or classes are outside of 0 .. classes - 1."""
     for part in filter(None, (collection.train, collection.test)):
         if len(part.pixels) != len(part.classes) or not len(part.classes):
