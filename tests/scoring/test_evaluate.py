@@ -258,7 +258,7 @@ def test_a_k_or_a_network_that_is_not_the_models_is_refused(tmp_path: Path) -> N
             open_scorer(str(tmp_path / part), Declared(k=2), MACHINE)
     program = str(write_program(tmp_path / "m.onnx"))
     (tmp_path / "study.json").unlink()
-    with pytest.raises(ConfigError, match="so it has no K"):
+    with pytest.raises(ConfigError, match="leave --k out"):
         open_scorer(program, Declared(k=1), MACHINE)
     with pytest.raises(ConfigError, match="a program is its own network"):
         open_scorer(program, Declared(network="small"), MACHINE)
