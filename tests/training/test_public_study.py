@@ -13,6 +13,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import identity
 from chestfed.training.public_clients import load_collection
 from tests.command_line import Called, call
 
@@ -51,6 +52,8 @@ def test_digits_are_dealt_by_class() -> None:
     again = load_collection(pipeline, None)
     assert again.digests == data.digests
     assert load_collection(load_pipeline(DIGITS, ["seed=2"]), None).digests != data.digests
+    places = ["collection.download=true", "collection.root=elsewhere"]
+    assert identity(load_pipeline(DIGITS, places)) == identity(pipeline)
 
 
 def test_more_clients_than_classes_is_refused() -> None:
