@@ -38,7 +38,7 @@ from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.variables import Algorithm, Gradients, Point, named_tensors
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.objectives.auc_margin import AucMargin
-from chestfed.public_datasets.opening import open_collection
+from chestfed.public_datasets.collection import open_collection
 from tests.invariants import quadratic_saddle as saddle
 
 RESULTS = Path(__file__).parent / "results" / "rounds_against_clients.json"

@@ -52,20 +52,20 @@ def copied_stores() -> AbstractContextManager[object]:
     """A new MLflow store is a copy of one that MLflow has made: it makes its tables in fifty steps, for a second."""
     from chestfed.tracking import store
 
-    original = store.make_whole
+    original = store.create_store
 
-    def make_whole(file: Path) -> None:
+    def create_store(file: Path) -> None:
         if not {file.name, f".{file.name}.part"} & {other.name for other in file.parent.iterdir()}:
             file.write_bytes(_empty_store(original))
         original(file)
 
-    return patch.object(store, "make_whole", make_whole)
+    return patch.object(store, "create_store", create_store)
 
 
 @functools.cache
-def _empty_store(make_whole: Callable[[Path], None]) -> bytes:
+def _empty_store(create_store: Callable[[Path], None]) -> bytes:
     with TemporaryDirectory() as folder:
-        make_whole(Path(folder) / "mlflow.db")
+        create_store(Path(folder) / "mlflow.db")
         return (Path(folder) / "mlflow.db").read_bytes()
 
 

@@ -29,7 +29,7 @@ Model = Annotated[
     str,
     typer.Argument(
         help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .onnx), or "
-        "an MLflow URI (runs:/ID, models:/NAME/VERSION).",
+        "an MLflow URI (runs:/ID of one K, models:/NAME/VERSION).",
         show_default=False,
     ),
 ]
@@ -152,7 +152,7 @@ def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri:
 
     if tracking_uri is None and (RUNS / "mlflow.db").is_file():
         tracking_uri = local_store(RUNS)
-    with local_model(model, tracking_uri, declared.k) as path:
+    with local_model(model, tracking_uri) as path:
         return open_scorer(path, declared, machine, name=None if path == model else model)
 
 

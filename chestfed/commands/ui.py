@@ -33,10 +33,10 @@ def ui(
     """
     if not (out / "mlflow.db").exists():
         raise ChestfedError(f"{out} has no MLflow store yet: run `chestfed study` first, or give its --out folder")
-    from chestfed.tracking.store import local_store, page_of
+    from chestfed.tracking.store import find_page, local_store
 
     try:
-        address = f"http://{_HOST}:{port}{page_of(local_store(out))}"
+        address = f"http://{_HOST}:{port}{find_page(local_store(out))}"
     except Exception as error:  # MLflow's, or its database's: of another version, locked, or damaged
         raise ChestfedError(f"{out / 'mlflow.db'}: MLflow cannot open it: {first_line(error)}") from None
     try:

@@ -79,18 +79,23 @@ class SiteEntry(StrictModel):
 class CollectionEntry(StrictModel):
     """A public image collection in place of hospitals, as one binary task; see `docs/collections.md`."""
 
-    name: Literal["cifar10", "cifar100", "stl10", "fashion_mnist", "cats_vs_dogs", "imagenet", "isic2020", "digits"] = (
-        Field(description="name of the collection")
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="digits, or one of torchvision's (cifar10, cifar100, fashion_mnist, imagenet, mnist, stl10), or "
+        "any name for a .npz file",
     )
-    root: str | None = Field(None, description="folder of its files below the data root; null: its name")
+    root: str | None = Field(
+        None, description="folder or .npz file below the data root; null: NAME.npz if it exists, else NAME"
+    )
+    download: bool = Field(False, description="let torchvision download missing files")
     clients: int = Field(
         4, ge=1, le=MOST_CLIENTS, description="number of clients among which the training images are divided"
     )
-    partition: Literal["classes", "sorted", "random"] = Field(
+    partition: Literal["classes", "sorted", "random", "client"] = Field(
         "classes",
         description="classes: no class is at two clients, the IH construction; sorted: equal runs of images "
         "sorted by class, for more clients than classes; random: IID (by patient, if there are "
-        "patients)",
+        "patients); client: as the array `client` of the .npz file",
     )
     positive: Literal["random", "first", "second"] = Field(
         "second", description="the half of the classes that is positive; random: drawn by the study's seed"

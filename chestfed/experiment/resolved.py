@@ -48,7 +48,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del entry["config"], entry["root"], entry["control"]
     data["evaluation"]["resamples"] = Evaluation().resamples  # made anew from the stored scores
     if data["collection"] is not None:
-        del data["collection"]["root"]
+        del data["collection"]["root"], data["collection"]["download"]
     _without_idle_keys(data, pipeline)
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
         data["model"]["initial_weights"] = _content(Path(pipeline.model.initial_weights))

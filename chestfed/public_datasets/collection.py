@@ -1,43 +1,30 @@
-"""What a reader of a collection returns: images in memory or decoded from their files at each read, and classes."""
+"""A collection of images with one class per image: torchvision's data sets, `.npz` files, scikit-learn's digits."""
 
 from __future__ import annotations
 
-import hashlib
-import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import zipfile
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final
 
 import numpy as np
-from PIL import Image, ImageOps
 
-from chestfed.core.errors import ImageError, Problem, of_the_machine
-from chestfed.images.compressed import PNG, check_png
+from chestfed.core.errors import ConfigError, first_line, of_the_machine
+from chestfed.public_datasets.pixels import ArrayPixels, FilePixels, Pixels
 
-#: Larger images are refused unread; the largest of the collections have some 25 million pixels.
-MAX_PIXELS = 100_000_000
-
-#: `progress(done, total)`: told on the way through many files.
-Progress = Callable[[int, int], None]
-
-
-class Pixels(Protocol):
-    """Images that are read one by one."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-
-    def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 of one image as stored: gray `[height, width]` or color `[height, width, 3]` (red first).
-
-        Raises `ImageError` if the file cannot be decoded.
-        """
-
-    def digest(self, row: int) -> bytes:
-        """16 bytes that tell this image from others: of its pixels; of an image in a file, of its path and length."""
+#: torchvision's class, and what selects the training and the test part.
+_TORCHVISION: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
+    "cifar10": ("CIFAR10", {"train": True}, {"train": False}),
+    "cifar100": ("CIFAR100", {"train": True}, {"train": False}),
+    "mnist": ("MNIST", {"train": True}, {"train": False}),
+    "fashion_mnist": ("FashionMNIST", {"train": True}, {"train": False}),
+    "stl10": ("STL10", {"split": "train"}, {"split": "test"}),
+    "imagenet": ("ImageNet", {"split": "train"}, {"split": "val"}),
+}
+_ARRAYS: Final = ("x", "y", "patient", "client", "x_test", "y_test", "patient_test")
+DIGITS: Final = "digits"  #: comes with scikit-learn and needs no files
 
 
 @dataclass(frozen=True)
@@ -46,97 +33,146 @@ class Part:
 
     pixels: Pixels
     classes: np.ndarray  #: int64 `[n]`
-    patients: np.ndarray | None = None  #: strings `[n]` that tell patients apart, where the collection has patients
+    patients: np.ndarray | None = None  #: names or numbers `[n]`, where the collection has patients
+    clients: np.ndarray | None = None  #: names or numbers `[n]` of the clients that hold the images, where given
 
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection as distributed: `test` is None if it has no labeled test part of its own.
-
-    `unreadable` are images that were left out because their files are known or found to be damaged.
-    """
+    """Images of `classes` classes; `test` is None if the collection has no labeled test part of its own."""
 
     name: str
-    class_names: tuple[str, ...]
+    classes: int
     train: Part
     test: Part | None
-    unreadable: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayPixels:
-    """Images that are in memory: uint8 `[n, height, width]` or `[n, height, width, 3]`, of any strides."""
+def open_collection(name: str, path: Path | None, *, download: bool = False) -> Collection:
+    """Read a collection.
 
-    images: np.ndarray
+    Parameters
+    ----------
+    name
+        `digits`, or a name of `docs/collections.md` that torchvision has, or any other name.
+    path
+        Folder in torchvision's layout. The file `PATH.npz` is read instead if it exists.
+    download
+        Whether torchvision may download missing files into the folder.
 
-    def __post_init__(self) -> None:
-        shape = self.images.shape
-        if self.images.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3):
-            raise ValueError(f"expected uint8 [n, height, width] or [n, height, width, 3], found {shape}")
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def read(self, row: int) -> np.ndarray:
-        """A copy of one image, contiguous."""
-        return np.array(self.images[row], order="C")
-
-    def digest(self, row: int) -> bytes:
-        """Of the pixels."""
-        return hashlib.blake2b(self.read(row).tobytes(), digest_size=16).digest()
-
-
-@dataclass(frozen=True, eq=False)
-class FilePixels:
-    """JPEG or PNG files, decoded as RGB and turned as their EXIF data says."""
-
-    root: Path  #: the folder of the collection
-    files: Sequence[str]  #: paths relative to it; strings, because there may be more than a million
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 `[height, width, 3]`, red first.
-
-        Raises `ImageError` if the file is missing, damaged, cut off, too large, or neither JPEG nor PNG; the message
-        names it. Raises `OSError` or `MemoryError` if the file cannot be read, which says nothing about its
-        content.
-        """
-        file = self.files[row]
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # damaged EXIF data; very large images, which are refused below
-                stored = (self.root / file).read_bytes()
-                if stored.startswith(PNG):
-                    check_png(stored)
-                with Image.open(BytesIO(stored), formats=("JPEG", "PNG")) as image:
-                    if image.width * image.height > MAX_PIXELS:
-                        raise ImageError(f"{image.width}x{image.height} pixels: more than {MAX_PIXELS:,}")
-                    image.load()
-                    return np.array(_upright(image).convert("RGB"))
-        except ImageError as error:
-            raise ImageError(f"{file}: {error}") from None
-        except FileNotFoundError:
-            raise ImageError(f"{file}: no such file") from None
-        except Exception as error:  # Pillow raises many kinds on damaged files
-            if of_the_machine(error) and not isinstance(error, IsADirectoryError):
-                raise
-            raise ImageError(
-                f"{file}: damaged, cut off or not an image ({type(error).__name__}): unpack it again"
-            ) from None
-
-    def digest(self, row: int) -> bytes:
-        """Of the path below the root and the file's length: decoding a million photographs first would take hours."""
-        file, length = self.files[row], -1
-        with suppress(OSError):  # reading it will say what is wrong
-            length = (self.root / file).stat().st_size
-        return hashlib.blake2b(f"{file}:{length}".encode(), digest_size=16).digest()
+    Raises
+    ------
+    ConfigError
+        If files are missing, damaged or contradict each other, or torchvision cannot be imported.
+    """
+    if name == DIGITS:
+        return _read_digits()
+    if path is None:
+        raise ConfigError(f"collection '{name}' needs the folder of its files")
+    file = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+    if file.is_file():
+        return _check(_read_npz(name, file), file)
+    if name in _TORCHVISION:
+        return _check(_read_torchvision(name, path, download), path)
+    raise ConfigError(f"{file}: no such file; torchvision has {', '.join(_TORCHVISION)}; see docs/collections.md")
 
 
-def _upright(image: Any) -> Any:
-    """The image turned by its EXIF orientation; EXIF data that cannot be read says nothing."""
+def _read_digits() -> Collection:
+    """1 797 gray images of 8 x 8 in ten classes; the values 0 to 16 become 0 to 255."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    return Collection(DIGITS, 10, Part(ArrayPixels(images), digits.target.astype(np.int64)), None)
+
+
+def _read_torchvision(name: str, root: Path, download: bool) -> Collection:
+    kind, *parts = _TORCHVISION[name]
     try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # the pixels are loaded already: only the EXIF data can fail
-        return image
+        import torchvision.datasets
+    except (ImportError, RuntimeError) as error:  # RuntimeError: built for another build of torch
+        raise ConfigError(
+            f"collection '{name}' needs torchvision built for this torch, or the file {root}.npz: "
+            f"{first_line(error)}; see docs/collections.md"
+        ) from None
+    options = {"download": True} if download and name != "imagenet" else {}
+    try:
+        train, test = (getattr(torchvision.datasets, kind)(root, **part, **options) for part in parts)
+    except Exception as error:  # torchvision's readers raise many kinds on missing and damaged files
+        if isinstance(error, MemoryError):
+            raise
+        way = "ImageNet's archives are not downloaded" if name == "imagenet" else "collection.download=true fetches it"
+        raise ConfigError(f"{root}: torchvision.datasets.{kind}: {first_line(error)} ({way})") from None
+    if getattr(train, "classes", None) != getattr(test, "classes", None):
+        raise ConfigError(f"{root}: training and test part have different classes")
+    return _collection(name, _convert(train), _convert(test))
+
+
+def _convert(dataset: Any) -> Part:
+    """The images and classes of a data set of torchvision."""
+    if hasattr(dataset, "samples"):
+        files = [str(Path(file).relative_to(dataset.root)) for file, _ in dataset.samples]
+        return Part(FilePixels(Path(dataset.root), files), np.array(dataset.targets, np.int64))
+    images = np.asarray(dataset.data)
+    if images.shape[1] == 3:  # STL10: channels first
+        images = images.transpose(0, 2, 3, 1)
+    classes = dataset.targets if hasattr(dataset, "targets") else dataset.labels
+    return Part(ArrayPixels(images), np.asarray(classes, np.int64))
+
+
+def _read_npz(name: str, file: Path) -> Collection:
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = dict(stored)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
+        if of_the_machine(error):
+            raise
+        raise ConfigError(f"{file}: damaged, or not arrays of numbers and strings ({first_line(error)})") from None
+    unknown = sorted(set(arrays) - set(_ARRAYS))
+    absent = [key for key in ("x", "y") if key not in arrays]
+    if unknown or absent or ("x_test" in arrays) != ("y_test" in arrays):
+        raise ConfigError(f"{file}: has the arrays {', '.join(arrays)}; needs x and y, and may have {_ARRAYS[2:]}")
+    if ("patient_test" in arrays) != ("patient" in arrays and "x_test" in arrays):
+        raise ConfigError(f"{file}: with a test part, needs both patient and patient_test, or neither")
+    train = _part_of_arrays(file, arrays, "")
+    test = _part_of_arrays(file, arrays, "_test") if "x_test" in arrays else None
+    if "patient_test" in arrays and np.isin(arrays["patient_test"], arrays["patient"]).any():
+        raise ConfigError(f"{file}: patients of patient_test are also in patient")
+    return _collection(name, train, test)
+
+
+def _collection(name: str, train: Part, test: Part | None) -> Collection:
+    return Collection(name, int(train.classes.max(initial=-1)) + 1, train, test)
+
+
+def _part_of_arrays(file: Path, arrays: Mapping[str, np.ndarray], suffix: str) -> Part:
+    """The part of the arrays `x`, `y`, `patient`, `client`, with or without `_test`."""
+    images, classes = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
+    if classes.dtype.kind not in "iub" or classes.ndim != 1:
+        raise ConfigError(f"{file}: y{suffix} is {classes.dtype} {list(classes.shape)}; expected integers [n]")
+    names = [arrays.get(f"{key}{suffix}") for key in ("patient", "client")]
+    for key, values in zip(("patient", "client"), names, strict=True):
+        if values is not None and (values.dtype.kind not in "iuU" or values.shape != classes.shape):
+            text = f"is {values.dtype} {list(values.shape)}; expected strings or integers {list(classes.shape)}"
+            raise ConfigError(f"{file}: {key}{suffix} {text}")
+        if values is not None and values.dtype.kind == "U" and (np.char.strip(values) == "").any():
+            raise ConfigError(f"{file}: {key}{suffix} has {int((np.char.strip(values) == '').sum())} empty strings")
+    try:
+        return Part(ArrayPixels(images), classes.astype(np.int64), *names)
+    except ValueError as error:
+        raise ConfigError(f"{file}: x{suffix}: {error}") from None
+
+
+def _check(collection: Collection, place: Path) -> Collection:
+    """The collection; raises `ConfigError` if counts differ or classes are outside of 0 .. classes - 1."""
+    for part in filter(None, (collection.train, collection.test)):
+        if len(part.pixels) != len(part.classes) or not len(part.classes):
+            raise ConfigError(f"{place}: {len(part.classes)} labels for {len(part.pixels)} images")
+        outside = int(((part.classes < 0) | (part.classes >= collection.classes)).sum())
+        if outside:
+            raise ConfigError(f"{place}: {outside} labels are outside of 0..{collection.classes - 1}")
+    absent = set(range(max(2, collection.classes))) - set(collection.train.classes.tolist())
+    if absent:
+        raise ConfigError(
+            f"{place}: no training image of {len(absent)} classes, such as {min(absent)}; y counts from 0"
+        )
+    return collection

@@ -50,8 +50,8 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
     above = path.resolve().parents[:2]  # of `.` and of a file's bare name, they are not in the name
     of_study = any((folder / STUDY).is_file() for folder in (path, *above))
-    if declared.k is not None and name is None and not of_study:
-        raise ConfigError(f"{path}: not a model of a study, so it has no K; leave --k out", kind="no K")
+    if declared.k is not None and not of_study:
+        raise ConfigError(f"{name or path}: not a run folder of a study; leave --k out", kind="no K")
     file = _only_model(path, name or reference, declared.k)
     return _open(file, name, declared, machine)
 

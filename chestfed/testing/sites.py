@@ -1,15 +1,14 @@
-"""Checks of a site whose reader is a plug-in: all that `chestfed site check` finds, and how the reader behaves."""
+"""`check_site`: the contract of a site's reader: what `chestfed site check` finds, and how the reader behaves."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-import os
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -24,6 +23,7 @@ from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.opening import open_site
 from chestfed.sites.table import SiteTable
+from chestfed.testing.contract import ContractError
 
 #: Key of a check -> what must hold.
 CHECKS: Final = {
@@ -39,39 +39,7 @@ MOST_FILES, MOST_BYTES = 20_000, 500_000_000
 _NOT_A_TABLE: Final = b"\x93\x00\xff\xfe\x01 not a table \x00" * 64
 
 
-@dataclass(frozen=True)
-class Violation:
-    """One thing that is wrong; `check` is the key of `CHECKS` that found it."""
-
-    check: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.check}: {self.message}"
-
-
-@dataclass(frozen=True)
-class ConformanceReport:
-    """What was checked: per check how many things were looked at (images, rows, columns, damaged copies, files)."""
-
-    site: str
-    looked_at: dict[str, int]
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{check} ({number})" for check, number in self.looked_at.items())
-        return f"site '{self.site}' conforms; checked: {counts}"
-
-
-class ConformanceError(AssertionError):
-    """The message lists all violations."""
-
-    def __init__(self, site: str, violations: Sequence[Violation]) -> None:
-        self.violations = tuple(violations)
-        lines = [f"site '{site}' violates {len(violations)} of what chestfed relies on:", *map(str, violations)]
-        super().__init__("\n  ".join(lines))
-
-
-def check_site(config_path: str | Path, data_root: str | Path, *, overrides: Sequence[str] = ()) -> ConformanceReport:
+def check_site(config_path: str | Path, data_root: str | Path, *, overrides: Sequence[str] = ()) -> dict[str, int]:
     """Check that a site keeps what chestfed relies on; takes seconds on a small sample of its files.
 
     Parameters
@@ -83,60 +51,59 @@ def check_site(config_path: str | Path, data_root: str | Path, *, overrides: Seq
     overrides
         Keys of the YAML, as for `--set`.
 
+    Returns
+    -------
+    dict
+        Per check of `CHECKS` the number of rows, columns, damaged copies or files that were checked.
+
     Raises
     ------
-    ConformanceError
-        With all violations. It is an AssertionError: a test needs nothing else.
+    ContractError
+        With all problems, by check.
     ConfigError
         If the YAML is invalid.
     """
     config = load_site_config(Path(config_path).absolute(), overrides)
     root = Path(data_root).absolute()
     folder = config.folder(root)
-    before = _files(folder)
-    violations: list[Violation] = []
-    looked_at: dict[str, int] = {}
+    before = _list_files(folder)
+    problems: defaultdict[str, list[str]] = defaultdict(list)
+    counts = dict.fromkeys(CHECKS, 0)
     with TemporaryDirectory(prefix="chestfed-testing-") as scratch:
         try:
-            looked_at["site check"] = _inspect(config, root, Path(scratch), violations)
-            if not violations:
-                _compare(config, root, folder, Path(scratch), violations, looked_at)
-        except Exception as error:  # whatever a reader raises is a finding
-            violations.append(Violation("site check", f"the reader raised {_told(error)}"))
-    looked_at["untouched"] = len(before)
-    after = _files(folder)
+            report = inspect_site(config, root, cache_root=Path(scratch) / "cache")
+            counts["site check"] = report.counts.rows
+            problems["site check"] += [f"{problem.kind}: {problem}" for problem in report.errors]
+            if not report.errors and np.isnan(report.looked.survey.table.labels()).all():
+                problems["site check"].append("every label is missing")
+            if not problems["site check"]:
+                _reopen(config, root, folder, Path(scratch), problems, counts)
+        except Exception as error:  # whatever a reader raises is a problem
+            problems["site check"].append(f"the reader raised {_describe(error)}")
+    after = _list_files(folder)
+    counts["untouched"] = len(before)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    violations += [Violation("untouched", f"{name} was changed, added or removed") for name in changed]
-    if violations:
-        raise ConformanceError(config.site, violations)
-    return ConformanceReport(config.site, looked_at)
+    problems["untouched"] += [f"{name} was changed, added or removed" for name in changed]
+    if broken := {check: "\n    ".join(texts) for check, texts in problems.items() if texts}:
+        raise ContractError(f"site '{config.site}'", broken)
+    return counts
 
 
-def _inspect(config: SiteConfig, root: Path, scratch: Path, violations: list[Violation]) -> int:
-    report = inspect_site(config, root, cache_root=scratch / "cache")
-    violations += [Violation("site check", f"{problem.kind}: {problem}") for problem in report.errors]
-    if not violations and np.isnan(report.looked.survey.table.labels()).all():
-        violations.append(Violation("site check", "every label is missing"))
-    return report.counts.rows
-
-
-def _compare(
-    config: SiteConfig, root: Path, folder: Path, scratch: Path, violations: list[Violation], looked_at: dict[str, int]
+def _reopen(
+    config: SiteConfig, root: Path, folder: Path, scratch: Path, problems: dict[str, list[str]], counts: dict[str, int]
 ) -> None:
     """Open the site again, and changed copies of it."""
     table = open_site(config, root)
     with chdir(scratch), pinned():  # a reader may be a module of the working folder
         again = open_site(config, root)
+    counts["repeatable"] = len(table.frame)
     if not again.frame.equals(table.frame):
-        violations.append(Violation("repeatable", "read again from another working folder, the site has other rows"))
-    copy = _copied(folder, scratch / "copy")
+        problems["repeatable"].append("read again from another working folder, the site has other rows")
+    copy = _copy_site(folder, scratch / "copy")
     moved = config.model_copy(update={"root": str(copy)})
-    labels = _label_files(config, folder, set(table.frame["image"]))
-    header_row = config.table.header_row if config.table is not None else 1
 
     def open_with(name: Path, data: bytes) -> SiteTable | Exception:
         original = (copy / name).read_bytes()
-        (copy / name).unlink()  # it may be a link to the original
         (copy / name).write_bytes(data)
         try:
             return open_site(moved, root)
@@ -145,65 +112,56 @@ def _compare(
         finally:
             (copy / name).write_bytes(original)
 
-    looked_at.update({"repeatable": len(table.frame), "missing columns": 0, "damaged label files": 0})
-    for name in labels:
-        original = (folder / name).read_bytes()
-        for column, data in _without_each_column(original, header_row):
-            looked_at["missing columns"] += 1
-            text = f"{name} without column '{column}'"
-            found = _missing_column(name, column, table, open_with(name, data))
-            violations += [Violation("missing columns", f"{text}: {found}")] if found else []
+    for name in _label_files(config, folder, set(table.frame["image"])):
+        header_row = config.table.header_row if config.table is not None else 1
+        for column, data in _without_each_column((folder / name).read_bytes(), header_row):
+            counts["missing columns"] += 1
+            if problem := _check_missing_column(name, column, table, open_with(name, data)):
+                problems["missing columns"].append(f"{name} without column '{column}': {problem}")
         for damage, data in (("empty", b""), ("not a table", _NOT_A_TABLE)):
-            looked_at["damaged label files"] += 1
-            found = _refusal(name, open_with(name, data))
-            violations += [Violation("damaged label files", f"{name}, {damage}: {found}")] if found else []
+            counts["damaged label files"] += 1
+            if problem := _check_refusal(name, open_with(name, data)):
+                problems["damaged label files"].append(f"{name}, {damage}: {problem}")
 
 
-def _missing_column(name: Path, column: str, table: SiteTable, opened: SiteTable | Exception) -> str:
+def _check_missing_column(name: Path, column: str, table: SiteTable, opened: SiteTable | Exception) -> str:
     """What is wrong if a column is missing: it is refused, or the labels are the same, or a note names it."""
     if isinstance(opened, Exception):
-        return _refusal(name, opened)
+        return _check_refusal(name, opened)
     same = opened.frame["row"].tolist() == table.frame["row"].tolist()
     same = same and np.array_equal(opened.labels(), table.labels(), equal_nan=True)
-    told = any(f"'{column}'" in note for note in opened.notes)
-    return "" if same or told else "opens without a note, with other rows or labels"
+    reported = any(f"'{column}'" in note for note in opened.notes)
+    return "" if same or reported else "opens without a note, with other rows or labels"
 
 
-def _refusal(name: Path, opened: SiteTable | Exception) -> str:
+def _check_refusal(name: Path, opened: SiteTable | Exception) -> str:
     """What is wrong with the refusal of a damaged file."""
     if not isinstance(opened, Exception):
         return "the site opens nevertheless"
     if not isinstance(opened, ChestfedError):
-        return f"raises {_told(opened)}"
+        return f"raises {_describe(opened)}"
     return "" if name.name in str(opened) else f"the error does not name the file: {str(opened).partition(chr(10))[0]}"
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def _files(folder: Path) -> dict[str, tuple[int, int]]:
+def _list_files(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of change of every file."""
     status = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
-    return {path.relative_to(folder).as_posix(): (one.st_size, one.st_mtime_ns) for path, one in status.items()}
+    return {path.relative_to(folder).as_posix(): (stat.st_size, stat.st_mtime_ns) for path, stat in status.items()}
 
 
-def _copied(folder: Path, target: Path) -> Path:
-    """A copy of a folder, its files linked where that is possible."""
-    sizes = [size for size, _ in _files(folder).values()]
+def _copy_site(folder: Path, target: Path) -> Path:
+    """A copy of a folder; raises `ChestfedError` if it is too large."""
+    sizes = [size for size, _ in _list_files(folder).values()]
     if len(sizes) > MOST_FILES or sum(sizes) > MOST_BYTES:
         raise ChestfedError(
             f"{folder} holds {len(sizes):,} files, {sum(sizes) / 1e6:,.0f} MB: too many to be copied for tests. Make a "
             "small sample in the same layout, some ten patients, and check that"
         )
-    return Path(shutil.copytree(folder, target, copy_function=_link))
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(Path(source).resolve(), target)
-    except OSError:  # another file system
-        shutil.copy2(source, target)
+    return Path(shutil.copytree(folder, target))
 
 
 def _label_files(config: SiteConfig, folder: Path, images: set[str]) -> list[Path]:

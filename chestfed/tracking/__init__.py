@@ -1,1 +1,1 @@
-"""MLflow: the store, what is recorded in it, models out of it."""
+"""MLflow: the store, and the reporter that records studies in it."""

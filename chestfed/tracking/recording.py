@@ -28,11 +28,11 @@ from chestfed.report.run_figures import overview
 from chestfed.results import hospital_table
 from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.grid import markdown
-from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
+from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, TIME, RunFolder
 from chestfed.results.significance import Significance
 from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row, StudyTable, auc_grid, frame
-from chestfed.tracking.store import DataSet, Store
+from chestfed.tracking.store import Store
 from chestfed.training.identity import software_versions
 from chestfed.training.loop import History
 from chestfed.training.reporting import Reporter, StudyRun, Summary, Trial
@@ -72,58 +72,56 @@ class MlflowRecord(Reporter):
     def study_started(self, study: StudyRun) -> None:
         """Begin the parent run, or resume it."""
         self._study, self._child = study, ""
-        self._parent = _known(study.folder, str(self._part()))
-        self._whole = self._store.is_finished(self._parent)  # recorded to the end by an earlier start
-        if self._whole:
+        self._parent = _recorded_run(study.folder, str(self._identify()))
+        self._recorded = self._store.is_finished(self._parent)  # recorded to the end by an earlier start
+        if self._recorded:
             return
-        settings, this = study.pipeline.federated, study.identity
+        settings, identity = study.pipeline.federated, study.identity
         label = f"{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
-        self._parent = self._started(
-            study.folder, str(self._part()), f"{_mark(study.origin)}{label}: {study.name}", tags
+        self._parent = self._open_run(
+            study.folder, str(self._identify()), f"{_name_prefix(study.origin)}{label}: {study.name}", tags
         )
-        self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
-        digests = {f"dataset.{name}": digest for name, digest in this.inputs.items()}
+        self._pretrained = set(self._store.list_steps(self._parent, "pretraining/loss"))
+        digests = {f"dataset.{name}": digest for name, digest in identity.inputs.items()}
         versions = {f"version.{package}": version for package, version in software_versions().items()}
-        versions["results_version"] = str(this.results_version)
-        self._store.log_params(self._parent, {**_flat(this.configuration), **digests, **versions})
-        self._store.log_datasets(self._parent, _data_sets(study, len(study.clients)))
+        versions["results_version"] = str(identity.results_version)
+        self._store.log_params(self._parent, {**_flatten(identity.configuration), **digests, **versions})
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
         """Log the loss of stage 1."""
-        if not self._whole and np.isfinite(loss) and step not in self._pretrained:
+        if not self._recorded and np.isfinite(loss) and step not in self._pretrained:
             self._pretrained.add(step)
             self._store.log_metrics(self._parent, [(step, {"pretraining/loss": loss})])
 
     def k_started(self, k: int) -> None:
         """Begin the child of K, or resume it."""
-        if self._whole:  # files of the folder are made again, which are recorded
+        if self._recorded:  # files of the folder are made again, which are recorded
             return
         study, store = self._study, self._store
         folder, last = study.folder / f"k{k}", study.clients[k - 1]
-        name = f"{_mark(study.origin)}K={k}: {last if k == 1 else f'+ {last}'}"
+        name = f"{_name_prefix(study.origin)}K={k}: {last if k == 1 else f'+ {last}'}"
         tags = self._tags("K", k=str(k), added=last, clients=", ".join(study.clients[:k]))
-        self._child = self._started(folder, str(self._part(k)), name, {**tags, "mlflow.parentRunId": self._parent})
-        self._waiting: list[tuple[int, dict[str, float | None]]] = []
+        self._child = self._open_run(folder, str(self._identify(k)), name, {**tags, "mlflow.parentRunId": self._parent})
+        self._pending: list[tuple[int, dict[str, float | None]]] = []
         self._rounds = 0  # rounds of this K that are logged or wait
-        self._logged = store.steps(self._child, "round/loss")  # by an earlier start
-        params = {"k": k, "seed": study.pipeline.seed, **_flat(study.pipeline.federated.model_dump())}
+        self._logged = store.list_steps(self._child, "round/loss")  # by an earlier start
+        params = {"k": k, "seed": study.pipeline.seed, **_flatten(study.pipeline.federated.model_dump())}
         store.log_params(self._child, params)
-        store.log_datasets(self._child, _data_sets(study, k))
 
     def round_done(self, k: int, history: History, rounds: int) -> None:
         """Log the rounds that neither this start nor an earlier one has logged.
 
         Rounds wait for the next one with AUCs: one message then, and AUC before loss where the page lists metrics.
         """
-        if self._whole:
+        if self._recorded:
             return
         for entry in history[self._rounds :]:
             if entry["round"] not in self._logged:
                 aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
-                own = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
-                own |= {f"round/{name}": entry[name] for name in (*_COST, *(key for key in _SPENT if key in entry))}
-                self._waiting.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **own}))
+                others = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
+                others |= {f"round/{name}": entry[name] for name in (*_COST, *(key for key in _SPENT if key in entry))}
+                self._pending.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **others}))
                 if aucs:
                     self._flush()
         self._rounds = max(self._rounds, len(history))
@@ -131,12 +129,12 @@ class MlflowRecord(Reporter):
     def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
         """Log the result of K, its model and files; of a K that was finished before, what is not logged yet."""
         folder = self._study.folder / f"k{row.k}"
-        if self._whole:
+        if self._recorded:
             return
         if reused:
-            known = _known(folder, str(self._part(row.k)))
-            if self._store.is_finished(known):
-                self._store.set_tags(known, {"mlflow.parentRunId": self._parent})  # the parent may be a new one
+            run = _recorded_run(folder, str(self._identify(row.k)))
+            if self._store.is_finished(run):
+                self._store.set_tags(run, {"mlflow.parentRunId": self._parent})  # the parent may be a new one
                 return
             self.k_started(row.k)
             lines = (folder / ROUNDS).read_text(encoding="utf-8").splitlines()
@@ -145,21 +143,20 @@ class MlflowRecord(Reporter):
         store, run, alone = self._store, self._child, replace(table, rows=(row,))
         aucs = frame(alone).drop(columns=["k", "added", "paper_auc"]).round(_DIGITS)
         store.log_table(run, aucs, "auc_per_disease.json")
-        about = self._log_model(alone, folder)
         entries = RunFolder(self._study.folder).rounds(row.k)
         cost = {f"cost/{name}": sum(entry[name] for entry in entries) for name in _COST}
         cost |= {f"privacy/{key}": entries[-1][key] for key in _SPENT if key in entries[-1]}
         cost |= {"cost/rounds": len(entries), "cost/seconds": read_json(folder / TIME).get("seconds")}
-        store.log_metrics(run, [(row.k, {**_test_aucs(row), **cost})], about)
-        for file in (RESULT, ROUNDS):
+        store.log_metrics(run, [(row.k, {**_auc_metrics(row), **cost})])
+        for file in (MODEL_FILE, RESULT, ROUNDS):
             store.log_file(run, folder / file)
-        store.set_tags(run, {"mlflow.note.content": _note(alone)})
+        store.set_tags(run, {"mlflow.note.content": _describe(alone)})
         store.end_run(run)
         self._child = ""
 
     def study_done(self, table: StudyTable, significance: Significance | None) -> None:
         """Log the tables, figures and files of the study, and end its run."""
-        if self._whole:
+        if self._recorded:
             return
         study, store, run = self._study, self._store, self._parent
         results = frame(table)
@@ -178,21 +175,22 @@ class MlflowRecord(Reporter):
             store.log_metrics(run, [(table.rows[-1].k, hospital_table.alternative_metrics(alternatives))])
         if significance is not None:
             store.log_table(run, differences(significance).round(_DIGITS), "significance.json")
-        with TemporaryDirectory(prefix="chestfed-") as made:
+        with TemporaryDirectory(prefix="chestfed-") as temporary:
             for picture in overview(RunFolder(study.folder)):
-                picture.save_png(Path(made))
-            store.log_file(run, Path(made), "figures")
-            write_report(study.folder, Path(made) / "report.html")
-            store.log_file(run, Path(made) / "report.html")
+                picture.save_png(Path(temporary))
+            store.log_file(run, Path(temporary), "figures")
+            write_report(study.folder, Path(temporary) / "report.html")
+            store.log_file(run, Path(temporary) / "report.html")
         for file in _FILES:
             if (study.folder / file).exists():
                 store.log_file(run, study.folder / file, "run_folder")
         last = table.rows[-1].k
-        store.log_metrics(run, [(last, {f"auc/K{row.k}": row.mean.value for row in table.rows} | _gains(significance))])
+        store.log_metrics(
+            run, [(last, {f"auc/K{row.k}": row.mean.value for row in table.rows} | _gain_metrics(significance))]
+        )
         for row in table.rows:
-            store.log_metrics(run, [(row.k, _test_aucs(row))])
-            store.link_model(run, _known(study.folder / f"k{row.k}", str(self._part(row.k))), step=row.k)
-        store.set_tags(run, {"mlflow.note.content": _note(table)})
+            store.log_metrics(run, [(row.k, _auc_metrics(row))])
+        store.set_tags(run, {"mlflow.note.content": _describe(table)})
         store.end_run(run)
 
     def study_failed(self, error: BaseException) -> None:
@@ -200,14 +198,16 @@ class MlflowRecord(Reporter):
         if self._child:
             self._flush()
         status = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
-        for run in (self._child, "" if self._whole else self._parent):
+        for run in (self._child, "" if self._recorded else self._parent):
             if run:
                 self._store.end_run(run, status)
 
     def summary_done(self, summary: Summary) -> None:
         """Record what several studies come to as one run; the studies have their own."""
         origin, folder = summary.origin, summary.folder
-        run = self._started(folder, folder.name, f"{_mark(origin)}{summary.name}", {**origin.tags(), "kind": "summary"})
+        run = self._open_run(
+            folder, folder.name, f"{_name_prefix(origin)}{summary.name}", {**origin.tags(), "kind": "summary"}
+        )
         self._store.log_params(run, {f"run.{name}": folder for name, folder in summary.runs.items()})
         self._store.log_metrics(run, [(0, summary.metrics)])
         for file in sorted({*folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.png")}):
@@ -218,29 +218,29 @@ class MlflowRecord(Reporter):
     def trial_done(self, trial: Trial, *, reused: bool) -> None:
         """Record one trial of a search as a run, unless the store has it."""
         store = self._store
-        if store.is_finished(_known(trial.folder, trial.folder.name)):
+        if store.is_finished(_recorded_run(trial.folder, trial.folder.name)):
             return
         about = {"kind": "trial", "pipeline": trial.search, "algorithm": trial.algorithm, "trial": str(trial.number)}
         tags = {**trial.origin.tags(), **about, "diverged": trial.diverged[:500] or "no"}
-        name = f"{_mark(trial.origin)}trial {trial.number}, {trial.algorithm}: {trial.search}"
-        run = self._started(trial.folder, trial.folder.name, name, tags)
+        name = f"{_name_prefix(trial.origin)}trial {trial.number}, {trial.algorithm}: {trial.search}"
+        run = self._open_run(trial.folder, trial.folder.name, name, tags)
         store.log_params(run, {**trial.values, **{f"range.{key}": value for key, value in trial.ranges.items()}})
         aucs = {f"validation_auc/seed_{seed}": value for seed, value in trial.aucs.items()}
         store.log_metrics(run, [(0, {"validation_auc/mean": trial.mean, **aucs, "cost/seconds": trial.seconds})])
         store.end_run(run)
 
-    def _part(self, k: int | None = None) -> Part:
+    def _identify(self, k: int | None = None) -> Part:
         """What the folder of the study, or of a K, holds."""
         return Part(self._study.identity.digest, "." if k is None else f"k{k}")
 
-    def _started(self, folder: Path, part: str, name: str, tags: Mapping[str, str]) -> str:
+    def _open_run(self, folder: Path, part: str, name: str, tags: Mapping[str, str]) -> str:
         """Id of the run of a folder: opened again, or a new one; `part` says what the folder holds.
 
         The folder notes a mark before there is a run: a process that is killed in between leaves one that the next
         finds by it.
         """
-        note = _noted(folder, part)
-        run = self._store.reopened(note.get("run", ""), note.get("mark", ""))
+        note = _read_note(folder, part)
+        run = self._store.reopen_run(note.get("run", ""), note.get("mark", ""))
         if not run:
             mark = uuid.uuid4().hex
             write_json(folder / _NOTE, {"part": part, "mark": mark})
@@ -250,29 +250,9 @@ class MlflowRecord(Reporter):
 
     def _flush(self) -> None:
         """Log the rounds that wait, the last one first."""
-        if self._waiting:
-            self._store.log_metrics(self._child, self._waiting[::-1])
-            self._waiting = []
-
-    def _log_model(self, table: StudyTable, folder: Path) -> dict[str, str]:
-        """Log and register the model of a table's only row; returns what its metrics are said to be about."""
-        study, (row,) = self._study, table.rows
-        if study.pipeline.collection is not None:  # its images are not radiographs in files: weights are all there is
-            self._store.log_file(self._child, folder / MODEL_FILE)
-            return {}
-        name = f"chestfed-{study.origin.prefix}K{row.k}-{study.name}".replace(":", "-")
-        mean = "none" if row.mean.value is None else f"{row.mean.value:.4f}"
-        tags = self._tags("model", k=str(row.k), auc_mean=mean, protocol=table.protocol)
-        version = "Each version is one study of this pipeline; its tags say algorithm, seed, digest and mean AUC."
-        about = {
-            "name": f"{table.origin.sentence} {table.title}: K={row.k}, {table.model}. {version}\n\n{_usage(name)}",
-            "version": f"{_note(table)}\n\n{_usage(name)}",
-        }
-        diseases = [result.disease for result in row.diseases]
-        short = f"{study.origin.prefix}K{row.k}"
-        model = self._store.log_model(self._child, short, folder / MODEL_FILE, diseases, name, about, tags)
-        test = _data_sets(study, 0)[0]
-        return {"model_id": model, "dataset_name": test.name, "dataset_digest": test.short_digest}
+        if self._pending:
+            self._store.log_metrics(self._child, self._pending[::-1])
+            self._pending = []
 
     def _tags(self, kind: str, **more: str) -> dict[str, str]:
         study = self._study
@@ -290,23 +270,7 @@ class MlflowRecord(Reporter):
         }
 
 
-def _data_sets(study: StudyRun, k: int) -> list[DataSet]:
-    """The first `k` clients, in their order, and the test set, as counted in `sites.json`."""
-    cards = read_json(study.folder / SITES)["sites"]
-    found = []
-    for card in (*cards[:k], cards[-1]):
-        name = card["name"] if card["role"] == "client" else "test set"
-        labels = {
-            disease: {one: counts[one] for one in ("positives", "negatives", "missing")}
-            for disease, counts in card["diseases"].items()
-        }
-        counts = {**{one: card[one] for one in ("images", "rows", "unreadable")}, **labels}
-        digest = study.identity.inputs[name]
-        found.append(DataSet(name, card["role"], card["data"], digest, tuple(card["diseases"]), counts))
-    return found
-
-
-def _note(table: StudyTable) -> str:
+def _describe(table: StudyTable) -> str:
     """A description in Markdown: what the numbers are, and the AUCs of each K."""
     warning = f"**{table.origin.sentence}**" if table.origin.any_synthetic else ""
     aucs = "\n".join(markdown(auc_grid(table), ("added",), below=" {}"))
@@ -317,37 +281,27 @@ def _note(table: StudyTable) -> str:
     return "\n\n".join(part for part in (warning, aucs, about.rstrip()) if part)
 
 
-def _usage(name: str) -> str:
-    """Markdown that says how a registered model is used."""
-    return (
-        "Where chestfed is installed (`VERSION`: a number, or `latest`):\n\n"
-        f'```python\nmodel = mlflow.pyfunc.load_model("models:/{name}/VERSION")\n'
-        'model.predict(["a.png", "b.dcm"])  # a frame: probability per disease\n```\n\n'
-        f"`chestfed evaluate models:/{name}/VERSION --site SITE.yaml --data DIR` scores it on a site."
-    )
-
-
-def _mark(origin: Origin) -> str:
+def _name_prefix(origin: Origin) -> str:
     """Begins every name."""
     return f"{origin} " if origin.any_synthetic else ""
 
 
-def _test_aucs(row: Row) -> dict[str, float | None]:
-    each = {f"auc_per_disease/{one.disease}": one.value for one in row.diseases}
-    return {"auc/mean": row.mean.value, **each}
+def _auc_metrics(row: Row) -> dict[str, float | None]:
+    diseases = {f"auc_per_disease/{estimate.disease}": estimate.value for estimate in row.diseases}
+    return {"auc/mean": row.mean.value, **diseases}
 
 
-def _gains(found: Significance | None) -> dict[str, float | None]:
-    """What the largest K gains over the smallest: the mean with its interval, and each disease."""
-    if found is None:
+def _gain_metrics(significance: Significance | None) -> dict[str, float | None]:
+    """Gain of the largest K over the smallest: the mean with its interval, and each disease."""
+    if significance is None:
         return {}
-    *diseases, mean = found.comparisons[-1]
+    *diseases, mean = significance.comparisons[-1]
     low, high = mean.interval or (None, None)
-    each = {f"gain_per_disease/{one.disease}": one.difference for one in diseases}
-    return {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, **each}
+    gains = {f"gain_per_disease/{comparison.disease}": comparison.difference for comparison in diseases}
+    return {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, **gains}
 
 
-def _noted(folder: Path, part: str) -> dict[str, str]:
+def _read_note(folder: Path, part: str) -> dict[str, str]:
     """What a folder notes of its run: `run`, its id, or `mark`, if it was to be made.
 
     Empty if the note is damaged, or came with a copy of another folder: a run is recorded twice rather than wrongly.
@@ -359,12 +313,12 @@ def _noted(folder: Path, part: str) -> dict[str, str]:
     return note if note.get("part") == part else {}
 
 
-def _known(folder: Path, part: str) -> str:
+def _recorded_run(folder: Path, part: str) -> str:
     """Id of the run that a folder was recorded in; empty if it was not."""
-    return _noted(folder, part).get("run", "")
+    return _read_note(folder, part).get("run", "")
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     """Nested data as dotted keys."""
     if isinstance(value, Mapping):
         items = value.items()
@@ -374,5 +328,5 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
         return {prefix: value}
     flat: dict[str, Any] = {}
     for key, part in items:
-        flat |= _flat(part, f"{prefix}.{key}" if prefix else str(key))
+        flat |= _flatten(part, f"{prefix}.{key}" if prefix else str(key))
     return flat

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.core.randomness import stream_seed
 from chestfed.experiment.pipeline import CollectionEntry, Pipeline
 from chestfed.images.batches import Rows
 from chestfed.images.index import packed
 from chestfed.images.preprocess import Preprocess
-from chestfed.public_datasets import binary
-from chestfed.public_datasets.collection import Part, Pixels
-from chestfed.public_datasets.opening import open_collection
+from chestfed.public_datasets import partition
+from chestfed.public_datasets.collection import Part, open_collection
+from chestfed.public_datasets.pixels import Pixels
 from chestfed.training.clients import ClientData, StudyData, TestSet, image_names, patient_names
 
 
@@ -33,13 +32,7 @@ class CollectionImages:
         return np.stack([self._preprocess.apply(self._pixels.read(row)) for row in self._rows[rows].tolist()])
 
 
-def load_collection(
-    pipeline: Pipeline,
-    data_root: Path | None,
-    progress: Callable[[str, int, int], None] | None = None,
-    *,
-    validation: float | None = None,
-) -> StudyData:
+def load_collection(pipeline: Pipeline, data_root: Path | None, *, validation: float | None = None) -> StudyData:
     """Read the collection, make the task, cut the clients.
 
     With `validation`, this share of the training images is set aside and takes the place of the test set, which is left
@@ -47,35 +40,34 @@ def load_collection(
     """
     entry = pipeline.collection
     assert entry is not None
-    root = None if data_root is None else data_root / (entry.root or entry.name)
-    tell = None if progress is None else (lambda done, total: progress(entry.name, done, total))
-    collection = open_collection(entry.name, root, tell)
-    count, seed = len(collection.class_names), pipeline.seed
+    path = None if data_root is None else data_root / (entry.root or entry.name)
+    collection = open_collection(entry.name, path, download=entry.download)
+    seed = pipeline.seed
 
     train, test = collection.train, collection.test
-    positive = binary.positive_classes(count, entry.positive, seed)
-    labels = binary.binary_labels(train.classes, positive)
+    positive = partition.positive_classes(collection.classes, entry.positive, seed)
+    labels = partition.binary_labels(train.classes, positive)
     if test is None:
-        rows, test_rows = _held_out(train, labels, np.arange(len(labels)), entry.test_fraction, seed)
+        rows, test_rows = _hold_out(train, labels, np.arange(len(labels)), entry.test_fraction, seed)
         test = train
     else:
         test_rows, rows = np.arange(len(test.classes)), np.arange(len(train.classes))
     if validation is not None:
-        rows, test_rows = _held_out(train, labels, rows, validation, stream_seed(seed, "validation"))
+        rows, test_rows = _hold_out(train, labels, rows, validation, stream_seed(seed, "validation"))
         test = train
     if entry.imratio is not None:
-        rows = rows[binary.drop_positives(train.classes[rows], labels[rows], entry.imratio, seed)]
+        rows = rows[partition.drop_positives(train.classes[rows], labels[rows], entry.imratio, seed)]
 
     clients = []
     for number, part in enumerate(_deal(entry, train, labels, rows, seed), start=1):
         images = CollectionImages(train.pixels, part, pipeline.preprocess)
-        own = labels[part][:, None]
-        clients.append(ClientData(f"{entry.name}-{number}", images, own, np.ones(len(part), np.int64)))
+        client_labels = labels[part][:, None]
+        clients.append(ClientData(f"{entry.name}-{number}", images, client_labels, np.ones(len(part), np.int64)))
     test_images = CollectionImages(test.pixels, test_rows, pipeline.preprocess)
     test_patients = _patients(test, test_rows)
     test_set = TestSet(
         test_images,
-        binary.binary_labels(test.classes, positive)[test_rows][:, None],
+        partition.binary_labels(test.classes, positive)[test_rows][:, None],
         test_patients,
         pipeline.tasks,
         image_names(test_images.digests, PUBLISHED),  # anybody has these images
@@ -84,30 +76,33 @@ def load_collection(
     )
     digests = {client.name: client.digest(PUBLISHED) for client in clients}
     digests["test set"] = test_set.digest(PUBLISHED)
-    left_out: dict[str, list[Problem]] = {entry.name: list(collection.unreadable)} if collection.unreadable else {}
-    return StudyData(tuple(clients), test_set, pipeline.tasks, left_out, digests)
+    return StudyData(tuple(clients), test_set, pipeline.tasks, {}, digests)
 
 
-def _held_out(
+def _hold_out(
     part: Part, labels: np.ndarray, rows: np.ndarray, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """These rows without those that are held out, and those: by patient, where there are patients."""
     if part.patients is None:
-        held = binary.hold_out(part.classes[rows], fraction, seed)
+        held = partition.hold_out(part.classes[rows], fraction, seed)
     else:
-        held = binary.hold_out_patients(labels[rows], part.patients[rows], fraction, seed)
+        held = partition.hold_out_patients(labels[rows], part.patients[rows], fraction, seed)
     return rows[~held], rows[held]
 
 
 def _deal(entry: CollectionEntry, train: Part, labels: np.ndarray, rows: np.ndarray, seed: int) -> list[np.ndarray]:
-    if entry.partition == "classes":
-        parts = binary.deal_classes(train.classes[rows], labels[rows], entry.clients)
+    if entry.partition == "client":
+        if train.clients is None:
+            raise ConfigError(f"partition: client needs the array client, which {entry.name} does not have")
+        parts = partition.deal_given(train.clients[rows], entry.clients)
+    elif entry.partition == "classes":
+        parts = partition.deal_classes(train.classes[rows], labels[rows], entry.clients)
     elif entry.partition == "sorted":
-        parts = binary.deal_sorted(train.classes[rows], labels[rows], entry.clients)
+        parts = partition.deal_sorted(train.classes[rows], labels[rows], entry.clients)
     elif train.patients is not None:
-        parts = binary.deal_patients(labels[rows], train.patients[rows], entry.clients, seed)
+        parts = partition.deal_patients(labels[rows], train.patients[rows], entry.clients, seed)
     else:
-        parts = binary.deal_at_random(labels[rows], entry.clients, seed)
+        parts = partition.deal_at_random(labels[rows], entry.clients, seed)
     return [rows[part] for part in parts]
 
 

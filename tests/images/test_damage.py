@@ -18,7 +18,7 @@ from pydicom.uid import JPEGBaseline8Bit
 
 from chestfed.core.errors import ImageError
 from chestfed.images.decode import decode, decode_stored
-from chestfed.public_datasets.collection import FilePixels
+from chestfed.public_datasets.pixels import FilePixels
 from tests.cases import each
 from tests.images.test_decode import dicom, save
 

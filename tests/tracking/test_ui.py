@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.tracking.store import make_whole
+from chestfed.tracking.store import create_store
 from tests.command_line import call
 
 SERVER = """
@@ -63,7 +63,7 @@ def test_a_store_that_mlflow_cannot_open_and_a_taken_port_are_told(tmp_path: Pat
     assert "mlflow.db: MLflow cannot open it: (sqlite3.DatabaseError) file is not a database" in told.err
     whole = tmp_path / "whole"
     whole.mkdir()
-    make_whole(whole / "mlflow.db")
+    create_store(whole / "mlflow.db")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         told = call("ui", "--out", whole, "--port", port)

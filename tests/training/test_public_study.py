@@ -1,4 +1,4 @@
-"""Studies on public image collections: the digits, and CIFAR-10 in small files of the published layout."""
+"""Studies on public image collections: the digits, and CIFAR-10 in a small `.npz`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import identity
 from chestfed.training.public_clients import load_collection
 from tests.command_line import Called, call
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"
 
 
-def write_cifar10(root: Path, per_class: int) -> None:
-    """The binary version: one byte of class and 3072 of pixels per image, five training files and a test file."""
-    root.mkdir(parents=True)
+def write_cifar10(data: Path, per_class: int) -> None:
+    """`cifar10.npz`: ten classes of random color images, with a test part."""
+    data.mkdir()
     rng = np.random.default_rng(0)
-    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
-        classes = np.repeat(np.arange(10, dtype=np.uint8), per_class)
-        pixels = rng.integers(0, 256, (len(classes), 3072), dtype=np.uint8)
-        (root / name).write_bytes(np.concatenate([classes[:, None], pixels], axis=1).tobytes())
-    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-    (root / "batches.meta.txt").write_text("\n".join(names) + "\n")
+    arrays = {}
+    for suffix, count in (("", 5 * per_class), ("_test", per_class)):
+        arrays[f"y{suffix}"] = np.tile(np.arange(10), count)
+        arrays[f"x{suffix}"] = rng.integers(0, 256, (10 * count, 32, 32, 3), dtype=np.uint8)
+    np.savez(data / "cifar10.npz", **arrays)
 
 
 def run(folder: Path, pipeline: Path, *options: str) -> Called:
@@ -39,7 +39,7 @@ def settings(*pairs: str) -> list[str]:
     return [part for pair in pairs for part in ("--set", pair)]
 
 
-def test_the_digits_are_cut_into_clients_without_a_common_class() -> None:
+def test_digits_are_dealt_by_class() -> None:
     pipeline = load_pipeline(DIGITS)
     data = load_collection(pipeline, None)
     assert [client.name for client in data.clients] == [f"digits-{number}" for number in range(1, 6)]
@@ -52,21 +52,49 @@ def test_the_digits_are_cut_into_clients_without_a_common_class() -> None:
     again = load_collection(pipeline, None)
     assert again.digests == data.digests
     assert load_collection(load_pipeline(DIGITS, ["seed=2"]), None).digests != data.digests
+    places = ["collection.download=true", "collection.root=elsewhere"]
+    assert identity(load_pipeline(DIGITS, places)) == identity(pipeline)
 
 
-def test_more_clients_than_classes_is_refused_with_a_way_out() -> None:
+def test_more_clients_than_classes_is_refused() -> None:
     pipeline = load_pipeline(DIGITS, ["collection.clients=6"])
     with pytest.raises(ConfigError, match="5 for 6 clients; take fewer clients, or partition: random"):
         load_collection(pipeline, None)
 
 
-def test_sites_and_a_collection_together_or_neither_are_refused() -> None:
+def test_the_collections_clients_are_taken(tmp_path: Path) -> None:
+    y = np.tile([0, 1], 20)
+    patients, clients = np.repeat(np.arange(20), 2), np.repeat(["north", "south"], 20)
+    np.savez(
+        tmp_path / "skin.npz",
+        x=np.arange(40 * 64, dtype=np.uint8).reshape(40, 8, 8),
+        y=y,
+        patient=patients,
+        client=clients,
+    )
+    options = [
+        "collection.name=skin",
+        "collection.partition=client",
+        "collection.clients=2",
+        "collection.imratio=null",
+        "collection.test_fraction=0.2",
+    ]
+    data = load_collection(load_pipeline(DIGITS, options), tmp_path)
+    assert [client.name for client in data.clients] == ["skin-1", "skin-2"]
+    assert sum(len(client.labels) for client in data.clients) == 32
+    assert len(set(data.test.patients.tolist())) == 4  # a fifth of the patients, with all their images
+    assert data.test.labels.sum() == 4
+    with pytest.raises(ConfigError, match="not 3"):
+        load_collection(load_pipeline(DIGITS, [*options, "collection.clients=3"]), tmp_path)
+
+
+def test_neither_sites_nor_collection_is_refused() -> None:
     with pytest.raises(ValueError, match="either 'sites' or 'collection'"):
         Pipeline(title="nothing")
 
 
-def test_a_comparison_of_windows_stands_beside_the_papers_figures(tmp_path: Path) -> None:
-    write_cifar10(tmp_path / "data" / "cifar10", per_class=4)
+def test_windows_stand_beside_published_figures(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data", per_class=4)
     small = ["collection.imratio=0.3", "federated.stages=1", "federated.stage_steps=2", "federated.batch_size=2"]
     result = run(
         tmp_path,
@@ -86,8 +114,8 @@ def test_a_comparison_of_windows_stands_beside_the_papers_figures(tmp_path: Path
     assert set(stored["largest_window"]) == {"local_scgdam", "local_sgdm_ratio"}
 
 
-def test_one_run_stands_beside_the_papers_figure_and_a_dry_run_counts(tmp_path: Path) -> None:
-    write_cifar10(tmp_path / "data" / "cifar10", per_class=4)
+def test_one_run_beside_the_published_figure(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data", per_class=4)
     pipeline = bundled("pipelines") / "compositional" / "figure5_stl10.yaml"
     text = pipeline.read_text().replace("name: stl10", "name: cifar10").split("comparison:")
     own = text[0] + "published:" + text[1].split("published:")[1]
@@ -109,7 +137,7 @@ def test_one_run_stands_beside_the_papers_figure_and_a_dry_run_counts(tmp_path: 
     assert "Zhang et al." in result.out
 
 
-def test_missing_files_are_named_with_where_to_get_them(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     result = run(tmp_path, bundled("pipelines") / "compositional" / "table1_stl10.yaml", "--data", "data")
     assert result.code == 1

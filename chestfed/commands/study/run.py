@@ -28,7 +28,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
 from chestfed.experiment.variants import Variant, variants_of
 from chestfed.models import title_of
-from chestfed.public_datasets.opening import COLLECTIONS
+from chestfed.public_datasets.collection import DIGITS
 from chestfed.results import compare, held_out_table, hospital_table
 from chestfed.results.chance import describe_chance, list_results
 from chestfed.results.run_folder import RunFolder
@@ -92,7 +92,7 @@ def prepare(
             f"held-out sites"
         )
     entry = pipeline.collection
-    root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
+    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
     compared = bool(algorithms or windows or len(variants) > 1)
     engine = engine_for(pipeline.engine)
     if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
@@ -248,7 +248,7 @@ def _run_all(
 def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[Setup]:
     pipeline = studies.pipeline
     if pipeline.collection is not None or studies.root is None:
-        data = [load_collection(pipeline, studies.root, bars.decoding)] * len(studies.variants)
+        data = [load_collection(pipeline, studies.root)] * len(studies.variants)
     else:
         tables = _tables(studies, studies.variants, studies.root)
         check_cache(tables, pipeline, cache)

@@ -138,7 +138,7 @@ def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> 
     """Training and validation images; no test image is read."""
     studies, pipeline = tuning.studies, tuning.pipeline
     if pipeline.collection is not None or studies.root is None:
-        return load_collection(pipeline, studies.root, bars.decoding, validation=_VALIDATION)
+        return load_collection(pipeline, studies.root, validation=_VALIDATION)
     if pipeline.samples is not None:
         write_samples(studies.console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
     tables = selection_tables(pipeline, open_sites(pipeline, studies.file, studies.root))

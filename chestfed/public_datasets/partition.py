@@ -33,20 +33,20 @@ def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed
     Raises `ConfigError` if there are fewer positives than `imratio` asks for, or none would be left.
     """
     positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
-    wanted = negatives * imratio / (1 - imratio)
-    if wanted > positives:
+    target = negatives * imratio / (1 - imratio)
+    if target > positives:
         share = positives / max(1, positives + negatives)
         raise ConfigError(
             f"imratio: {imratio:g} is above the share of positives, {share:.3f}; positives can only be dropped"
         )
-    kept = [np.flatnonzero(labels == 0)]
+    selected = [np.flatnonzero(labels == 0)]
     for number in np.unique(classes[labels == 1]):
         rows = np.flatnonzero((classes == number) & (labels == 1))
         rng = numpy_stream(seed, "imratio", int(number))
-        kept.append(rng.choice(rows, round(len(rows) * wanted / positives), replace=False))
-    if sum(map(len, kept[1:])) == 0:
+        selected.append(rng.choice(rows, round(len(rows) * target / positives), replace=False))
+    if sum(map(len, selected[1:])) == 0:
         raise ConfigError(f"imratio: {imratio:g} leaves no positive image of {positives}")
-    return np.sort(np.concatenate(kept))
+    return np.sort(np.concatenate(selected))
 
 
 def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[np.ndarray]:
@@ -66,7 +66,7 @@ def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[
             )
         groups = np.array_split(numbers, clients)
         parts.append([np.flatnonzero((labels == value) & np.isin(classes, group)) for group in groups])
-    return _together(*parts)
+    return _join_labels(*parts)
 
 
 def deal_sorted(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[np.ndarray]:
@@ -74,8 +74,9 @@ def deal_sorted(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[n
 
     For any number of clients; with more clients than classes, some hold parts of the same class and nothing else.
     """
-    own = [np.flatnonzero(labels == value) for value in (0, 1)]
-    return _together(*(np.array_split(rows[np.argsort(classes[rows], kind="stable")], clients) for rows in own))
+    by_label = [np.flatnonzero(labels == value) for value in (0, 1)]
+    runs = (np.array_split(rows[np.argsort(classes[rows], kind="stable")], clients) for rows in by_label)
+    return _join_labels(*runs)
 
 
 def deal_at_random(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
@@ -84,18 +85,29 @@ def deal_at_random(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarr
         np.array_split(numpy_stream(seed, "deal", value).permutation(np.flatnonzero(labels == value)), clients)
         for value in (0, 1)
     )
-    return _together(negatives[::-1], positives)
+    return _join_labels(negatives[::-1], positives)
 
 
-def _together(negatives: list[np.ndarray], positives: list[np.ndarray]) -> list[np.ndarray]:
+def _join_labels(negatives: list[np.ndarray], positives: list[np.ndarray]) -> list[np.ndarray]:
     """Rows of each client, in order."""
     return [np.sort(np.concatenate(parts)) for parts in zip(negatives, positives, strict=True)]
 
 
 def deal_patients(labels: np.ndarray, patients: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
     """Rows of each client; all images of a patient are at one, and patients with a positive are spread evenly."""
-    of_row, positive = _of_patients(labels, patients)
-    return [np.flatnonzero(np.isin(of_row, part)) for part in deal_at_random(positive, clients, seed)]
+    patient, positive = _index_patients(labels, patients)
+    return [np.flatnonzero(np.isin(patient, part)) for part in deal_at_random(positive, clients, seed)]
+
+
+def deal_given(holders: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Rows of each client as the collection names them, in the order of their names.
+
+    Raises `ConfigError` if it names another number of clients.
+    """
+    names = np.unique(holders)
+    if len(names) != clients:
+        raise ConfigError(f"partition: client finds {len(names)} clients in the collection, not {clients}")
+    return [np.flatnonzero(holders == name) for name in names]
 
 
 def hold_out(classes: np.ndarray, fraction: float, seed: int) -> np.ndarray:
@@ -110,13 +122,13 @@ def hold_out(classes: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 def hold_out_patients(labels: np.ndarray, patients: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Which rows are held out, bool `[n]`: those of the same share of patients with and without a positive."""
-    of_row, positive = _of_patients(labels, patients)
-    return hold_out(positive, fraction, seed)[of_row]
+    patient, positive = _index_patients(labels, patients)
+    return hold_out(positive, fraction, seed)[patient]
 
 
-def _of_patients(labels: np.ndarray, patients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _index_patients(labels: np.ndarray, patients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The patient's number of each row, and of each patient 1 if any image is positive, else 0."""
-    _, of_row = np.unique(patients, return_inverse=True)
-    positive = np.zeros(of_row.max() + 1, np.int64)
-    positive[of_row[labels == 1]] = 1
-    return of_row, positive
+    _, patient = np.unique(patients, return_inverse=True)
+    positive = np.zeros(patient.max() + 1, np.int64)
+    positive[patient[labels == 1]] = 1
+    return patient, positive
