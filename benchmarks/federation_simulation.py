@@ -102,7 +102,7 @@ def main() -> None:
     @study.main()
     def lead(grid: Grid, context: Context) -> None:
         try:
-            pipeline = load_pipeline(given.pipeline, given.set).for_algorithm()
+            pipeline = load_pipeline(given.pipeline, given.set).resolve()
             federation = Federation(given.out, file)
             run_over_hospitals(pipeline, given.pipeline.stem, federation, GridLine(grid), given.out, Reporters(), print)
         except BaseException as error:

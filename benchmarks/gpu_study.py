@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not options.smoke and not torch.cuda.is_available():
         parser.error("torch sees no CUDA device; --smoke runs on the CPU")
     keys = [*(_SMALL if options.smoke else []), f"runtime.device={'cpu' if options.smoke else 'cuda'}"]
-    pipeline = load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml", [*keys, *options.set]).for_algorithm()
+    pipeline = load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml", [*keys, *options.set]).resolve()
     with cached(16 if options.smoke else 4096) as films, tempfile.TemporaryDirectory() as folder:
         setup = Setup(
             pipeline, drawn(films, pipeline.tasks, 1e-3 if options.smoke else 1.0), prepare_machine(pipeline.runtime)

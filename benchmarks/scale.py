@@ -259,7 +259,7 @@ def check() -> dict[str, Any]:
                 subprocess.run([*command, "--out", f"{name}/{out}"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            pipeline = load_pipeline(file, settings).for_algorithm()
+            pipeline = load_pipeline(file, settings).resolve()
             training = _training_seconds(pipeline, file, Path(folder))
             found[name] = {"seconds": round(taken, 2), "of these forecast to be training": round(training, 2)}
     (_, first), *others = found.items()

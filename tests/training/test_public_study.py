@@ -71,7 +71,7 @@ def test_a_comparison_of_windows_stands_beside_the_papers_figures(tmp_path: Path
     result = run(
         tmp_path,
         bundled("pipelines") / "compositional" / "table1_cifar10.yaml",
-        "--data", "data", "--algorithms", "local_scgdam,local_sgdm_ratio", "--windows", "4,8", "--seeds", "1",
+        "--data", "data", "--methods", "local_scgdam,local_sgdm_ratio", "--windows", "4,8", "--seeds", "1",
         *settings(*small, "evaluation.resamples=10", "runtime.threads=1"),
     )  # fmt: skip
     assert result.code == 0, result.err
