@@ -47,7 +47,7 @@ def by_command(*start: str) -> Mode:
     """One command that compares the algorithms."""
 
     def mode(home: Path, out: Path, algorithms: Sequence[str]) -> None:
-        words = ["study", str(PIPELINE), *_words(out), "--no-tracking", "--algorithms", ",".join(algorithms)]
+        words = ["study", str(PIPELINE), *_words(out), "--no-tracking", "--methods", ",".join(algorithms)]
         _call([*start, "-m", "chestfed", *words], home)
 
     return mode
@@ -78,7 +78,7 @@ def deployment(home: Path, out: Path, algorithms: Sequence[str]) -> None:
 
 
 def _words(out: Path, algorithm: str = "") -> list[str]:
-    settings = [*SETTINGS, *([f"federated.algorithm={algorithm}"] if algorithm else [])]
+    settings = [*SETTINGS, *([f"selected=[{algorithm}]"] if algorithm else [])]
     return ["--out", str(out), *(part for one in settings for part in ("--set", one))]
 
 

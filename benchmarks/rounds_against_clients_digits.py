@@ -73,15 +73,14 @@ def aucs_by_round(algorithm: str, k: int, seed: int, out: Path, options: argpars
         "collection.clients": k,
         "collection.partition": "sorted",
         "collection.imratio": "null",
-        "federated.algorithm": algorithm,
+        "methods": f"[{{algorithm: {algorithm}}}]",
         "federated.window": options.window,
         "federated.local_lr": options.lr,
         "federated.stages": 1,
         "federated.stage_steps": options.rounds * options.window,
         "evaluation.every": 1,
         "evaluation.resamples": 0,
-        "comparison": "null",
-        "per_algorithm": "{}",
+        "seeds": 1,
         "seed": seed,
     }
     if algorithm == "coda_plus":

@@ -112,7 +112,7 @@ def together(campaign: Campaign) -> Iterator[Case]:
     study = {
         "the same study twice": ((), ()),
         "two studies": ((), ("--seed", "2")),
-        "two studies of one pipeline's algorithms": (("--algorithm", "coda_plus"), ("--algorithm", "fedavg")),
+        "two studies of one pipeline's algorithms": (("--methods", "coda_plus"), ("--methods", "fedavg")),
     }
     for name, each in study.items():
         yield Case(name, partial(_together, campaign, [(*STUDY, *more) for more in each]))

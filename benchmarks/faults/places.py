@@ -142,7 +142,7 @@ def _copy_cache(campaign: Campaign) -> Path:
 
 def _read(campaign: Campaign, cache: Path) -> list[Any]:
     """Names and pixels of all images of a study."""
-    pipeline = load_pipeline(_PIPELINE, list(SMALL))
+    pipeline = load_pipeline(_PIPELINE, list(SMALL)).resolve()
     tables = study_tables(pipeline, open_sites(pipeline, _PIPELINE, campaign.home / "synthetic_hospitals"))
     (data,) = load_images([tables], pipeline, cache)
     tests = [data.test, *data.hospitals.values()]

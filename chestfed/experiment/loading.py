@@ -84,6 +84,8 @@ def _select_methods(document: Document) -> dict[str, int]:
 
 def _age(document: Document, key: str) -> int:
     """0 for a key of the command line, 1 for one of the file, 2 for one of the file that it extends, and so on."""
+    if (key,) not in document.places:
+        return len(document.files) + 1
     file = document.place((key,)).rpartition(":")[0]
     return document.files.index(file) + 1 if file in document.files else 0
 

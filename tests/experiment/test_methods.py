@@ -137,7 +137,7 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
             SAMPLES,
             [],
             ["codas"],
-            "--set selected: 'methods.19.algorithm': unknown algorithm 'codas'; did you mean 'coda",
+            "--set selected: 'methods.19.algorithm': unknown algorithm 'codas'; did you mean",
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
 def studies(*overrides: str) -> tuple[Pipeline, list[Pipeline]]:
     """The pipeline, and that of each held-out site."""
     pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides])
-    return pipeline, [variant.pipeline for variant in list_variants(pipeline, PIPELINE)]
+    return pipeline.resolve(), [variant.pipeline for variant in list_variants(pipeline, PIPELINE)]
 
 
 def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, StudyData]:
@@ -236,23 +236,23 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
 )
 def test_a_pipeline_that_cannot_hold_out_is_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_pipeline(PIPELINE, overrides)
+        load_pipeline(PIPELINE, overrides).resolve()
 
 
 def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
     text = {"extends": str(PIPELINE), "sites": [{"config": "x.yaml", "test_fraction": 0.2}]}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
     with pytest.raises(ConfigError, match="needs at least two sites"):
-        load_pipeline(tmp_path / "one.yaml")
+        load_pipeline(tmp_path / "one.yaml").resolve()
 
 
 def test_a_further_site_is_one_more_that_is_held_out() -> None:
-    pipeline = load_pipeline(PIPELINE)
+    pipeline = load_pipeline(PIPELINE).resolve()
     assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
-    chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"])
+    chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"]).resolve()
     assert held_out_sites(chosen, SITES) == ["padchest", "vindr"]
     with pytest.raises(ConfigError, match="'vindar' is not one of the study's sites; did you mean 'vindr'"):
-        held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]), SITES)
+        held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
 
 
 def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:

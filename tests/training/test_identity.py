@@ -50,7 +50,7 @@ def test_a_change_of_a_plug_ins_code_makes_its_runs_new_and_nobody_elses(
         settings = load_pipeline(SAMPLES, [f"selected=[{name}:MINE]"]).resolve()
         found[name] = identity(settings)["plugins"]
     assert [list(digests) for digests in found.values()] == [["plugin_0:MINE"], ["plugin_1:MINE"]]
-    assert identity(load_pipeline(SAMPLES))["plugins"] == {}
+    assert identity(load_pipeline(SAMPLES).resolve())["plugins"] == {}
 
 
 def test_the_numbers_of_a_small_study_are_those_of_this_results_version(tmp_path: Path) -> None:

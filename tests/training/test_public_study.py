@@ -40,7 +40,7 @@ def settings(*pairs: str) -> list[str]:
 
 
 def test_the_digits_are_cut_into_clients_without_a_common_class() -> None:
-    pipeline = load_pipeline(DIGITS)
+    pipeline = load_pipeline(DIGITS).resolve()
     data = load_collection(pipeline, None)
     assert [client.name for client in data.clients] == [f"digits-{number}" for number in range(1, 6)]
     for client in data.clients:
@@ -51,11 +51,11 @@ def test_the_digits_are_cut_into_clients_without_a_common_class() -> None:
     assert not set(digests) & set(data.test.images.digests.tolist())
     again = load_collection(pipeline, None)
     assert again.digests == data.digests
-    assert load_collection(load_pipeline(DIGITS, ["seed=2"]), None).digests != data.digests
+    assert load_collection(load_pipeline(DIGITS, ["seed=2"]).resolve(), None).digests != data.digests
 
 
 def test_more_clients_than_classes_is_refused_with_a_way_out() -> None:
-    pipeline = load_pipeline(DIGITS, ["collection.clients=6"])
+    pipeline = load_pipeline(DIGITS, ["collection.clients=6"]).resolve()
     with pytest.raises(ConfigError, match="5 for 6 clients; take fewer clients, or partition: random"):
         load_collection(pipeline, None)
 

@@ -201,7 +201,7 @@ def test_diverged_trials_are_counted_and_a_search_of_nothing_else_says_what_to_d
 def test_the_search_reads_no_test_label_and_no_test_image(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search scores only images that are neither in the test set nor in the training set."""
     pipeline = load_pipeline(home / "digits.yaml")
-    study, selected = load_collection(pipeline, None), load_collection(pipeline, None, validation=0.25)
+    study, selected = (load_collection(pipeline.resolve(), None, validation=share) for share in (None, 0.25))
 
     def images(data: StudyData) -> tuple[set[bytes], set[bytes]]:
         train = {one for client in data.clients for one in client.images.digests.tolist()}
@@ -227,7 +227,7 @@ def test_the_search_reads_no_test_label_and_no_test_image(home: Path, monkeypatc
 
 def test_hospitals_are_searched_without_their_test_images(tiny_hospitals: Path) -> None:
     file = bundled("pipelines") / "source_addition_samples.yaml"
-    pipeline = with_validation(load_pipeline(file, ["samples.size=tiny", "diseases=[cardiomegaly]"]), 0.3)
+    pipeline = with_validation(load_pipeline(file, ["samples.size=tiny", "diseases=[cardiomegaly]"]).resolve(), 0.3)
     assert [entry.validation_fraction for entry in pipeline.sites] == [0.3, None, None, None, None]
     sites = open_sites(pipeline, file, tiny_hospitals)
     tables = selection_tables(pipeline, sites)
