@@ -66,7 +66,7 @@ class Clock:
 def measure_study(seconds: float, *, smoke: bool) -> dict[str, Any]:
     """Both stages for so long; a third of the time is for stage 1. With `smoke` a small network on the CPU."""
     keys = [*(_SMALL if smoke else []), f"runtime.device={'cpu' if smoke else 'cuda'}"]
-    pipeline = load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml", keys).for_algorithm()
+    pipeline = load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml", keys).resolve()
     with cached(16 if smoke else 4096) as images, tempfile.TemporaryDirectory() as folder:
         data = draw_hospitals(images, pipeline.tasks, 1e-3 if smoke else 1.0)
         return measure(Setup(pipeline, data, prepare_machine(pipeline.runtime)), Path(folder), seconds)

@@ -33,7 +33,7 @@ _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- real films: begin -->", "<!-- real films: end -->")
 _SITE = "{config: ../site_configs/films/%s.yaml, validation_fraction: 0.15%s}"
 _NIH_HANNOVER = ", ".join((_SITE % ("nih_sample", ", test_fraction: 0.35"), _SITE % ("hannover", "")))
-_WITHIN = "federated.objective={name: auc, pairs: within_site}"
+_WITHIN = "methods.*.objective={name: auc, pairs: within_site}"
 #: The hospital whose AUC is compared besides that of the target.
 _PARTNER = "guangzhou"
 

@@ -35,8 +35,9 @@ from chestfed.algorithms.variables import Point, byte_count
 from chestfed.core.bundled import bundled
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.variants import variants_of
+from chestfed.experiment.variants import list_variants
 from chestfed.images.cache import pixels
 from chestfed.images.levels import Stored
 from chestfed.training.plan import Span, Timings, bytes_per_client_round, plan_study, time_steps
@@ -124,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
     films = measure_films()
     found["core seconds per film"] = {site: round(seconds, 4) for site, seconds in films.items()}
     pipelines = {number: load_pipeline(bundled("pipelines") / f"{name}.yaml") for number, name in TABLES.items()}
-    costs = {number: measure(pipeline, films) for number, pipeline in pipelines.items()}
+    costs = {number: measure(pipeline.resolve(), films) for number, pipeline in pipelines.items()}
     if options.images_per_second:  # every network is as much faster as DenseNet121
         faster = options.images_per_second * costs[4].trained
         costs = {
@@ -133,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
     found["images trained a second"] = {number: round(1 / one.trained, 2) for number, one in costs.items()}
     found["tables"] = {number: _table(one, costs[number], options) for number, one in pipelines.items()}
-    found["clients"] = _clients(pipelines[4], costs[4], options)
+    found["clients"] = _clients(pipelines[4].resolve(), costs[4], options)
     if options.check:
         found["check"] = check()
     print(json.dumps(found, indent=1))
@@ -141,15 +142,13 @@ def main(arguments: list[str] | None = None) -> None:
         options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _table(pipeline: Pipeline, costs: Costs, options: argparse.Namespace) -> dict[str, Any]:
+def _table(pipeline: PipelineFile, costs: Costs, options: argparse.Namespace) -> dict[str, Any]:
     """One of the papers' tables: every study in it."""
     images = table_2()
     shares = [entry.test_fraction or 0.0 for entry in pipeline.sites]
     sites = dict(zip(list(images)[: len(shares)], shares, strict=True))
     scored = round(sum(images[site] * share for site, share in sites.items())) or CHEXPERT_TEST
-    compared = pipeline.comparison
-    names, windows = (compared.algorithms, compared.windows) if compared else ((), ())
-    variants = variants_of(pipeline, bundled("pipelines") / "any.yaml", names, windows)
+    variants = list_variants(pipeline, bundled("pipelines") / "any.yaml")
     works = [Work(one.pipeline, images["chexpert"], scored) for one in variants]
     train = sum(work.stage_2(costs, k, options.devices) for work in works for k in work.pipeline.k)
     films_ = sum(images[site] * costs.film[site] for site in sites)
@@ -207,7 +206,7 @@ def measure_films() -> dict[str, float]:
                 write_dicom(path, film(height, width, bits), JPEG2000Lossless)
             else:
                 Image.fromarray(film(height, width, bits)).save(path, quality=90)
-            work = pixels(load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml").preprocess).work
+            work = pixels(load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml").resolve().preprocess).work
             found[site] = least_seconds(lambda work=work, path=path: work(path, Stored(bits=16)))
     return found
 
@@ -259,7 +258,7 @@ def check() -> dict[str, Any]:
                 subprocess.run([*command, "--out", f"{name}/{out}"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            pipeline = load_pipeline(file, settings).for_algorithm()
+            pipeline = load_pipeline(file, settings).resolve()
             training = _training_seconds(pipeline, file, Path(folder))
             found[name] = {"seconds": round(taken, 2), "of these forecast to be training": round(training, 2)}
     (_, first), *others = found.items()

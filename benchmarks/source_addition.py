@@ -34,7 +34,7 @@ from chestfed.results.significance import verdict
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- source addition: begin -->", "<!-- source addition: end -->")
-_WITHIN = "federated.objective={name: auc, pairs: within_site}"
+_WITHIN = "methods.*.objective={name: auc, pairs: within_site}"
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
             if threads == 1 and chosen.readme:
                 _write_readme(main_study)
     if "centralized" in parts:
-        both = _study(chosen, 1, "--seeds", str(chosen.fewer), "--algorithms", "codasca,centralized_auc")
+        both = _study(chosen, 1, "--seeds", str(chosen.fewer), "--methods", "codasca,centralized_auc")
         found["centralized"] = ceiling(both, _study(chosen, 1, "--seeds", str(chosen.fewer), "--k", "1,5"))
     for control in ("labels_permuted", "noise") if "controls" in parts else ():
         file = str(_ROOT / "pipelines" / "controls" / f"{control}.yaml")

@@ -57,10 +57,10 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     Parameters
     ----------
     pipeline
-        A YAML, or the name of a bundled one. Of a comparison its own algorithm is run.
+        A YAML, or the name of a bundled one. Of several methods the first selected one is run.
     algorithm, objective, model
-        What to train with in place of the pipeline's: `"scaffold"`, `"mylab.methods:FedDyn"`,
-        `{"name": "fedprox", "prox": 0.1}`, or a declaration, also one that was made in a notebook.
+        What to train with: the name of a method of it, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox": 0.1}`, or
+        a declaration, also one that was made in a notebook.
     k, seeds
         Numbers of clients; several training seeds, or how many from the pipeline's on, which return a `SeedStudies`.
     data
@@ -84,11 +84,11 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     from chestfed.report.study import Study
 
     added = [*map(site_file, listed(add_sites, "add_sites"))]
-    parts = _parts(algorithm, objective, model)
-    settings = [*listed(overrides, "overrides"), "comparison=null", *parts, *_plain(k, seed, device)]
-    refuse_several("chestfed.run()")
     console, root, file = open_console(quiet=quiet), None if data is None else Path(data), pipeline_file(pipeline)
-    studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=_several(seeds))
+    settings = [*(given := listed(overrides, "overrides")), *_select(file, given, algorithm), *_parts(objective, model)]
+    settings += ["windows=[]", f"seeds={_several(seeds) or 1}", *_plain(k, seed, device)]
+    refuse_several("chestfed.run()")
+    studies = study_run.prepare(console, file, settings, added, root)
     if studies.pipeline.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
     done = study_run.run(studies, Path(out), Path(cache), None, tracking=tracking, skip_unreadable=skip_unreadable)
@@ -224,15 +224,31 @@ def _several(seeds: int | Sequence[int] | None) -> int | Sequence[int] | None:
     return named if isinstance(seeds, Iterable) else count
 
 
-def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -> list[str]:
-    """The parts that have an argument of their own, as `--set` takes them."""
+def _select(file: Path, overrides: Sequence[str], algorithm: Part | None) -> list[str]:
+    """The selection of one method, as `--set` takes it: of this algorithm, else the pipeline's first."""
     from chestfed.algorithms import ALGORITHMS
+    from chestfed.experiment.loading import load_pipeline
+
+    if algorithm is None:
+        if any(override.startswith("selected=") for override in overrides):
+            return []
+        return [f"selected={json.dumps([load_pipeline(file).selected_methods[0].name])}"]
+    text = _named("algorithm", ALGORITHMS, algorithm)
+    part = json.loads(text)
+    if isinstance(part, str):
+        return [f"selected={json.dumps([part])}"]
+    if not isinstance(part.get("name"), str):
+        raise ConfigError(f"algorithm: {part!r} has no 'name'")
+    return [f"selected={json.dumps([part['name']])}", f"methods.*.algorithm={text}"]
+
+
+def _parts(objective: Part | None, model: Part | None) -> list[str]:
+    """The parts that have an argument of their own, as `--set` takes them."""
     from chestfed.models import MODELS
     from chestfed.objectives import OBJECTIVES
 
     given: list[tuple[str, Catalogue[Any], Part | None]] = [
-        ("federated.algorithm", ALGORITHMS, algorithm),
-        ("federated.objective", OBJECTIVES, objective),
+        ("methods.*.objective", OBJECTIVES, objective),
         ("model", MODELS, model),
     ]
     return [f"{key}={_named(key, catalogue, part)}" for key, catalogue, part in given if part is not None]

@@ -110,7 +110,7 @@ def furnish(tiny_hospitals: Path, of_all_workers: Path) -> Callable[[Path], Path
     cache, file = of_all_workers / "tiny-cache", bundled("pipelines") / "source_addition_samples.yaml"
     with FileLock(of_all_workers / "tiny-cache.lock"):
         if not cache.exists():
-            pipeline = load_pipeline(file, SMALL)
+            pipeline = load_pipeline(file, SMALL).resolve()
             load_images([study_tables(pipeline, open_sites(pipeline, file, tiny_hospitals))], pipeline, cache)
 
     def put_into(folder: Path) -> Path:

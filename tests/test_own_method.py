@@ -23,8 +23,8 @@ DIGITS = [
     *("federated.stages=1", "evaluation.resamples=0", "runtime.threads=1"),
 ]
 SAMPLES = [
-    *("samples.size=tiny", "model={name: 'patches:PATCHES', width: 8}", "federated.algorithm=feddyn:FedDyn"),
-    *("federated.objective={name: 'focal:FOCAL', gamma: 1.5}", "k=[1,2]", "pretrain.epochs=0.2", "preprocess.size=64"),
+    *("samples.size=tiny", "model={name: 'patches:PATCHES', width: 8}", "selected=[feddyn:FedDyn]"),
+    *("methods.*.objective={name: 'focal:FOCAL', gamma: 1.5}", "k=[1,2]", "pretrain.epochs=0.2", "preprocess.size=64"),
     *("federated.batch_size=2", "federated.window=2", "federated.stage_steps=4", "federated.local_lr=0.01"),
     *("evaluation.resamples=20", "runtime.threads=1"),
 ]
@@ -62,7 +62,7 @@ def test_a_method_of_ones_own_is_compared_with_codasca_resumes_and_is_new_when_i
     here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(here)
-    words = ["study", bundled("pipelines") / "digits_ih.yaml", "--algorithms", "feddyn:FedDyn,codasca", "--seeds", "2"]
+    words = ["study", bundled("pipelines") / "digits_ih.yaml", "--methods", "feddyn:FedDyn,codasca", "--seeds", "2"]
     done = chestfed(*words, *sets(DIGITS), "--no-tracking")
     assert done.code == 0, done.err
     (results,) = (here / "runs").glob("comparison-*/results.csv")
@@ -109,8 +109,8 @@ def test_an_option_of_another_part_is_refused_for_a_plug_in_too(
 ) -> None:
     monkeypatch.chdir(here)
     for setting, key in (
-        ("federated.algorithm={name: 'feddyn:FedDyn', momentum: 0.5}", "momentum"),
-        ("federated.objective={name: 'focal:FOCAL', alpha: 0.5}", "alpha"),
+        ("methods.*.algorithm={name: 'feddyn:FedDyn', momentum: 0.5}", "momentum"),
+        ("methods.*.objective={name: 'focal:FOCAL', alpha: 0.5}", "alpha"),
         ("model={name: 'patches:PATCHES', growth_rate: 8}", "growth_rate"),
     ):
         done = chestfed("study", *sets([setting]), "--dry-run")

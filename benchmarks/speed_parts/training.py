@@ -116,7 +116,7 @@ def measure_loader() -> dict[str, Any]:
 def measure_step() -> dict[str, Any]:
     """A local step of the default study: the network alone on tensors, and with its input, by threads."""
     found: dict[str, Any] = {}
-    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml").for_algorithm()
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml").resolve()
     size = pipeline.federated.batch_size
     with cached(128) as images:
         for threads, workers in ((1, 0), (1, 1), (2, 0), (2, 1)):

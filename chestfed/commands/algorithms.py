@@ -99,7 +99,7 @@ def _print_all(console: Console) -> None:
 
     from chestfed.objectives import OBJECTIVES
 
-    table = Table(title="Algorithms: `federated.algorithm` in a pipeline, or --algorithms a,b,c", title_justify="left")
+    table = Table(title="Algorithms: `algorithm` in `methods` of a pipeline, or --methods a,b,c", title_justify="left")
     for family, rows in families().items():
         if not table.columns:
             for column in ("name", *rows[0][1]):
@@ -113,9 +113,9 @@ def _print_all(console: Console) -> None:
     for name in OBJECTIVES.names:
         objective = OBJECTIVES.find(name)
         console.print(f"  {name}: {objective.text} ({objective.kind})")
-    say(console, "To run the sample study with another one:  chestfed study --algorithm scaffold")
+    say(console, "To run the sample study with another one:  chestfed study --methods scaffold")
     say(console, "One algorithm in detail, with its options:  chestfed algorithms scaffold")
-    say(console, "Your own:  chestfed study --algorithm package.module:Name  (docs/own_method.md)")
+    say(console, "Your own:  chestfed study --methods package.module:Name  (docs/own_method.md)")
 
 
 def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
@@ -126,7 +126,7 @@ def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
         if value:
             console.print(f"{column}: {value}")
     fields = {key: field for key, field in spec.options.model_fields.items() if key != "name"}
-    console.print("\noptions, in `federated.algorithm` beside `name`:" if fields else "\nno options of its own")
+    console.print("\noptions, in `algorithm` beside `name`:" if fields else "\nno options of its own")
     for key, field in fields.items():
         searched = "" if (one := declared_range(field)) is None else f"; tuned from {one.low:g} to {one.high:g}"
         console.print(f"  {key} = {field.default}: {field.description}{searched}")

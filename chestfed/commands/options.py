@@ -1,9 +1,10 @@
-"""What several commands share: options, each declared once, and how errors are told."""
+"""Options that several commands share, each declared once, and the form of error messages."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chestfed.commands.algorithms import known_algorithms
 from chestfed.core.bundled import site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
@@ -46,6 +48,40 @@ Interval = Annotated[
     MethodName | None,
     optional(help="Method of intervals and of p values of differences. Default: t-logit, or that of the study."),
 ]
+Pipeline = Annotated[Path, typer.Argument(help="YAML of a pipeline, or the name of a bundled one.", show_default=False)]
+PipelineData = Annotated[
+    Path | None,
+    optional(help="Folder that contains the sites' folders. Default: data_root, else $CHESTFED_DATA."),
+]
+Out = Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Show what would run (images, steps, bytes, time), and what is finished; write nothing."
+    ),
+]
+Tracking = Annotated[bool, typer.Option(help="Record the study in MLflow.")]
+#: Options that change the experiment.
+key_option = partial(optional, rich_help_panel="Change the experiment")
+Methods = Annotated[
+    str | None,
+    key_option(
+        metavar="A,B",
+        autocompletion=known_algorithms,
+        help="Methods of the pipeline, by name, or algorithms with its common settings (`chestfed algorithms` lists "
+        "them). One is a study with every K; several are compared on the same data, weights and number of steps, at "
+        "the largest K. Same as --set selected=[A,B].",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    key_option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set any key of the pipeline, in any order. federated.window=8 holds for all methods, "
+        "methods.codasca.window=8 for one. Keys: docs/study.md. Repeatable.",
+    ),
+]
 TrackingUri = Annotated[
     str | None, optional(metavar="URI", help="MLflow tracking URI. Default: a SQLite store in the runs folder.")
 ]
@@ -63,12 +99,21 @@ def quick_imports() -> Iterator[None]:
             gc.enable()
 
 
-def names(text: str | None, option: str) -> list[str]:
-    """The names of an option such as `--algorithms a,b`; none without the option."""
-    found = [name.strip() for name in (text or "").split(",") if name.strip()]
-    if text is not None and not found:
-        raise typer.BadParameter(f"{option} '{text}': give names, such as codasca,fedavg")
-    return found
+def join_overrides(assignments: Sequence[str] | None, options: Mapping[str, object]) -> list[str]:
+    """The assignments of --set, and those that options of their own stand for."""
+    given = {key: value for key, value in options.items() if value is not None}
+    twice = [key for text in assignments or () if (key := text.partition("=")[0]) in given]
+    if twice:
+        raise typer.BadParameter(f"--set {twice[0]} and the option for the same key: use only one of them")
+    return [*(assignments or ()), *(f"{key}={value}" for key, value in given.items())]
+
+
+def select_methods(text: str | None) -> str | None:
+    """The value of `selected` for `--methods a,b`; None without the option."""
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is not None and not names:
+        raise typer.BadParameter(f"--methods '{text}': give names, such as codasca,fedavg")
+    return json.dumps(names) if names else None
 
 
 def data_root(data: Path | None, sites: Sequence[SiteConfig], otherwise: str = "") -> Path:

@@ -18,10 +18,10 @@ EXTENDS = {
 
 def schemas() -> dict[str, dict[str, Any]]:
     """The JSON schema of each kind of YAML file by its name: `pipeline`, `site`."""
-    from chestfed.experiment.pipeline import Pipeline
+    from chestfed.experiment.methods import PipelineFile
     from chestfed.sites.config import SiteConfig
 
-    return {"pipeline": schema_of(Pipeline), "site": schema_of(SiteConfig)}
+    return {"pipeline": schema_of(PipelineFile), "site": schema_of(SiteConfig)}
 
 
 def schema_of(model: Any) -> dict[str, Any]:

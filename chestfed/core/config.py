@@ -12,7 +12,8 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,9 +26,14 @@ Location = tuple[str | int, ...]
 
 
 class StrictModel(BaseModel):
-    """A configuration section: immutable, no unknown keys, no silent conversion of types, no infinite numbers."""
+    """A configuration section: immutable, no unknown keys, no silent conversion of types, no infinite numbers.
+
+    The model of a whole file declares its `short_forms`: the keys whose value may be a word alone, each with the key
+    that the word stands for in the long form, such as `model: small` for `model: {name: small}`.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    short_forms: ClassVar[Mapping[str, str]] = {}
 
 
 Model = TypeVar("Model", bound=StrictModel)
@@ -53,13 +59,6 @@ _Loader.add_implicit_resolver(
     list("-+.0123456789"),
 )
 
-
-#: Keys whose value may be a name alone, short for a mapping of the name and the part's options.
-_NAMED_PARTS = ("algorithm", "objective", "model", "reader", "engine")
-
-#: Keys whose value may be a word alone, short for a mapping that gives it to `others`, those that are not named.
-_FOR_ALL = ("uncertain", "blank")
-OTHERS = "others"
 
 #: More values than any configuration has: aliases of aliases come to any number of them.
 _MOST_VALUES = 200_000
@@ -131,11 +130,15 @@ def _refuse_half_characters(value: object, place: str) -> None:
 class Document:
     """Parsed YAML: plain data, and for each key's location the file and line where it stands.
 
-    `extending` are the files that extend this one.
+    `short_forms` are those of the file's model, `extending` the files that extend this one; `files` are this one and
+    those that it extends.
     """
 
-    def __init__(self, path: Path, extending: tuple[Path, ...] = ()) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, short_forms: Mapping[str, str] = MappingProxyType({}), extending: tuple[Path, ...] = ()
+    ) -> None:
+        self.path, self._short_forms = path, short_forms
+        self.files = [str(path)]
         self._extending = (*extending, path.resolve())
         parsed = _Parsed(_text_of(path), str(path))
         self.data, self.places = {} if parsed.data is None else parsed.data, parsed.places
@@ -156,9 +159,10 @@ class Document:
             ours = bundled("pipelines") / Path(f"{name}.yaml").name
             advice = f"; chestfed's own is {ours}" if ours.is_file() else ""
             raise ConfigError(f"{self.place(('extends',))}: no such file: {base_path}{advice}")
-        base = Document(base_path, self._extending)
-        self.data = _merge(base.data, self.data)
+        base = Document(base_path, self._short_forms, self._extending)
+        self.data = self._merge(base.data, self.data)
         self.places = {**base.places, **self.places}
+        self.files += base.files
 
     def place(self, location: Location) -> str:
         """File and line of the key, of one in it that an override alone gives, or of the nearest that encloses it."""
@@ -174,15 +178,27 @@ class Document:
         file = "" if place.startswith("--set ") else place.rpartition(":")[0]
         return Path(file or self.path).parent
 
-    def override(self, assignment: str) -> None:
-        """Apply one `a.b.0.c=value`; the value is read as YAML."""
+    def override_all(self, assignments: Sequence[str]) -> None:
+        """Apply assignments in any order: one of a whole section comes before those of its keys.
+
+        Raises
+        ------
+        ConfigError
+            If two of them give one key different values, or one of them has no place.
+        """
+        refuse_contradictions(assignments)
+        for assignment in sorted(assignments, key=lambda text: text.partition("=")[0].count(".")):
+            self.override(assignment)
+
+    def override(self, assignment: str, source: str = "") -> None:
+        """Apply one `a.b.0.c=value`; the value is read as YAML. Messages name `source` as its key."""
         dotted, equals, text = assignment.partition("=")
         _refuse_half_characters(dotted, "--set")
         if not equals or not dotted:
-            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, for example --set federated.window=8")
+            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, for example --set seed=2")
         location: list[str | int] = []
         target: Any = self.data
-        parts = dotted.split(".")
+        parts, shown = dotted.split("."), f"--set {source or dotted}"
         for position, part in enumerate(parts):
             key: str | int = part
             if isinstance(target, list):
@@ -196,19 +212,44 @@ class Document:
             location.append(key)
             if position < len(parts) - 1:
                 if isinstance(target, dict):
-                    target[key] = _long_form(key, target.get(key, {}), {})
+                    target[key] = self._long_form(key, target.get(key, {}), {})
                 target = target[key]
             else:
-                value = _Parsed(text, f"--set {dotted}").data
+                value = _Parsed(text, shown).data
                 before = target.get(key) if isinstance(target, dict) else None
-                if key in _NAMED_PARTS and isinstance(before, dict) and isinstance(value, str):
-                    # Naming the part that is there keeps its options, also those that were set before it was named.
+                inner = self._short_forms.get(part)
+                if inner == "name" and isinstance(before, dict) and isinstance(value, str):
+                    # Naming the part that is there keeps its options.
                     value = {**before, "name": value} if before.get("name", value) == value else value
                 target[key] = value
         self.places = {
             place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
         }
-        self.places[tuple(location)] = f"--set {dotted}"
+        self.places[tuple(location)] = shown
+
+    def _merge(self, base: dict[Any, Any], over: dict[Any, Any]) -> dict[Any, Any]:
+        """Mappings are merged key by key; one that names another part (`name: ...`) replaces the whole."""
+        merged = dict(base)
+        for key, value in over.items():
+            under = self._long_form(key, base.get(key), value)
+            both = isinstance(value, dict) and isinstance(under, dict)
+            another = both and "name" in value and value["name"] != under.get("name")
+            merged[key] = self._merge(under, value) if both and not another else value
+        return merged
+
+    def _long_form(self, key: str | int, value: Any, beside: Any) -> Any:
+        """The long form of a word, such as `{name: small}`, to merge a mapping into it."""
+        inner = self._short_forms.get(str(key))
+        return {inner: value} if inner and isinstance(value, str) and isinstance(beside, dict) else value
+
+
+def refuse_contradictions(assignments: Sequence[str]) -> None:
+    """Refuse two values for one key; the order of `--set` has no meaning."""
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        key, _, value = assignment.partition("=")
+        if values.setdefault(key, value) != value:
+            raise ConfigError(f"--set {key}: given twice, as {values[key]} and {value}: keep one of them")
 
 
 def _text_of(path: Path) -> str:
@@ -227,36 +268,6 @@ def _text_of(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
-def _merge(base: dict[Any, Any], over: dict[Any, Any]) -> dict[Any, Any]:
-    """Mappings are merged key by key; one that names another part (`name: ...`) replaces the whole."""
-    merged = dict(base)
-    for key, value in over.items():
-        under = _long_form(key, base.get(key), value)
-        both = isinstance(value, dict) and isinstance(under, dict)
-        another = both and "name" in value and value["name"] != under.get("name")
-        merged[key] = _merge(under, value) if both and not another else value
-    return merged
-
-
-def _long_form(key: str | int, value: Any, beside: Any) -> Any:
-    """`codasca` as `{name: codasca}`, or `negative` as `{others: negative}`, to merge a mapping into it."""
-    if not isinstance(value, str) or not isinstance(beside, dict) or key not in (*_NAMED_PARTS, *_FOR_ALL):
-        return value
-    return {OTHERS if key in _FOR_ALL else "name": value}
-
-
-#: Top-level keys by which a file of another kind is recognized.
-_TELLTALE = {"site": {"site", "reader", "root"}, "pipeline": {"sites", "collection", "federated", "pretrain", "k"}}
-
-
-def refuse_other_kind(document: Document, kind: str) -> None:
-    """Say in one line that a pipeline was given for a site, or the other way round."""
-    found = {name: sorted(keys & document.data.keys()) for name, keys in _TELLTALE.items()}
-    for other, keys in found.items():
-        if keys and not found[kind]:
-            raise ConfigError(f"{document.path}: this YAML describes a {other}, not a {kind}: it has {', '.join(keys)}")
-
-
 def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] = ()) -> Model:
     """Read a YAML file as `model`.
 
@@ -265,9 +276,8 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
     ConfigError
         One message with all mistakes, each with file, line, key and, for an unknown key, a suggestion.
     """
-    document = Document(Path(path))
-    for assignment in overrides:
-        document.override(assignment)
+    document = Document(Path(path), model.short_forms)
+    document.override_all(overrides)
     return checked(document, model)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from chestfed.core.config import StrictModel
-from chestfed.experiment.stage_2 import Federated, name_of, section_for
+from chestfed.experiment.stage_2 import Federated, Parts, combine
 
 
 class FineTuning(StrictModel):
@@ -41,24 +41,19 @@ class Alternatives(StrictModel):
     )
     centralized: dict[str, Any] | None = Field(
         {"algorithm": "centralized_auc"},
-        description="all images in one place: an algorithm that pools them, and keys of `federated` that differ for it",
+        description="all images in one place: an algorithm that pools them, and keys of the method that differ",
     )
 
 
 def centralized_settings(federated: Federated, changes: dict[str, Any]) -> Federated:
-    """Stage 2 of the centralized model: `federated` with these keys in place of its own.
+    """Stage 2 of the centralized model: the method with these keys in place of its own.
 
     Raises
     ------
     ValueError
         If a key is unknown, or the algorithm does not pool the images.
     """
-    algorithm = changes.get("algorithm")
-    options = dict(algorithm) if isinstance(algorithm, dict) else {}
-    others = {key: value for key, value in changes.items() if key != "algorithm"}
-    section = section_for(federated.model_dump(exclude_unset=True), name_of(algorithm), others)
-    section["algorithm"] = {**section["algorithm"], **options}
-    settings = Federated.model_validate(section)
+    settings = combine(federated, Parts.model_validate(changes))
     if not settings.spec.pooled:
         raise ValueError(f"alternatives.centralized: {settings.spec.name} does not pool images; take centralized_auc")
     return settings

@@ -1,4 +1,4 @@
-"""The schema of a pipeline: one YAML is one experiment.
+"""The schema of an experiment: what all methods share, and a study of one method.
 
 Paths of site configurations and of graphs are relative to the pipeline's file; `data_root` is relative to the folder
 that the command runs in.
@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES, DiseaseName
-from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice
 from chestfed.engines.declaration import ENGINES, EngineOptions
 from chestfed.evaluation.intervals import MethodName
 from chestfed.evaluation.protocols import ImageProtocol, OverHospitals
 from chestfed.experiment.alternatives import Alternatives, centralized_settings
-from chestfed.experiment.ranges import Range
-from chestfed.experiment.stage_2 import Federated, section_for
+from chestfed.experiment.stage_2 import Federated
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, ModelOptions, network_options
@@ -167,18 +164,6 @@ class Published(StrictModel):
     )
 
 
-class Comparison(StrictModel):
-    """What `chestfed study` compares if the command line names no algorithms: one YAML, one command."""
-
-    algorithms: list[str] = Field(min_length=1, description="names or references, in the order of the table")
-    windows: list[Annotated[int, Field(ge=1)]] = Field(
-        [], description="windows (local steps per round) for every algorithm; none: federated.window"
-    )
-    seeds: int = Field(
-        1, ge=1, le=1000, description="number of training seeds per algorithm and window, counted up from `seed`"
-    )
-
-
 class Pretrain(StrictModel):
     """Stage 1: cross-entropy on the target's (the first client's) training images, with Adam."""
 
@@ -289,8 +274,10 @@ def _or_null(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{key: schema.pop(key) for key in ("type", "items")}, {"type": "null"}]
 
 
-class Pipeline(StrictModel):
-    """One experiment."""
+class Conditions(StrictModel):
+    """What all methods of an experiment have in common: data, network, stage 1, evaluation and machine."""
+
+    short_forms: ClassVar[Mapping[str, str]] = dict.fromkeys(("algorithm", "objective", "model", "engine"), "name")
 
     title: str = Field(description="heading of tables and reports")
     data_root: str | None = Field(None, description="folder that contains the sites' folders; null: $CHESTFED_DATA")
@@ -317,13 +304,6 @@ class Pipeline(StrictModel):
     preprocess: Preprocess = Preprocess()
     augment: Augment = Augment()
     pretrain: Pretrain = Pretrain()
-    federated: Federated = Federated()
-    per_algorithm: dict[str, dict[str, Any]] = Field(
-        default_factory=dict,
-        description="keys for one algorithm, or for several (`codasca, coda_plus: {...}`): step size, objective, "
-        "options of the algorithm. They override those under `federated` and are overridden by `--set "
-        "federated.KEY`. An entry for one algorithm overrides an entry for several",
-    )
     held_out: HeldOut | None = Field(
         None, description="hold each site out in turn; `k` is then the number of clients of all other sites"
     )
@@ -333,15 +313,6 @@ class Pipeline(StrictModel):
         "alone, the common model fine-tuned, centralized training; null: not trained",
     )
     overlap: Overlap = Overlap()
-    comparison: Comparison | None = Field(
-        None, description="algorithms to compare, unless the command line names others"
-    )
-    search: dict[str, list[Any] | None] = Field(
-        default_factory=dict,
-        description="ranges of `chestfed tune` instead of the declared ones, for every algorithm that has the "
-        "key: `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`, `objective.inner_lr: null` "
-        "(not searched)",
-    )
     published: Published | None = Field(None, description="the paper's figures, shown beside ours")
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
@@ -357,14 +328,6 @@ class Pipeline(StrictModel):
     def _names_each_disease_once(cls, value: list[str]) -> list[str]:
         if len(set(value)) < len(value):
             raise ValueError("names a disease twice")
-        return value
-
-    @field_validator("search")
-    @classmethod
-    def _ranges_are_ranges(cls, value: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
-        for wanted in value.values():
-            if wanted is not None:
-                Range.parse(wanted)
         return value
 
     @model_validator(mode="before")
@@ -416,31 +379,11 @@ class Pipeline(StrictModel):
                 "alternatives.fine_tuned chooses epochs and step size on validation patients: give every site a "
                 "validation_fraction, or set alternatives.fine_tuned: null"
             )
-        if alternatives.centralized is not None:
-            centralized_settings(self.federated, alternatives.centralized)
-        return self
-
-    @model_validator(mode="after")
-    def _algorithms_are_known(self) -> Self:
-        """Those that are compared must suit the settings; of others only the keys and values are checked."""
-        compared, problems = self.comparison.algorithms if self.comparison else [], []
-        for name in dict.fromkeys([*(name for key in self.per_algorithm for name in names_in(key)), *compared]):
-            try:
-                if name in compared:
-                    self.for_algorithm(name)
-                else:
-                    self._check_own_keys(name)
-            except ConfigError as error:
-                problems.append(str(error))
-        if problems:
-            raise ValueError("\n".join(problems))
         return self
 
     def _can_hold_out(self, clients: int) -> None:
         if len(self.sites) < 2:
             raise ValueError("held_out needs at least two sites: one to train on, one to evaluate on")
-        if self.comparison is not None:
-            raise ValueError("held_out and comparison cannot be combined: remove one")
         if self.k != [clients]:
             raise ValueError("with held_out all other sites train: remove k, or set k: null")
 
@@ -448,6 +391,23 @@ class Pipeline(StrictModel):
     def tasks(self) -> tuple[str, ...]:
         """What the network predicts, in the order of its outputs: diseases, or a collection's task."""
         return tuple(self.diseases) if self.collection is None else (self.collection.task,)
+
+
+#: A pipeline's file, or a study of one method.
+AnyPipeline = TypeVar("AnyPipeline", bound=Conditions)
+
+
+class Pipeline(Conditions):
+    """One study: the experiment with one method."""
+
+    method: str = Field("codasca", description="name of the method in tables")
+    federated: Federated = Federated()
+
+    @model_validator(mode="after")
+    def _can_be_centralized(self) -> Self:
+        if self.alternatives is not None and self.alternatives.centralized is not None:
+            centralized_settings(self.federated, self.alternatives.centralized)
+        return self
 
     @property
     def evaluated_rounds(self) -> tuple[int, ...]:
@@ -463,72 +423,6 @@ class Pipeline(StrictModel):
             after = [0, *itertools.accumulate(steps)]
             due = [number for number in range(1, len(after)) if after[number] // every > after[number - 1] // every]
         return tuple(due) if due and due[-1] == settings.rounds else (*due, settings.rounds)
-
-    def for_algorithm(self, algorithm: str | None = None, beside: Sequence[str] = ()) -> Pipeline:
-        """The experiment with another algorithm, or its own, and the keys that hold for it.
-
-        `beside` are the algorithms it is compared with: what depends on the algorithm but must not differ between
-        them (`model.norm: auto`) is chosen to suit all.
-
-        Raises
-        ------
-        ConfigError
-            If the algorithm is not known, or does not take the keys that hold for it.
-        """
-        chosen = algorithm or self.federated.algorithm.name
-        section = section_for(self.federated.model_dump(exclude_unset=True), chosen, self._own_keys(chosen))
-        try:
-            settings = Federated.model_validate(section)
-        except ValidationError as error:
-            raise ConfigError("; ".join(_problem(chosen, part) for part in error.errors())) from None
-        model = self.model.settled(averaged=all(map(self._averages_statistics, {chosen, *beside})))
-        return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
-
-    def _own_keys(self, algorithm: str) -> dict[str, Any]:
-        """What `per_algorithm` says of it; what is said of it alone comes last."""
-        for name in {name for key in self.per_algorithm for name in names_in(key)} - {algorithm}:
-            if ALGORITHMS.find(name) is ALGORITHMS.find(algorithm):
-                raise ConfigError(f"per_algorithm, {name}: the same algorithm is called {algorithm} here: use one name")
-        named = sorted(self.per_algorithm.items(), key=lambda entry: -len(names_in(entry[0])))
-        return {name: value for key, keys in named if algorithm in names_in(key) for name, value in keys.items()}
-
-    def _check_own_keys(self, algorithm: str) -> None:
-        """Refuse unknown keys and values of `per_algorithm`, whatever else the algorithm would need to run."""
-        try:
-            Federated.model_validate(section_for({}, algorithm, self._own_keys(algorithm)))
-        except ValidationError as error:
-            if wrong := [part for part in error.errors() if part["loc"]]:
-                raise ConfigError("; ".join(_problem(algorithm, part) for part in wrong)) from None
-
-    def _averages_statistics(self, algorithm: str) -> bool:
-        """Whether a server averages running statistics, as it does without noise on what it returns."""
-        privacy = self._own_keys(algorithm).get("privacy", self.federated.privacy)
-        return privacy is None and not ALGORITHMS.find(algorithm).decentralized
-
-    def variant(self, algorithm: str, seed: int, beside: Sequence[str] = (), window: int | None = None) -> Pipeline:
-        """One run of a comparison: another algorithm, seed and window, the largest K only."""
-        chosen = self.for_algorithm(algorithm, beside)
-        if window is not None:
-            chosen = chosen.model_copy(update={"federated": chosen.federated.model_copy(update={"window": window})})
-        return chosen.model_copy(update={"seed": seed, "k": [max(self.k)]})
-
-
-def _problem(algorithm: str, detail: Any) -> str:
-    """What is wrong with the keys that hold for one algorithm."""
-    key, why = str(detail["loc"][-1]) if detail["loc"] else "", detail["msg"].removeprefix("Value error, ")
-    if not key:
-        return f"{algorithm}: {why}. What only some of several algorithms take goes under per_algorithm"
-    if detail["type"] != "extra_forbidden":
-        return f"per_algorithm, {algorithm}: '{key}': {why}"
-    owners = ALGORITHMS.owners(key)
-    return f"per_algorithm, {algorithm}: unknown key '{key}'" + (
-        f": it is an option of {', '.join(owners)}" if owners else ""
-    )
-
-
-def names_in(key: str) -> list[str]:
-    """The algorithms that a key of `per_algorithm` names."""
-    return [name.strip() for name in key.split(",")]
 
 
 def _clients_in(data: dict[str, Any]) -> int:

@@ -102,14 +102,20 @@ def options_of(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
     return {**common, **own, **dict(fields("objective.", settings.objective))}
 
 
-def keys_with(settings: Federated, values: Mapping[str, float]) -> dict[str, Any]:
-    """The entry of `per_algorithm` that gives an algorithm these values."""
-    own: dict[str, Any] = {key: value for key, value in values.items() if not key.startswith("objective.")}
-    inner = {key.removeprefix("objective."): value for key, value in values.items() if key not in own}
-    if inner:
-        assert settings.objective is not None
-        own["objective"] = {**settings.objective.model_dump(exclude_unset=True), **inner}
-    return own
+def set_values(entry: Mapping[str, Any], settings: Federated, values: Mapping[str, float]) -> dict[str, Any]:
+    """An entry of `methods`, as plain data, with these values; `settings` are those that it stands for."""
+    changed = dict(entry)
+    for key, value in values.items():
+        part, _, option = key.rpartition(".")
+        part = part or ("" if key in Federated.model_fields else "algorithm")
+        if not part:
+            changed[key] = value
+            continue
+        options = changed.get(part) or {}
+        if isinstance(options, str) or "name" not in options:
+            options = {"name": getattr(settings, part).name} | ({} if isinstance(options, str) else options)
+        changed[part] = {**options, option: value}
+    return changed
 
 
 def _bounds(field: FieldInfo) -> tuple[float, float]:

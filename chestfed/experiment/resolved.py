@@ -19,9 +19,7 @@ _NOT_IDENTITY = (
     ("title",),
     ("titles",),
     ("data_root",),
-    ("per_algorithm",),
-    ("comparison",),
-    ("search",),
+    ("method",),
     ("published",),
     ("alternatives",),  # beside the models of every K; their folders know their own settings
     ("engine",),

@@ -110,17 +110,14 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     population = Population(ratios[0], ratios)
     objective = objective_of(settings, population)
     if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
-        yield (
-            f"federated.objective.pairs: {settings.spec.name} has all images in one place, as one site; remove "
-            f"this option"
-        )
+        yield (f"objective.pairs: {settings.spec.name} has all images in one place, as one site; remove this option")
     if settings.spec.decentralized:
         try:
             refuse_running_statistics(buffers)
         except ConfigError as error:
             yield str(error)
         if objective.dual_size:
-            yield f"federated.objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
+            yield f"objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
     yield from engine_for(run.engine).problems(run)
     if settings.privacy is not None:
         settings.epsilon(1)  # refuses if there is no accountant
@@ -134,7 +131,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         try:
             rule_of_stage(settings, number, ratio_of_duals(objective, population), k, graph_of(settings, k))
         except ConfigError as error:
-            yield f"federated.algorithm.{error}"
+            yield f"algorithm.{error}"
 
 
 def _problems_of_runtime(run: Pipeline) -> Iterator[str]:

@@ -44,21 +44,13 @@ class PrivacyOptions(StrictModel):
     )
 
 
-class Federated(StrictModel):
-    """Stage 2: federated training. Names in brackets are the papers' symbols; `chestfed algorithms` lists the choice.
+class Schedule(StrictModel):
+    """Stage 2, federated training: what the methods have in common. Names in brackets are the papers' symbols.
 
     The experiments of the source paper keep window and stage length and divide the step sizes; its Theorems 1 and 2
     let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
     """
 
-    algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
-        default="codasca",
-        validate_default=True,
-        description="a name, or a mapping of `name` and the algorithm's own options",
-    )
-    objective: Annotated[Options | None, Choice(OBJECTIVES, optional=True)] = Field(
-        None, description="the loss: a name, or a mapping of `name` and options; null: the algorithm's own"
-    )
     window: int = Field(
         32,
         ge=1,
@@ -125,18 +117,38 @@ class Federated(StrictModel):
         "algorithm whose server takes only the mean",
     )
 
+
+class Parts(Schedule):
+    """The algorithm and the objective, and what may be set in common or for one method."""
+
+    algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
+        default="codasca",
+        validate_default=True,
+        description="a name, or a mapping of `name` and the algorithm's own options",
+    )
+    objective: Annotated[Options | None, Choice(OBJECTIVES, optional=True)] = Field(
+        None, description="the loss: a name, or a mapping of `name` and options; null: the algorithm's own"
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _own_objective(cls, data: Any) -> Any:
-        """Fill in the algorithm and its own objective: what is said of an objective is said of it with an algorithm."""
-        if not isinstance(data, dict) or name_of((data := {"algorithm": "codasca", **data}).get("objective")):
+        """Fill in the algorithm's own objective, or its name where only options are given."""
+        if not isinstance(data, dict):
+            return data
+        default = cls.model_fields["algorithm"].get_default()
+        objective, algorithm = data.get("objective"), name_of(data.get("algorithm", default))
+        if name_of(objective) or not isinstance(objective, dict | None):
             return data
         try:
-            spec = ALGORITHMS.find(name_of(data["algorithm"]))
+            spec = ALGORITHMS.find(algorithm)
         except ConfigError:
             return data  # refused where it is checked
-        options = data.get("objective") or {}
-        return {**data, "objective": {"name": spec.objective, **options}} if isinstance(options, dict) else data
+        return {**data, "objective": {"name": spec.objective, **(objective or {})}}
+
+
+class Federated(Parts):
+    """Stage 2 of one method; `chestfed algorithms` lists the choice."""
 
     @model_validator(mode="after")
     def _parts_suit_each_other(self) -> Self:
@@ -145,8 +157,7 @@ class Federated(StrictModel):
             fitting = [name for name, other in ALGORITHMS.built_in.items() if objective.kind in other.takes]
             raise ValueError(
                 f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
-                f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}. In a comparison give it to those that "
-                "take it: --set per_algorithm.NAME.objective=..."
+                f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
             )
         if self.clients_per_round is not None and not spec.samples_clients:
             raise ValueError(
@@ -281,7 +292,7 @@ class Federated(StrictModel):
 
 
 def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:
-    """Keys of `federated` that mean nothing to an algorithm, and are refused beside it."""
+    """Keys that have no effect on an algorithm."""
     if spec.decentralized:  # all steps are one stage, and nobody averages with weights
         return ("window_growth", "lr_decay", "weights")
     return (*["window_growth"] * (spec.pace != "window"), *["weights"] * spec.pooled)
@@ -301,28 +312,19 @@ def _those_with(ability: str) -> str:
     return f"{', '.join(names)}, and plug-ins that declare {ability}"
 
 
-def section_for(federated: Mapping[str, Any], algorithm: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of `federated` for another algorithm, as plain data.
+def combine(common: Schedule, changes: Parts) -> Federated:
+    """The settings of one method: its own, and those in common where it has none and they have an effect on it.
 
-    Options of the algorithm that was there, and its objective, go with it; `own` are the keys that hold for the other
-    one: those of the schedule, its objective, and its options.
+    Raises
+    ------
+    ValidationError
+        If they do not go together.
     """
-    if refused := {"algorithm", "name"} & own.keys():
-        advice = f"{algorithm}: {{prox: 0.1}}, and another algorithm has an entry of its own"
-        raise ConfigError(
-            f"per_algorithm, {algorithm}: '{min(refused)}': options stand there without it, as in {advice}"
-        )
-    section = dict(federated)
-    if name_of(section.get("algorithm")) != algorithm:
-        section.pop("objective", None)
-        section["algorithm"] = {"name": algorithm}
-        idle = idle_keys(ALGORITHMS.find(algorithm))
-        section = {key: value for key, value in section.items() if key not in idle}
-    part = section["algorithm"]
-    options = {"name": part} if isinstance(part, str) else dict(part)
-    for key, value in own.items():
-        (section if key in Federated.model_fields else options)[key] = value
-    return {**section, "algorithm": options}
+    idle = idle_keys(ALGORITHMS.find(changes.algorithm.name))
+    shared = {key for key in Schedule.model_fields if key in common.model_fields_set and key not in idle}
+    own = {key for key in Parts.model_fields if key in changes.model_fields_set}
+    values = {key: getattr(common, key) for key in shared} | {key: getattr(changes, key) for key in own}
+    return Federated.model_validate(values)
 
 
 def _nearest(steps: float, window: int) -> int:

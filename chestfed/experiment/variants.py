@@ -1,4 +1,4 @@
-"""The studies that one command runs: one per seed, per held-out site, or per algorithm, window and seed."""
+"""The studies that one command runs: one per seed, per held-out site, or per method, window and seed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chestfed.core.errors import ConfigError
+from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import Federated
 from chestfed.sites import load_site_config
@@ -22,37 +23,40 @@ class Variant:
     suffix: str = ""
 
 
-def variants_of(
-    pipeline: Pipeline,
-    pipeline_file: Path,
-    algorithms: Sequence[str] = (),
-    windows: Sequence[int] = (),
-    seeds: int | Sequence[int] | None = None,
-) -> list[Variant]:
-    """All studies, in the order in which they run: with all K for each seed, or with the largest K where algorithms or
-    windows are compared. A number of `seeds` counts up from the pipeline's. With `held_out` the sites' YAMLs are read.
+def list_variants(file: PipelineFile, path: Path) -> list[Variant]:
+    """All studies of a pipeline, in the order in which they run: with all K for each seed, or with the largest K where
+    methods or windows are compared. With `held_out` the sites' YAMLs are read.
 
     Raises
     ------
     ConfigError
-        If a name is unknown, something is named twice, or a held-out pipeline is to be compared.
+        If a method cannot run, a site to hold out is unknown, or two methods of a comparison have one algorithm.
     """
-    if pipeline.held_out is not None:
-        if algorithms or windows or seeds is not None:
-            raise ConfigError(
-                "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site. Omit "
-                "them, or use another seed with --seed"
-            )
-        names = [load_site_config(pipeline_file.parent / entry.config).site for entry in pipeline.sites]
+    if file.held_out is not None:
+        names = [load_site_config(path.parent / entry.config).site for entry in file.sites]
+        pipeline = file.resolve()
         return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]
-    wanted = [pipeline.seed + n for n in range(seeds or 1)] if isinstance(seeds, int | None) else list(seeds)
-    for compared, values in {"algorithms": algorithms, "windows": windows, "seeds": wanted}.items():
-        if len(set(values)) < len(values):
-            raise ConfigError(f"{compared}: name each once; found {', '.join(map(str, values))}")
-    if algorithms or windows:
-        return _compared(pipeline, algorithms, windows, wanted)
-    chosen = [pipeline.for_algorithm().model_copy(update={"seed": seed}) for seed in wanted]
-    return [Variant(one, _label(one)) for one in chosen]
+    algorithms = [method.algorithm.name for method in file.selected_methods]
+    if len(set(algorithms)) < len(algorithms):
+        raise ConfigError(
+            f"methods: two of {', '.join(algorithms)} are the same, and tables name a run by its algorithm: select one"
+        )
+    return [
+        _variant(file, file.resolve(method.name), seed, window)
+        for method in file.selected_methods
+        for window in (file.windows or (None,))
+        for seed in file.seed_list
+    ]
+
+
+def _variant(file: PipelineFile, pipeline: Pipeline, seed: int, window: int | None) -> Variant:
+    changes: dict[str, object] = {"seed": seed}
+    if window is not None:
+        changes["federated"] = pipeline.federated.model_copy(update={"window": window})
+    if file.is_comparison:
+        changes["k"] = [max(pipeline.k)]
+    study = pipeline.model_copy(update=changes)
+    return Variant(study, _label(study))
 
 
 def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
@@ -75,31 +79,14 @@ def _held_out(pipeline: Pipeline, place: int, site: str) -> Variant:
     chosen = pipeline.held_out.model_copy(update={"sites": [site]})
     clients = sum(entry.clients for number, entry in enumerate(pipeline.sites) if number != place)
     title = f"{pipeline.title}: without {site}"
-    own = pipeline.for_algorithm().model_copy(update={"held_out": chosen, "k": [clients], "title": title})
-    return Variant(own, f"{site} held out", f"-{site}")
-
-
-def _compared(
-    pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: Sequence[int]
-) -> list[Variant]:
-    """One variant per algorithm, window and seed; the seeds of an algorithm follow each other."""
-    chosen = list(algorithms) or [pipeline.federated.algorithm.name]
-    try:
-        found = [
-            pipeline.variant(name, seed, chosen, window)
-            for name in chosen
-            for window in (windows or (None,))
-            for seed in seeds
-        ]
-    except ConfigError as error:
-        raise ConfigError(f"--algorithms: {error}") from None
-    return [Variant(one, _label(one)) for one in found]
+    study = pipeline.model_copy(update={"held_out": chosen, "k": [clients], "title": title})
+    return Variant(study, f"{site} held out", f"-{site}")
 
 
 def _label(pipeline: Pipeline) -> str:
     settings = pipeline.federated
     ks = ", ".join(map(str, pipeline.k))
-    label = f"{settings.algorithm.name}, window {settings.window}, seed {pipeline.seed}, K={ks}"
+    label = f"{pipeline.method}, window {settings.window}, seed {pipeline.seed}, K={ks}"
     return label + whole_rounds(settings)
 
 

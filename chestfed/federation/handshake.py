@@ -84,14 +84,13 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "collection": pipeline.collection is not None and "a public collection has no hospitals",
         "held_out": pipeline.held_out is not None and "a held-out hospital would be scored in several studies",
         "alternatives": pipeline.alternatives is not None and "they are trained in one process; set it to null",
-        "comparison": pipeline.comparison is not None and "name one algorithm with --set federated.algorithm=NAME",
         "overlap.same_patient_ids": pipeline.overlap.same_patient_ids and "names of patients stay at their hospitals",
         "overlap.found": pipeline.overlap.found == "drop"
         and "images stay at their hospitals, so that nobody compares "
         "them; `chestfed key --common` counts the patients that two of them share",
         "engine": pipeline.engine is not None and "leave it out, the hospitals compute",
-        "federated.algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
-        "federated.objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",
+        "algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
+        "objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",
         "sites.config": len(set(names)) < len(names) and "two entries stand for one hospital, named as their files are",
         "sites.control": any(entry.control for entry in pipeline.sites) and "a negative control is run in one process",
         "sites.clients": any(entry.clients > 1 for entry in pipeline.sites) and "each hospital is one client",

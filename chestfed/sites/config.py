@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from chestfed.core.config import OTHERS, Document, StrictModel, checked, expand_path, refuse_other_kind
+from chestfed.core.config import Document, StrictModel, checked, expand_path
 from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, give_titles, nearest_hint
+from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import CHEST, InvertedBy
 from chestfed.sites.left_out import Rows
@@ -18,6 +19,9 @@ from chestfed.sites.spreadsheet.config import TERM_LAYOUTS, TableFormat
 from chestfed.sites.terms import parse_meaning
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "load_site_config"]
+
+#: The diseases of a site that are not named.
+OTHERS: Final = "others"
 
 Uncertain = Literal["positive", "negative", "missing"]
 Blank = Literal["negative", "missing"]
@@ -106,6 +110,8 @@ class Pictures(StrictModel):
 
 class SiteConfig(StrictModel):
     """One hospital. Policy (labels, uncertainty, views, up-sampling) is here and not in the readers."""
+
+    short_forms: ClassVar[Mapping[str, str]] = {"reader": "name", "uncertain": OTHERS, "blank": OTHERS}
 
     site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name in tables and paths")
     title: str = Field(min_length=1, description="name in tables and plots")
@@ -261,15 +267,29 @@ def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[
     return mistakes
 
 
+#: Top-level keys by which a file of another kind is recognized.
+_TELLTALE: Final = {
+    "site": {"site", "reader", "root"},
+    "pipeline": {"sites", "collection", "methods", "federated", "pretrain", "k"},
+}
+
+
+def refuse_other_kind(document: Document, kind: str) -> None:
+    """Refuse a pipeline that was given for a site, or the other way round, in one line."""
+    found = {name: sorted(keys & document.data.keys()) for name, keys in _TELLTALE.items()}
+    for other, keys in found.items():
+        if keys and not found[kind]:
+            raise ConfigError(f"{document.path}: this YAML describes a {other}, not a {kind}: it has {', '.join(keys)}")
+
+
 def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteConfig:
     """Read a site's YAML. Files beside it are those beside the YAML that names them, which it may extend.
 
     Raises `ConfigError` with all mistakes in one message, each with file, line and key.
     """
-    document = Document(Path(path))
+    document = Document(Path(path), SiteConfig.short_forms)
     refuse_other_kind(document, "site")
-    for assignment in overrides:
-        document.override(assignment)
+    document.override_all(overrides)
     config = checked(document, SiteConfig)
     update: dict[str, object] = {}
     if config.splits.file is not None:

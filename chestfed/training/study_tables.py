@@ -16,7 +16,7 @@ from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import views_of
-from chestfed.experiment.pipeline import Pipeline, SiteEntry
+from chestfed.experiment.pipeline import AnyPipeline, Pipeline, SiteEntry
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
 from chestfed.sites.stats import people, site_facts
@@ -193,7 +193,7 @@ def joins_of(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:
     return found if len(found) > 1 and pipeline.evaluation.hospitals == "own_test" else {}
 
 
-def with_validation(pipeline: Pipeline, fraction: float) -> Pipeline:
+def with_validation(pipeline: AnyPipeline, fraction: float) -> AnyPipeline:
     """The pipeline with this `validation_fraction` at every scored site that has none of its own."""
     sites = [
         entry.model_copy(update={"validation_fraction": fraction})

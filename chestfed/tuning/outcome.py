@@ -13,11 +13,10 @@ import yaml
 from rich.console import RenderableType
 
 from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.config import Document
 from chestfed.core.console import text_table
 from chestfed.experiment.loading import pipeline_document
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.ranges import Range, keys_with
+from chestfed.experiment.methods import PipelineFile
+from chestfed.experiment.ranges import Range, set_values
 from chestfed.training.reporting import Trial
 
 TRIALS, TUNED = "trials.csv", "tuned.yaml"
@@ -52,31 +51,29 @@ def write_tuned(
     folder: Path,
     file: Path,
     overrides: Sequence[str],
-    pipeline: Pipeline,
+    pipeline: PipelineFile,
     found: Mapping[str, Sequence[Trial]],
     seeds: int,
 ) -> Path:
-    """Write `tuned.yaml`: the pipeline with the chosen settings, as a comparison of the algorithms.
+    """Write `tuned.yaml`: the pipeline with the chosen settings, as a comparison of the methods.
 
-    It extends the pipeline's file, unless `--set` or a graph's file changed what that says: then it holds all keys.
+    It extends the pipeline's file, unless `--set` changed other keys than the selection: then it holds all keys.
     """
-    merged = pipeline_document(file, overrides, compared=list(found) if overrides else ()).data
-    sites = merged.pop("sites", None)
-    same = not overrides and merged == {key: its for key, its in Document(file).data.items() if key != "sites"}
+    merged = pipeline_document(file, overrides).data
+    sites, methods, _ = merged.pop("sites", None), merged.pop("methods"), merged.pop("selected", None)
+    same = all(text.startswith("selected=") for text in overrides)
     data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
-    data["title"] = f"{pipeline.title}, tuned"
+    data |= {"title": f"{pipeline.title}, tuned", "k": pipeline.k[-1:], "windows": [], "seeds": seeds}
     if sites:
         data["sites"] = [{**entry, "config": _relative(file.parent / entry["config"], folder)} for entry in sites]
-    data["comparison"] = {"algorithms": list(found), "windows": [], "seeds": seeds}
-    own = {} if same else dict(merged.get("per_algorithm") or {})
+    entries = {method.name: entry for method, entry in zip(pipeline.methods, methods, strict=True)}
+    data["methods"] = []
     lines = []
     for name, trials in found.items():
         best = best_of(trials)
         assert best is not None
-        keys = keys_with(pipeline.for_algorithm(name).federated, best.values)
-        own[name] = {**(own.get(name) or {}), **keys}
+        data["methods"].append(set_values(entries[name], pipeline.resolve(name).federated, best.values))
         lines.append(f"#   {name}: {best.mean:.4f} (trial {best.number} of {len(trials)})")
-    data["per_algorithm"] = own
     first = found[next(iter(found))][0]
     head = [
         "# Settings chosen by `chestfed tune`: the highest validation AUC, the mean over training seeds "
@@ -107,7 +104,7 @@ def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[
             notes += ["best at the edge"] if last.at_edge(value) else []
             rows.append([name if figures[0] else "", key, f"{value:g}", ", ".join(notes), *figures])
             figures = [""] * len(figures)
-    words, numbers = ("algorithm", "setting", "value", "range at the end"), ("validation AUC, mean", "seeds, SD")
+    words, numbers = ("method", "setting", "value", "range at the end"), ("validation AUC, mean", "seeds, SD")
     title = f"{origin.short_mark}Chosen on validation images"
     return text_table(title, words, (*numbers, "trials", "diverged"), rows)
 

@@ -1,4 +1,4 @@
-"""The search: settings of each algorithm are tried one after the other, and all trials are kept.
+"""The search: settings of each method are tried one after the other, and all trials are kept.
 
 The folder of a search is named by the digest of what can change a validation AUC, and holds
 
@@ -25,14 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from pydantic import ValidationError
 
 from chestfed.core.bundled import install_command
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.manifest import name_of_text
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.device import Machine
+from chestfed.experiment.methods import Method, PipelineFile
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.ranges import Range, keys_with, ranges_of
+from chestfed.experiment.ranges import Range, ranges_of, set_values
 from chestfed.training.clients import Setup, StudyData
 from chestfed.training.identity import identify
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
@@ -58,46 +60,63 @@ def refuse_without_optuna() -> None:
         raise ConfigError(f"chestfed tune needs Optuna, which is not installed: {install_command('tune')}")
 
 
-def with_settings(pipeline: Pipeline, algorithm: str, values: Mapping[str, float]) -> Pipeline:
-    """The pipeline with these settings under `per_algorithm`."""
-    own = keys_with(pipeline.for_algorithm(algorithm).federated, values)
-    entry = {**pipeline.per_algorithm.get(algorithm, {}), **own}
-    return pipeline.model_copy(update={"per_algorithm": {**pipeline.per_algorithm, algorithm: entry}})
-
-
-def declared_ranges(pipeline: Pipeline, algorithms: Sequence[str]) -> dict[str, dict[str, Range]]:
-    """What is searched for each algorithm.
+def with_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
+    """The pipeline with these settings of one method.
 
     Raises
     ------
     ConfigError
-        If the pipeline's `search` has a key that none of them has, an algorithm has nothing to search, or the end of a
+        If a value is not valid.
+    """
+    settings = pipeline.resolve(name).federated
+    try:
+        methods = [
+            Method.model_validate(set_values(one.model_dump(exclude_unset=True), settings, values))
+            if one.name == name
+            else one
+            for one in pipeline.methods
+        ]
+    except ValidationError as error:
+        raise ConfigError("; ".join(f"{detail['loc'][-1]}: {detail['msg']}" for detail in error.errors())) from None
+    return pipeline.model_copy(update={"methods": methods})
+
+
+def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Range]]:
+    """What is searched for each selected method.
+
+    Raises
+    ------
+    ConfigError
+        If the pipeline's `search` has a key that none of them has, a method has nothing to search, or the end of a
         range is not a valid value of its key.
     """
-    found = {name: ranges_of(pipeline.for_algorithm(name).federated, pipeline.search) for name in algorithms}
-    unknown = [key for key in pipeline.search if pipeline.search[key] and not any(key in own for own in found.values())]
+    names = [method.name for method in pipeline.selected_methods]
+    ranges = {name: ranges_of(pipeline.resolve(name).federated, pipeline.search) for name in names}
+    unknown = [
+        key for key in pipeline.search if pipeline.search[key] and not any(key in own for own in ranges.values())
+    ]
     if unknown:
         raise ConfigError(
-            f"search: none of {', '.join(algorithms)} has {', '.join(unknown)}; see `chestfed algorithms NAME`"
+            f"search: none of {', '.join(names)} has {', '.join(unknown)}; see `chestfed algorithms NAME`"
         )
-    for name, own in found.items():
+    for name, own in ranges.items():
         if not own:
             raise ConfigError(f"search: nothing to search for {name}: give it a range, e.g. local_lr: [0.01, 1, log]")
         for end in ("low", "high"):
             try:
-                with_settings(pipeline, name, {key: getattr(one, end) for key, one in own.items()}).for_algorithm(name)
+                with_settings(pipeline, name, {key: getattr(one, end) for key, one in own.items()}).resolve(name)
             except ConfigError as error:
                 raise ConfigError(f"search, {name}: invalid range: {error}") from None
-    return found
+    return ranges
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A search over the settings of several algorithms; `data` have validation images in place of the test set."""
+    """A search over the settings of the selected methods; `data` have validation images in place of the test set."""
 
-    pipeline: Pipeline
+    pipeline: PipelineFile
     name: str
-    algorithms: tuple[str, ...]
+    methods: tuple[str, ...]
     trials: int
     seeds: tuple[int, ...]
     data: StudyData
@@ -111,20 +130,20 @@ class Search:
 
     @cached_property
     def folder(self) -> Path:
-        this = identify(self.setup(self.pipeline.for_algorithm()))
-        text = json.dumps([this.digest, self.seeds, self.algorithms])
+        this = identify(self.setup(self.pipeline.resolve()))
+        text = json.dumps([this.digest, self.seeds, self.methods])
         return self.out / f"{self.data.origin.prefix}tune-{self.name}-{name_of_text(text)}"
 
     def run(self) -> dict[str, list[Trial]]:
-        """All trials of each algorithm, those of earlier starts included."""
+        """All trials of each method, those of earlier starts included."""
         labels = self.data.test.labels
         if not ((labels == 0).any(axis=0) & (labels == 1).any(axis=0)).any():
             raise ChestfedError("the validation images are of one class: set a larger validation_fraction at the site")
-        declared = declared_ranges(self.pipeline, self.algorithms)
+        declared = declared_ranges(self.pipeline)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.folder / ".lock").acquire(timeout=0):
-                found = {name: _OneAlgorithm(self, name, declared[name]).run() for name in self.algorithms}
+                found = {name: _OneMethod(self, name, declared[name]).run() for name in self.methods}
         except Timeout:
             raise ChestfedError(
                 f"{self.folder}: another process is running this search. Wait for it, or stop it."
@@ -137,9 +156,9 @@ class Search:
         return found
 
     def pretrained(self, seed: int) -> Pretrained:
-        """Stage 1 of a seed, shared by all algorithms and trials, and by studies that have it in common."""
+        """Stage 1 of a seed, shared by all methods and trials, and by studies that have it in common."""
         if seed not in self._pretrained:
-            setup = self.setup(self.pipeline.variant(self.algorithms[0], seed, self.algorithms))
+            setup = self.setup(_with_seed(self.pipeline.resolve(), seed))
 
             def report(step: int, steps: int, loss: float) -> None:
                 self.report(f"stage 1, seed {seed}", step, steps)
@@ -160,13 +179,13 @@ class Search:
         write_trials(self.folder, self._found, self.seeds)
 
 
-class _OneAlgorithm:
+class _OneMethod:
     def __init__(self, search: Search, name: str, declared: Mapping[str, Range]) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.search, self.name, self.declared = search, name, declared
-        base = search.pipeline.variant(name, search.pipeline.seed, search.algorithms)
+        base = _with_seed(search.pipeline.resolve(name), search.pipeline.seed)
         ranges = {key: one.plain() for key, one in declared.items()}
         text = json.dumps([identify(search.setup(base)).digest, ranges, search.seeds])
         self.digest = name_of_text(text)
@@ -236,7 +255,7 @@ class _OneAlgorithm:
     def _draw(
         self, number: int, ranges: Mapping[str, Range], distributions: dict[str, BaseDistribution]
     ) -> dict[str, float]:
-        """The next settings, from seed, number and finished trials; every algorithm begins with the same ones."""
+        """The next settings, from seed, number and finished trials; every method begins with the same ones."""
         import optuna
 
         seed = self.search.pipeline.seed
@@ -251,7 +270,7 @@ class _OneAlgorithm:
         """Validation AUC per disease after the last round."""
         search = self.search
         chosen = with_settings(search.pipeline, self.name, values)
-        pipeline = chosen.variant(self.name, seed, search.algorithms)
+        pipeline = _with_seed(chosen.resolve(self.name), seed)
         folder = self._folder(number) / f"{seed}-{name_of_text(json.dumps(values))}"
         folder.mkdir(parents=True, exist_ok=True)
         what = f"{self.name}, trial {number} of {search.trials}, seed {seed}"
@@ -294,6 +313,11 @@ class _OneAlgorithm:
             kept["seconds"],
             self.search.data.origin,
         )
+
+
+def _with_seed(pipeline: Pipeline, seed: int) -> Pipeline:
+    """The study with this training seed, at the largest K."""
+    return pipeline.model_copy(update={"seed": seed, "k": [max(pipeline.k)]})
 
 
 def widened(declared: Mapping[str, Range], done: Sequence[Trial]) -> dict[str, Range]:

@@ -122,7 +122,7 @@ class _Walk:
             yield from self.objects(part)
 
     def heading(self, path: str, section: Schema) -> str:
-        """Where the keys are: `table.columns`, or `federated.algorithm` with `name: fedprox`."""
+        """Where the keys are: `table.columns`, or `methods[].algorithm` with `name: fedprox`."""
         constants = [f"`{key}: {one['const']}`" for key, one in section["properties"].items() if "const" in one]
         place = f"`{path}`" if path else "Top level"
         return f"{place} with {', '.join(constants)}" if constants else place

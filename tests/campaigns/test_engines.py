@@ -41,7 +41,7 @@ def launch(*start: str) -> Mode:
     """One command that compares the algorithms."""
 
     def mode(home: Path, out: Path) -> None:
-        words = ["study", str(PIPELINE), *_words(out), "--no-tracking", "--algorithms", ",".join(ALGORITHMS)]
+        words = ["study", str(PIPELINE), *_words(out), "--no-tracking", "--methods", ",".join(ALGORITHMS)]
         _call([*start, "-m", "chestfed", *words], home)
 
     return mode
@@ -85,7 +85,7 @@ def test_engines_have_equal_results(reference: Path, mode: str) -> None:
 
 
 def _words(out: Path, algorithm: str = "") -> list[str]:
-    settings = [*SETTINGS, *([f"federated.algorithm={algorithm}"] if algorithm else [])]
+    settings = [*SETTINGS, *([f"selected=[{algorithm}]"] if algorithm else [])]
     return ["--out", str(out), *(part for one in settings for part in ("--set", one))]
 
 

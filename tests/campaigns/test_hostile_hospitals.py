@@ -28,7 +28,7 @@ RULES = {
     "trimmed_mean, trim 2 (median)": ("federated.aggregation=median",),
 }
 SETTINGS = (
-    *("per_algorithm={}", "collection.imratio=null", "model.blocks=[1,1]"),
+    *("collection.imratio=null", "model.blocks=[1,1]"),
     *("federated.stages=1", "federated.stage_steps=240", "federated.window=8", "federated.batch_size=8"),
     *("evaluation.every=1000", "evaluation.resamples=0"),
 )

@@ -53,7 +53,7 @@ def kill_making_store(starting: Callable[[], Child], out: Path, chance: random.R
     [
         (STUDY, STUDY),
         (STUDY, (*STUDY, "--seed", "2")),
-        ((*STUDY, "--algorithm", "coda_plus"), (*STUDY, "--algorithm", "fedavg")),
+        ((*STUDY, "--methods", "coda_plus"), (*STUDY, "--methods", "fedavg")),
         (CHECK, CHECK),
     ],
     ids=["same study", "two seeds", "two algorithms", "two checks"],

@@ -35,8 +35,8 @@ SETTINGS = (
     *(f"{key}={_HUGE}" for key in ("model.growth_rate", "model.init_features", "model.bottleneck", "sites.0.clients")),
     *("pretrain.batch_size=65536", "model.growth_rate=512", "model.blocks=[256,256,256,256,256,256,256,256]"),
     *(f"runtime.device={value}" for value in ("banana", "cuda:99", "meta", "''", "3", "cpu; rm -rf /")),
-    *("federated.local_lr=.inf", "federated.window=0", "federated.algorithm=nothing", "federated.algorithm={name: []}"),
-    *("federated.algorithm=os:system", "model=os.path:join", "model={name: timm:create_model}", "model.blocks=[]"),
+    *("federated.local_lr=.inf", "federated.window=0", "methods.*.algorithm=nothing", "methods.*.algorithm={name: []}"),
+    *("methods.*.algorithm=os:system", "model=os.path:join", "model={name: timm:create_model}", "model.blocks=[]"),
     *(
         "model.blocks=[0]",
         "model.initial_weights=/dev/zero",
@@ -45,7 +45,7 @@ SETTINGS = (
     ),
     *("data_root=$NOWHERE", "sites=[]", "sites.0.config=/etc/passwd", "sites.0.config=..", "sites.99.config=x"),
     *("sites.0.config=/dev/zero", "diseases=[]", "diseases=[x]", "diseases=[edema,edema]", "evaluation.protocol=x"),
-    *("evaluation.split=x", "a.b.c=1", "=1", "k", "federated=1", "federated.algorithm.prox=.nan", "extends=x.yaml"),
+    *("evaluation.split=x", "a.b.c=1", "=1", "k", "federated=1", "methods.*.algorithm.prox=.nan", "extends=x.yaml"),
 )
 
 

@@ -64,7 +64,7 @@ def test_tab_completes_commands_choices_and_algorithms() -> None:
     assert {"new", "check", "card", "stats", "table"} == set(completed("site", ""))
     assert completed("evaluate", "model.onnx", "--split", "h") == ["held-out"]
     assert completed("samples", "--size", "") == ["default", "tiny"]
-    for words in (["study", "--algorithm"], ["algorithms"]):
+    for words in (["study", "--methods"], ["algorithms"]):
         assert {"codasca", "coda_plus"} <= set(completed(*words, "cod"))
         assert "scaffold" not in completed(*words, "cod")
 
@@ -115,16 +115,14 @@ def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_th
 
     load_pipeline = study_run.load_pipeline
     monkeypatch.setattr(study_run, "load_pipeline", load_only)
-    plain = ["--algorithm", "npa", "--k", "2,3", "--seed", 7, "--device", "cpu", "--set", "federated.window=3"]
+    plain = ["--methods", "npa", "--k", "2,3", "--seed", 7, "--device", "cpu", "--set", "federated.window=3"]
     chestfed("study", bundled("pipelines") / "digits_ih.yaml", *plain)
     ((overrides, pipeline),) = loaded
-    sugar = ["federated.algorithm=npa", "k=[2,3]", "seed=7", "runtime.device=cpu"]
+    sugar = ['selected=["npa"]', "seed=7", "k=[2,3]", "runtime.device=cpu"]
     assert overrides == ["federated.window=3", *sugar]
     assert (pipeline.k, pipeline.seed, pipeline.runtime.device) == ([2, 3], 7, "cpu")
-    assert pipeline.comparison is not None
-    assert (pipeline.comparison.algorithms, pipeline.comparison.windows) == (["npa"], [3])
-    for algorithm, keys in pipeline.per_algorithm.items():
-        assert "window" not in keys, algorithm
+    assert [method.name for method in pipeline.selected_methods] == ["npa"]
+    assert pipeline.resolve().federated.window == 3
 
 
 def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
@@ -135,7 +133,7 @@ def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chest
         ["evaluate", "model.onnx", "--site", site, "--split", "all"],
         ["evaluate", "model.onnx", "--site", site, "--model-config", tmp_path / "missing.yaml"],
         ["study", "--windows", "a"],
-        ["study", "--algorithm", "coda", "--algorithms", "coda,npa"],
+        ["study", "--methods", "coda", "--set", "selected=[npa]"],
         ["study", "--seed", "1", "--set", "seed=2"],
         ["samples", "--size", "huge"],
         ["site", "new", "x", "--images", tmp_path, "--layout", "wide"],
@@ -156,7 +154,7 @@ def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chest
 
 @pytest.mark.parametrize("command", [("study",), ("tune", "digits_ih")])
 def test_algorithms_without_a_name_are_a_usage_error(command: tuple[str, ...], chestfed: Callable[..., Any]) -> None:
-    called = chestfed(*command, "--algorithms", ",")
+    called = chestfed(*command, "--methods", ",")
     assert called.code == 2
     assert "give names" in called.err
 
@@ -267,7 +265,7 @@ def test_a_pipeline_of_chestfed_is_found_by_its_name_from_any_folder(
     tmp_path: Path, chestfed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    few = ["--algorithms", "fedavg", "--seeds", "1", "--dry-run"]
+    few = ["--methods", "fedavg", "--seeds", "1", "--dry-run"]
     assert "Digits" in chestfed("study", "digits_ih", *few).out
     for words in (["study", *few], ["federation", "run", "--federation", "trial"]):
         missing = chestfed(*words, "digits_hi.yaml")

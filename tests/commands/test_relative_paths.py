@@ -53,7 +53,7 @@ runs/synthetic-small-*/k3: evaluate . --k 3 --site ../../../site_configs/st-anne
 compare runs/synthetic-small-*/k1 runs/synthetic-small-*/k3 --out paired --resamples 10
 runs/synthetic-small-*/k1: compare --k 1 predictions.parquet . --resamples 10
 ui --out runs --port 1
-tune pipelines/small.yaml --algorithms fedprox --trials 1 --seeds 1 --no-tracking
+tune pipelines/small.yaml --methods fedprox --trials 1 --seeds 1 --no-tracking
 cache list cache
 cache verify cache
 cache prune cache
@@ -102,7 +102,7 @@ def write_pipeline() -> None:
         section, _, key = name.partition(".")
         keys.setdefault(section, {})[key] = yaml.safe_load(value)
     Path("pipelines/small.yaml").write_text(yaml.safe_dump(keys))
-    options = load_pipeline(Path("pipelines/small.yaml")).for_algorithm().model
+    options = load_pipeline(Path("pipelines/small.yaml")).resolve().model
     torch.save(build_model(options, len(DISEASES), 1).state_dict(), "start.pth")
     keys["model"]["initial_weights"] = "start.pth"
     Path("pipelines/small.yaml").write_text(yaml.safe_dump(keys))

@@ -17,7 +17,7 @@ from chestfed.engines.host import Host
 from chestfed.engines.server import ClassMonitor
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.variants import variants_of
+from chestfed.experiment.variants import list_variants
 from chestfed.images.augment import Augment
 from chestfed.images.batches import CPU, TrainBatches, Uploads
 from chestfed.models import FlatModule, build_model, network_options
@@ -94,6 +94,7 @@ def pipelines(window: int) -> dict[str, Pipeline]:
     """Every algorithm on the sample hospitals, by name."""
     path = bundled("pipelines") / "source_addition_samples.yaml"
     names = list(ALGORITHMS.built_in)
-    variants = variants_of(load_pipeline(path, [f"federated.window={window}"]), path, names)
-    pairs = load_pipeline(path, [f"federated.window={window}", "federated.objective={name: auc, pairs: within_site}"])
+    variants = list_variants(load_pipeline(path, [f"federated.window={window}"], methods=names), path)
+    within = "methods.codasca.objective={name: auc, pairs: within_site}"
+    pairs = load_pipeline(path, [f"federated.window={window}", within]).resolve()
     return dict(zip(names, [one.pipeline for one in variants], strict=True)) | {"codasca, within sites": pairs}

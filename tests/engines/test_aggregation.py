@@ -101,7 +101,9 @@ def test_one_or_two_hostile_clients_of_five_do_not_lead_away_from_the_optimum() 
 
 
 def _pipeline(algorithm: str, *more: str) -> Pipeline:
-    return pipeline_of(algorithm, "per_algorithm={}", *(f"federated.{setting}" for setting in more))
+    return pipeline_of(
+        algorithm, f"methods=[{{algorithm: {algorithm}}}]", *(f"federated.{setting}" for setting in more)
+    )
 
 
 def test_it_is_part_of_what_names_a_run_and_refused_where_the_mean_matters() -> None:

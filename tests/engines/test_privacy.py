@@ -130,24 +130,22 @@ def test_it_is_refused_where_something_would_leave_without_noise() -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
     for algorithm in ("codasca", "scaffold", "coda", "local_scgdam", "centralized", "pdmm"):
         with pytest.raises(ConfigError, match=rf"privacy: {algorithm} sends .* fedavg"):
-            pipeline_of(algorithm, "per_algorithm={}", *PRIVATE)
+            pipeline_of(algorithm, f"methods=[{{algorithm: {algorithm}}}]", *PRIVATE)
     for setting in ("absent=drop", "aggregation=median"):
         with pytest.raises(ConfigError, match=r"privacy: not with this \w+: \w+"):
-            pipeline_of("fedavg", "per_algorithm={}", *PRIVATE, f"federated.{setting}")
-    private = pipeline_of("fedavg", "per_algorithm={}", *PRIVATE)
+            pipeline_of("fedavg", *PRIVATE, f"federated.{setting}")
+    private = pipeline_of("fedavg", *PRIVATE)
     check_runs([private])
     assert private.model.norm == "group"
     with pytest.raises(ConfigError, match="running statistics would leave without noise"):
-        check_runs([pipeline_of("fedavg", "per_algorithm={}", *PRIVATE, "model.norm=batch")])
+        check_runs([pipeline_of("fedavg", *PRIVATE, "model.norm=batch")])
 
 
 def test_a_study_tells_what_every_round_has_spent_and_the_seeds_noise_can_be_repeated(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
 
     def last(folder: str, noise: str) -> Trained:
-        return train(
-            pipeline_of("fedavg", "per_algorithm={}", *PRIVATE, f"federated.privacy.noise={noise}"), tmp_path / folder
-        )
+        return train(pipeline_of("fedavg", *PRIVATE, f"federated.privacy.noise={noise}"), tmp_path / folder)
 
     one, again, secret = last("one", "seed"), last("again", "seed"), last("secret", "secret")
     spent = [entry["epsilon"] for entry in one.history]

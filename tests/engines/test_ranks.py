@@ -70,7 +70,7 @@ def test_engine_is_not_part_of_the_identity() -> None:
 def test_a_round_without_somebody_is_refused_before_stage_1_also_where_the_launcher_chose_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = pipeline_of("codasca", "per_algorithm={}", "federated.absent=drop")
+    run = pipeline_of("codasca", "federated.absent=drop")
     check_runs([run])
     for name, value in {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity, shareable
 from chestfed.experiment.rules import returned_round, rule_of_stage
 from chestfed.experiment.stage_2 import Federated
+from chestfed.experiment.variants import list_variants
 from chestfed.objectives import OBJECTIVES
 from chestfed.training.identity import Identity
 from chestfed.training.plan import bytes_per_client_round
@@ -64,16 +64,15 @@ def test_the_figures_of_table_3_stand_in_its_pipeline() -> None:
 def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: str) -> None:
     pipeline = load_pipeline(bundled("pipelines") / "compositional" / f"table1_{data}.yaml")
     assert pipeline.published is not None
-    assert pipeline.comparison is not None
     assert pipeline.collection is not None
     title = {"cats_vs_dogs": "CATvsDOG", "fashion_mnist": "FashionMNIST", "melanoma": "Melanoma"}.get(
         data, data.upper()
     )
     rows = {row["method"]: row for row in published("compositional_table1.csv") if row["dataset"] == title}
     methods = ["LocalSCGDAM", "CoDA", "LocalSGDAM", "LocalSGDM", "LocalSGDM_RL"]
-    for name, method in zip(pipeline.comparison.algorithms, methods, strict=True):
-        for window in pipeline.comparison.windows:
-            found = pipeline.published.auc[f"{name}, I={window}"]["mean"]
+    for ours, method in zip(pipeline.selected_methods, methods, strict=True):
+        for window in pipeline.windows:
+            found = pipeline.published.auc[f"{ours.name}, I={window}"]["mean"]
             assert found == float(rows[method][f"auc_p{window}"])
     assert pipeline.collection.clients == 4
     assert pipeline.published.note == (
@@ -86,9 +85,8 @@ def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: s
 
 def test_the_ring_is_one_command_for_all_that_is_compared_on_it() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "ring_chestxray14.yaml")
-    assert pipeline.comparison is not None
-    assert pipeline.comparison.algorithms == ["pdmm", "admm", "gossip", "centralized"]
-    runs = [pipeline.variant(name, 1, pipeline.comparison.algorithms) for name in pipeline.comparison.algorithms]
+    assert [method.name for method in pipeline.methods] == ["pdmm", "admm", "gossip", "centralized"]
+    runs = [pipeline.resolve(method.name) for method in pipeline.methods]
     assert {(run.model.norm, run.federated.steps, run.federated.window) for run in runs} == {("group", 4000, 8)}
     assert pipeline.published is None
 
@@ -97,17 +95,16 @@ def test_figure_1_holds_the_published_windows() -> None:
     for row in published("figure1_largest_window.csv"):
         pipeline = load_pipeline(bundled("pipelines") / "figure1" / f"imagenet_ih_k{row['clients']}.yaml")
         assert pipeline.published is not None
-        assert pipeline.comparison is not None
         name = {"CODASCA": "codasca", "CODA+": "coda_plus"}[row["method"]]
         assert pipeline.published.largest_window[name] == int(row["largest_window"])
-        assert pipeline.comparison.windows == [1, 32, 64, 128, 512, 1024]
+        assert pipeline.windows == [1, 32, 64, 128, 512, 1024]
         assert pipeline.k == [int(row["clients"])]
-        assert pipeline.federated.steps == 20000
+        assert pipeline.resolve().federated.steps == 20000
 
 
 @pytest.mark.parametrize("network", ["densenet121", "densenet161"])
 def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) -> None:
-    pipeline = load_pipeline(bundled("pipelines") / f"source_addition_{network}.yaml")
+    pipeline = load_pipeline(bundled("pipelines") / f"source_addition_{network}.yaml").resolve()
     assert pipeline.model.name == network
     assert (pipeline.pretrain.lr, pipeline.pretrain.batch_size, pipeline.pretrain.epochs) == (1e-5, 32, 2)
     settings = pipeline.federated
@@ -121,7 +118,7 @@ def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) 
 
 
 def test_a_stage_is_a_whole_number_of_rounds() -> None:
-    pipeline = load_pipeline(bundled("pipelines") / "source_addition_densenet121.yaml")
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_densenet121.yaml").resolve()
     for window, rounds in ((16, [63, 62, 63]), (32, [31, 32, 31]), (64, [16, 15, 16]), (128, [8, 8, 7])):
         settings = pipeline.federated.model_copy(update={"window": window})
         assert [stage.rounds for stage in settings.schedule] == rounds
@@ -149,9 +146,8 @@ def test_the_whole_is_not_off_by_more_than_half_a_window(window: int, stages: in
 )
 def test_every_window_of_a_comparison_is_evaluated_as_often(path: Path) -> None:
     pipeline = load_pipeline(path)
-    assert pipeline.comparison is not None
-    for window in pipeline.comparison.windows:
-        run = pipeline.variant("codasca", 1, window=window)
+    for run in [variant.pipeline for variant in list_variants(pipeline, path) if variant.pipeline.method == "codasca"]:
+        window = run.federated.window
         assert abs(run.federated.steps - 20_000) <= window / 2
         assert len(run.evaluated_rounds) == 20
         assert run.evaluated_rounds[-1] == run.federated.rounds
@@ -171,7 +167,7 @@ def test_the_rounds_that_are_evaluated() -> None:
         ("every_steps=200", "npa_large_batch", (13, 25, 38, 40)),
         ("every_steps=3", "codasca", tuple(range(1, 41))),
     ):
-        pipeline = load_pipeline(path, [f"evaluation.{setting}"]).for_algorithm(algorithm)
+        pipeline = load_pipeline(path, [f"evaluation.{setting}"]).resolve(algorithm)
         assert pipeline.evaluated_rounds == expected, (setting, algorithm)
 
 
@@ -237,35 +233,6 @@ def test_a_key_that_only_another_algorithm_or_objective_has_is_refused() -> None
                 ]
 
 
-def test_an_option_in_the_wrong_place_is_told_where_it_belongs() -> None:
-    path = bundled("pipelines") / "source_addition_samples.yaml"
-    for setting in ("federated.momentum=1", "federated.algorithm.momentum=1", "per_algorithm.fedprox.momentum=1"):
-        with pytest.raises(ConfigError, match=r"unknown key '.*momentum': it is an option of local_sgdm"):
-            load_pipeline(path, [setting])
-    for setting in ("algorithm.prox=1", "algorithm=npa", "name=npa"):  # had no effect, or trained another algorithm
-        with pytest.raises(
-            ConfigError, match=r"per_algorithm, codasca: '(algorithm|name)': options stand there without"
-        ):
-            load_pipeline(path, [f"per_algorithm.codasca.{setting}"])
-
-
-POOLED = replace(ALGORITHMS.find("centralized"), name=f"{__name__}:POOLED")
-
-
-def test_a_key_without_effect_goes_with_the_file_that_has_another_algorithm_and_is_refused_beside_its_own(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "base.yaml").write_text("title: x\nsites: [{config: a.yaml}]\nfederated: {weights: images}\n")
-    (tmp_path / "own.yaml").write_text("extends: base.yaml\nfederated: {algorithm: centralized}\n")
-    assert "weights" not in load_pipeline(tmp_path / "own.yaml").federated.model_fields_set
-    for name in ("centralized", f"{__name__}:POOLED"):
-        load_pipeline(tmp_path / "base.yaml", [f"federated.algorithm={name}"])
-    (tmp_path / "own.yaml").write_text("extends: base.yaml\nfederated: {algorithm: centralized, weights: images}\n")
-    for path, settings in (("own.yaml", ()), ("base.yaml", ("federated.algorithm=npa", "federated.window_growth=2"))):
-        with pytest.raises(ConfigError, match=r"(weights|window_growth): no effect with (centralized|npa)"):
-            load_pipeline(tmp_path / path, settings)
-
-
 @pytest.mark.parametrize(
     "setting",
     [
@@ -292,22 +259,14 @@ def test_sites_and_graphs_of_an_extended_file_lie_beside_that_file(tmp_path: Pat
     (tmp_path / "p.yaml").write_text(f"extends: {base}\ntitle: Own\n")
     found, theirs = load_pipeline(tmp_path / "p.yaml"), load_pipeline(base)
     assert all((tmp_path / entry.config).is_file() for entry in found.sites)
-    assert identity(found.model_copy(update={"title": theirs.title})) == identity(theirs)
+    assert identity(found.resolve()) == identity(theirs.resolve())
     (tmp_path / "a").mkdir()
     pipeline_on_a_graph(tmp_path / "a", "0 1\n0 2\n0 3\n0 4\n")
     (tmp_path / "q.yaml").write_text("extends: a/ours.yaml\ntitle: Own\n")
-    assert load_pipeline(tmp_path / "q.yaml").federated.algorithm.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
+    assert load_pipeline(tmp_path / "q.yaml").resolve().federated.algorithm.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
     (tmp_path / "r.yaml").write_text("extends: source_addition_samples\n")
     with pytest.raises(ConfigError, match=rf"r\.yaml:1: no such file.*{re.escape(str(base))}"):
         load_pipeline(tmp_path / "r.yaml")
-
-
-def test_options_under_another_name_of_the_same_algorithm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(bundled("pipelines").parent / "docs" / "examples" / "own_method")
-    pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml", ['per_algorithm={"feddyn:FEDDYN": {alpha: 0.7}}'])
-    assert pipeline.for_algorithm("feddyn:FEDDYN").federated.algorithm.alpha == 0.7
-    with pytest.raises(ConfigError, match="feddyn:FEDDYN: the same algorithm is called feddyn:FedDyn here"):
-        pipeline.for_algorithm("feddyn:FedDyn")
 
 
 def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of_batches() -> None:
@@ -325,62 +284,6 @@ def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of
 def test_without_a_server_the_stages_are_one() -> None:
     settings = Federated.model_validate({"algorithm": "admm", "window": 4, "stage_steps": 10, "stages": 2})
     assert [(s.window, s.rounds, s.lr_factor) for s in settings.schedule] == [(4, 5, 1.0)]
-
-
-def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_command_line() -> None:
-    path = bundled("pipelines") / "source_addition_samples.yaml"
-    own = ["per_algorithm.fedprox.local_lr=0.5", "per_algorithm.fedprox.prox=0.2"]
-    pipeline = load_pipeline(path, own)
-    assert pipeline.for_algorithm().federated.local_lr == 2.0
-    settings = pipeline.for_algorithm("fedprox").federated
-    assert (settings.local_lr, settings.algorithm.prox) == (0.5, 0.2)
-    settings = load_pipeline(path, [*own, "federated.local_lr=0.7"]).for_algorithm("fedprox").federated
-    assert (settings.local_lr, settings.algorithm.prox) == (0.7, 0.2)
-
-
-def test_a_key_of_the_objective_or_of_privacy_from_the_command_line_is_not_overridden_by_an_algorithms_own() -> None:
-    path, scgdam = bundled("pipelines") / "digits_ih.yaml", "federated.algorithm=local_scgdam"
-
-    def objective(algorithm: str, *said: str) -> dict[str, Any]:
-        found = load_pipeline(path, said).for_algorithm(algorithm).federated.objective
-        assert found is not None
-        return found.model_dump()
-
-    assert objective("local_scgdam")["inner_lr"] == 0.01  # the pipeline's own
-    assert objective("local_scgdam", scgdam, "federated.objective.inner_lr=0.5")["inner_lr"] == 0.5
-    own = "per_algorithm.codasca={objective: {name: auc, pairs: within_site}}"
-    assert objective("codasca", own, "federated.objective.pairs=pooled")["pairs"] == "pooled"
-    assert objective("local_scgdam", own, "federated.objective.pairs=pooled")["inner_lr"] == 0.01
-    named = ["federated.algorithm=fedprox", "per_algorithm.fedprox={objective: ratio_loss}"]
-    assert objective("fedprox", *named)["name"] == "ratio_loss"
-    assert objective("fedprox", *named, "federated.objective.name=cross_entropy")["name"] == "cross_entropy"
-    short = "per_algorithm.codasca={objective: auc}"
-    assert objective("codasca", short, "federated.objective.pairs=within_site")["pairs"] == "within_site"
-    noise = ["federated.algorithm=fedavg", "per_algorithm={fedavg: {privacy: {clip: 1.0, noise_multiplier: 1.0}}}"]
-    noise += ["comparison=null", "federated.privacy.clip=5.0", "federated.privacy.noise_multiplier=2.0"]
-    privacy = load_pipeline(path, noise).for_algorithm().federated.privacy
-    assert privacy is not None
-    assert (privacy.clip, privacy.noise_multiplier) == (5.0, 2.0)
-
-
-def test_a_comparison_from_the_command_line_is_not_narrowed() -> None:
-    said = "comparison={algorithms: [codasca, fedprox], windows: [4, 8]}"
-    narrow = ["federated.algorithm=codasca", "federated.window=2"]
-    for settings, expected in (([said, *narrow], (["codasca", "fedprox"], [4, 8])), (narrow, (["codasca"], [2]))):
-        found = load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).comparison
-        assert found is not None
-        assert (found.algorithms, found.windows) == expected
-
-
-def test_normalization_suits_all_algorithms_of_a_comparison() -> None:
-    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["model.norm=auto"])
-    assert pipeline.for_algorithm("codasca").model.norm == "batch"
-    assert pipeline.for_algorithm("pdmm").model.norm == "group"
-    assert pipeline.variant("codasca", 1, ["codasca", "pdmm"]).model.norm == "group"
-    private = ["model.norm=auto", "per_algorithm.fedavg={privacy: {clip: 1.0, noise_multiplier: 1.0}}"]
-    noisy = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", private)
-    assert noisy.for_algorithm("codasca").model.norm == "batch"
-    assert {noisy.variant(name, 1, ["codasca", "fedavg"]).model.norm for name in ("codasca", "fedavg")} == {"group"}
 
 
 def test_more_clients_than_there_are_is_refused() -> None:
@@ -401,17 +304,17 @@ def test_a_slip_in_a_pipeline_is_named_with_file_line_and_suggestion(tmp_path: P
 def test_the_identity_leaves_out_where_things_are() -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     here, there = (
-        load_pipeline(path),
-        load_pipeline(path, ["data_root=/elsewhere", "sites.0.root=/x", "runtime.loader_workers=5"]),
+        load_pipeline(path).resolve(),
+        load_pipeline(path, ["data_root=/elsewhere", "sites.0.root=/x", "runtime.loader_workers=5"]).resolve(),
     )
     assert identity(here) == identity(there)
-    assert identity(here) != identity(load_pipeline(path, ["federated.local_lr=0.01"]))
+    assert identity(here) != identity(load_pipeline(path, ["federated.local_lr=0.01"]).resolve())
 
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS.built_in))
 def test_what_a_run_stores_and_hospitals_are_sent_is_the_same_experiment_again(algorithm: str) -> None:
-    settings = ["per_algorithm={}", f"federated.algorithm={algorithm}"]
-    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", settings).for_algorithm()
+    settings = [f"methods=[{{algorithm: {algorithm}}}]"]
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", settings).resolve()
     assert identity(Pipeline.model_validate(shareable(pipeline))) == identity(pipeline)
 
 
@@ -419,9 +322,9 @@ def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -
     """One that lies in `folder` and names a graph there."""
     (folder / "graph.txt").write_text(edges, encoding="utf-8")
     base = bundled("pipelines") / "digits_ih.yaml"
-    text = f"extends: {os.path.relpath(base, folder)}\nfederated: {{algorithm: {{name: pdmm, topology: {topology}}}}}\n"
+    text = f"extends: {os.path.relpath(base, folder)}\nmethods: [{{algorithm: {{name: pdmm, topology: {topology}}}}}]\n"
     (folder / "ours.yaml").write_text(text, encoding="utf-8")
-    return load_pipeline(folder / "ours.yaml")
+    return load_pipeline(folder / "ours.yaml").resolve()
 
 
 def test_the_identity_holds_what_is_in_a_graphs_file_and_not_where_it_lies(tmp_path: Path) -> None:
@@ -434,14 +337,14 @@ def test_the_identity_holds_what_is_in_a_graphs_file_and_not_where_it_lies(tmp_p
     assert digests[0] != digests[1]
     elsewhere = pipeline_on_a_graph(tmp_path / "b", "# the same\n4,0\n0 3\n2 0\n0 1\n", str(tmp_path / "b/graph.txt"))
     assert identity(elsewhere) == identity(star)
-    listed = load_pipeline(tmp_path / "b/ours.yaml", ["federated.algorithm.topology=[[0,1],[0,2],[0,3],[0,4]]"])
-    assert identity(listed) == identity(star)
-    own = load_pipeline(tmp_path / "b/ours.yaml", ["per_algorithm.gossip={topology: graph.txt}"])
-    assert own.for_algorithm("gossip").federated.algorithm.topology == star.federated.algorithm.topology
+    listed = load_pipeline(tmp_path / "b/ours.yaml", ["methods.pdmm.algorithm.topology=[[0,1],[0,2],[0,3],[0,4]]"])
+    assert identity(listed.resolve()) == identity(star)
+    other = load_pipeline(tmp_path / "b/ours.yaml", ["methods=[{algorithm: {name: gossip, topology: graph.txt}}]"])
+    assert other.resolve().federated.algorithm.topology == star.federated.algorithm.topology
 
 
 def test_a_graph_that_is_not_there_is_named_with_the_place_that_was_looked_at(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'federated\.algorithm\.topology': .*rign"):
+    with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'methods\.0\.algorithm\.topology': .*rign"):
         pipeline_on_a_graph(tmp_path, "0 1\n", "rign")
 
 
@@ -449,26 +352,26 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
     """CODASCA sends v, alpha and both control variates: 2(d + 3J) numbers each way; CODA+ half of it."""
     path = bundled("pipelines") / "source_addition_samples.yaml"
     d, j = 1234, 5
-    assert bytes_per_client_round(load_pipeline(path), d, 0, 5) == (8 * (d + 3 * j),) * 2
-    half = load_pipeline(path, ["federated.algorithm=codasca_minimal"])
+    assert bytes_per_client_round(load_pipeline(path).resolve(), d, 0, 5) == (8 * (d + 3 * j),) * 2
+    half = load_pipeline(path, ["selected=[codasca_minimal]"]).resolve()
     assert bytes_per_client_round(half, d, 0, 5) == (4 * (d + 3 * j),) * 2
-    plus = load_pipeline(path, ["federated.algorithm=coda_plus"])
+    plus = load_pipeline(path, ["selected=[coda_plus]"]).resolve()
     assert bytes_per_client_round(plus, d, 10, 5) == (4 * (d + 3 * j) + 40,) * 2
     for algorithm, numbers in (("fedavg", d), ("fedprox", d), ("scaffold", 2 * d), ("local_sgdm", 2 * d)):
-        other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
+        other = load_pipeline(path, [f"selected=[{algorithm}]"]).resolve()
         assert bytes_per_client_round(other, d, 0, 5) == (4 * numbers,) * 2
     for algorithm, primal, dual in (("local_sgdam", 2, 2), ("local_scgdam", 3, 2)):
-        other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
+        other = load_pipeline(path, [f"selected=[{algorithm}]"]).resolve()
         assert bytes_per_client_round(other, d, 0, 5) == (4 * (primal * (d + 2 * j) + dual * j),) * 2
-    ratio = load_pipeline(path, ["federated.algorithm=fedavg", "federated.objective=ratio_loss"])
+    ratio = load_pipeline(path, ["selected=[fedavg]", "methods.*.objective=ratio_loss"]).resolve()
     assert bytes_per_client_round(ratio, d, 0, 5) == (4 * d, 4 * (d + 2 * j))
-    assert bytes_per_client_round(load_pipeline(path, ["federated.algorithm=centralized"]), d, 0, 5) == (0, 0)
+    assert bytes_per_client_round(load_pipeline(path, ["selected=[centralized]"]).resolve(), d, 0, 5) == (0, 0)
     for algorithm, rho, numbers in (("pdmm", 0.0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", None, 2 * d)):
-        ring = [f"federated.algorithm={algorithm}"] + ([f"federated.algorithm.rho={rho}"] if rho is not None else [])
-        assert bytes_per_client_round(load_pipeline(path, ring), d, 0, 5) == (4 * numbers, 0)
+        ring = [f"selected=[{algorithm}]"] + ([f"methods.*.algorithm.rho={rho}"] if rho is not None else [])
+        assert bytes_per_client_round(load_pipeline(path, ring).resolve(), d, 0, 5) == (4 * numbers, 0)
 
 
-def test_an_empty_k_and_an_option_that_a_later_key_would_drop_are_refused(tmp_path: Path) -> None:
+def test_empty_k_is_refused(tmp_path: Path) -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "own.yaml").write_text(f"extends: {path}\ntitle: Own\nk: []\n")
     with pytest.raises(ConfigError, match=r"own\.yaml:3: k is empty: .*k: null"):
@@ -477,114 +380,9 @@ def test_an_empty_k_and_an_option_that_a_later_key_would_drop_are_refused(tmp_pa
     for nothing in ("0", "false", "''", "{}"):
         with pytest.raises(ConfigError, match="'k' should be a valid list"):
             load_pipeline(path, [f"k={nothing}"])
-    option, algorithm = "federated.algorithm.prox=0.5", "federated.algorithm=coda_plus"
-    with pytest.raises(ConfigError, match=r"federated\.algorithm\.prox is said before"):
-        load_pipeline(path, [option, algorithm])
-    assert load_pipeline(path, [algorithm, option]).federated.algorithm.prox == 0.5  # type: ignore[attr-defined]
-
-
-def test_an_objective_beside_no_algorithm_is_that_of_the_default_one() -> None:
-    said = load_pipeline(TABLE_3, ["federated={objective: {pairs: within_site}}", "comparison=null"])
-    for settings in (said.federated, said.for_algorithm().federated):
-        assert settings.objective.pairs == "within_site"  # type: ignore[union-attr]
-
-
-def test_an_objective_from_the_command_line_holds_for_every_algorithm_that_is_compared() -> None:
-    path = bundled("pipelines") / "digits_ih.yaml"
-
-    def objectives(setting: str, *names: str) -> dict[str, str]:
-        pipeline = load_pipeline(path, [setting], compared=names)
-        return {name: str(pipeline.for_algorithm(name).federated.objective) for name in names}
-
-    found = objectives("federated.objective={name: auc, pairs: within_site}", "codasca", "coda_plus")
-    assert len(set(found.values())) == 1
-    assert "within_site" in found["coda_plus"]
-    found = objectives("federated.objective=ratio_loss", "scaffold", "fedavg")  # the pipeline's own does not take it
-    assert len(set(found.values())) == 1
-    assert "ratio_loss" in found["scaffold"]
-    found = objectives("federated.objective.positive_ratio=client", "codasca", "coda_plus", "fedavg")
-    assert "client" in found["codasca"]
-    assert "client" in found["coda_plus"]
-    assert "cross_entropy" in found["fedavg"]
-    with pytest.raises(ConfigError, match=r"objective\.positive_ratio: no effect"):
-        objectives("federated.objective.positive_ratio=client", "fedavg")
-    with pytest.raises(ConfigError, match=r"does not go with codasca.*per_algorithm\.NAME\.objective"):
-        objectives("federated.objective=ratio_loss", "fedavg", "codasca")
-
-
-def test_an_algorithm_that_does_not_take_what_holds_for_all_is_named_and_where_to_say_it() -> None:
-    said = ["federated.algorithm=fedavg", "federated.clients_per_round=2", "per_algorithm={}", "comparison=null"]
-    pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml", said)
-    with pytest.raises(ConfigError, match=r"^codasca: clients_per_round: .* goes under per_algorithm$"):
-        pipeline.for_algorithm("codasca")
-
-
-@pytest.fixture
-def sampling_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An algorithm of one's own that takes `clients_per_round`."""
-    text = "from dataclasses import replace\nfrom chestfed.algorithms.fedprox import FEDAVG\n"
-    (tmp_path / "sampling.py").write_text(text + "MINE = replace(FEDAVG, name='mine', rule=None)\n")
-    monkeypatch.chdir(tmp_path)
-    return "sampling:MINE"
-
-
-def test_settings_suit_only_what_runs(sampling_plug_in: str) -> None:
-    path, some = bundled("pipelines") / "digits_ih.yaml", "federated.clients_per_round=2"
-    compared = load_pipeline(path, [some], compared=[sampling_plug_in])
-    assert compared.variant(sampling_plug_in, 1).federated.clients_per_round == 2
-    alone = load_pipeline(path, [f"federated.algorithm={sampling_plug_in}", some])
-    assert alone.for_algorithm().federated.clients_per_round == 2
-    with pytest.raises(ConfigError) as refused:
-        load_pipeline(path, [some], compared=[sampling_plug_in, "coda_plus", "npa"])
-    assert [name in str(refused.value) for name in (sampling_plug_in, "coda_plus:", "npa:")] == [False, True, True]
-    own = f"per_algorithm.{sampling_plug_in}.clients_per_round=2"
-    both = load_pipeline(path, [own], compared=[sampling_plug_in, "codasca"])
-    assert both.for_algorithm(sampling_plug_in).federated.clients_per_round == 2
-    assert both.for_algorithm("codasca").federated.clients_per_round is None
-
-
-@pytest.mark.parametrize(
-    ("setting", "names"),
-    [
-        ("federated.algorithm.prox=0.5", ["fedavg", "scaffold"]),
-        ("federated.algorithm=fedprox", ["fedavg", "scaffold"]),
-        ("per_algorithm.fedprox.prox=0.5", ["fedavg", "scaffold"]),
-        ("federated.weights=images", ["pdmm", "gossip"]),
-        ("per_algorithm.fedprox.proxx=0.5", ["fedavg", "fedprox"]),
-    ],
-)
-def test_a_setting_for_none_is_refused(setting: str, names: list[str]) -> None:
-    with pytest.raises(ConfigError, match=re.escape(setting.partition("=")[0].rpartition(".")[2])):
-        load_pipeline(bundled("pipelines") / "digits_ih.yaml", [setting], compared=names)
-
-
-def test_an_objective_in_a_file_is_not_left_out_for_the_algorithms_it_is_compared_with(tmp_path: Path) -> None:
-    file = tmp_path / "own.yaml"
-    head = f"extends: {bundled('pipelines') / 'digits_ih.yaml'}\n"
-    file.write_text(head + "federated: {objective: {name: auc, pairs: within_site}}\n")
-    with pytest.raises(ConfigError, match=r"own\.yaml:2: .*holds for codasca alone, and coda_plus would train"):
-        load_pipeline(file, compared=["codasca", "coda_plus"])
-    shared = load_pipeline(
-        file, ["federated.objective={name: auc, pairs: within_site}"], compared=["codasca", "coda_plus"]
-    )
-    assert shared.for_algorithm("coda_plus").federated.objective.pairs == "within_site"  # type: ignore[union-attr]
-    file.write_text(head + "federated: {objective: auc}\n")
-    load_pipeline(file, compared=["codasca", "coda_plus"])
-    file.write_text(
-        head + "federated: {objective: {pairs: within_site}}\nper_algorithm: {coda_plus: {objective: auc}}\n"
-    )
-    load_pipeline(file, compared=["codasca", "coda_plus", "fedavg"])
 
 
 def test_clients_without_end_are_refused_before_they_are_counted() -> None:
     for clients in (0, 10**6, 10**30):
         with pytest.raises(ConfigError, match=r"sites\.0\.clients"):
             load_pipeline(bundled("pipelines") / "chestxray8_algorithms.yaml", [f"sites.0.clients={clients}", "k=null"])
-
-
-def test_an_option_of_the_objective_outlives_another_algorithm_on_the_command_line() -> None:
-    path = bundled("pipelines") / "source_addition_samples.yaml"
-    drop = load_pipeline(path, ["federated.algorithm=local_scgdam", "federated.objective.hvp=drop"])
-    assert drop.for_algorithm().federated.objective.hvp == "drop"  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="hvp': it is an option of compositional_auc"):
-        load_pipeline(path, ["federated.algorithm=coda_plus", "federated.objective.hvp=drop"])

@@ -13,6 +13,7 @@ from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline, Runtime
 from chestfed.experiment.rules import check_runs
+from chestfed.experiment.variants import list_variants
 from chestfed.models import network_options
 from tests.command_line import call
 
@@ -20,10 +21,9 @@ DIGITS = bundled("pipelines") / "digits_ih.yaml"
 
 
 def runs(algorithms: list[str], *settings: str, windows: tuple[int, ...] = (4,)) -> list[Pipeline]:
-    pipeline = load_pipeline(DIGITS, settings)
-    return [
-        pipeline.variant(name, seed, algorithms, window) for name in algorithms for window in windows for seed in (1, 2)
-    ]
+    compared = [f"windows={list(windows)}", "seeds=2"]
+    loaded = load_pipeline(DIGITS, [*settings, *compared], methods=algorithms)
+    return [variant.pipeline for variant in list_variants(loaded, DIGITS)]
 
 
 def refused(*arguments: str) -> str:
@@ -39,7 +39,7 @@ def test_every_run_that_cannot_work_is_named_with_key_reason_and_remedy() -> Non
     head, eta, norm = str(found.value).splitlines()
     assert head == "invalid configuration; nothing was started:"
     assert eta == (
-        "admm, window 1, K=5: federated.algorithm.eta: auto: eta has no tuning-free value for admm with window 1 and 2 "
+        "admm, window 1, K=5: algorithm.eta: auto: eta has no tuning-free value for admm with window 1 and 2 "
         "neighbors: set a number, or take a larger window"
     )
     assert norm.startswith("gossip, window 4, K=5: without a server nobody averages")
@@ -48,28 +48,26 @@ def test_every_run_that_cannot_work_is_named_with_key_reason_and_remedy() -> Non
 
 def test_every_k_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "graph.txt").write_text("0 1\n2 3\n")
-    settings = ["federated.algorithm=pdmm", f"federated.algorithm.topology={tmp_path / 'graph.txt'}", "k=[3,4]"]
+    settings = ["selected=[pdmm]", f"methods.pdmm.algorithm.topology={tmp_path / 'graph.txt'}", "k=[3,4]"]
     with pytest.raises(ConfigError) as found:
-        check_runs([load_pipeline(DIGITS, settings).for_algorithm()])
+        check_runs([load_pipeline(DIGITS, settings).resolve()])
     _, three, four = str(found.value).splitlines()
-    assert three.startswith(
-        "pdmm, window 16, K=3: federated.algorithm.topology: edge 2 3: with 3 clients the nodes are 0 to 2"
-    )
-    assert four.startswith("pdmm, window 16, K=4: federated.algorithm.topology: no path leads from node 0 to 2, 3")
+    assert three.startswith("pdmm, window 16, K=3: algorithm.topology: edge 2 3: with 3 clients the nodes are 0 to 2")
+    assert four.startswith("pdmm, window 16, K=4: algorithm.topology: no path leads from node 0 to 2, 3")
 
 
 @pytest.mark.parametrize(
     ("settings", "model", "reason"),
     [
         ([], "tests.models.tiny_transformer:TINY", "does not say which parts"),
-        (["federated.algorithm=local_scgdam"], "small", "other weights"),
+        (["selected=[local_scgdam]"], "small", "other weights"),
         (["runtime.compile=true"], "small", "choose compile or recompute"),
     ],
 )
 def test_activations_are_computed_twice_only_where_that_gives_the_same(
     settings: list[str], model: str, reason: str
 ) -> None:
-    run = load_pipeline(DIGITS, ["runtime.recompute=true", *settings]).for_algorithm()
+    run = load_pipeline(DIGITS, ["runtime.recompute=true", *settings]).resolve()
     run = run.model_copy(update={"model": network_options(model)})
     with pytest.raises(ConfigError, match=rf"(?s)runtime\..*{reason}.*"):
         check_runs([run])
@@ -96,14 +94,14 @@ def test_what_works_is_not_refused() -> None:
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_nothing_starts_and_a_dry_run_says_it_too(dry: list[str], tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    message = refused("--algorithms", "codasca,admm", "--windows", "1,8", "--out", str(out), *dry)
-    assert "admm, window 1, K=5: federated.algorithm.eta: auto" in message
+    message = refused("--methods", "codasca,admm", "--windows", "1,8", "--out", str(out), *dry)
+    assert "admm, window 1, K=5: algorithm.eta: auto" in message
     assert not out.exists()
 
 
 def test_a_held_out_study_is_looked_at_too(tmp_path: Path) -> None:
     pipeline = bundled("pipelines") / "leave_one_site_out.yaml"
-    settings = ["federated.algorithm=pdmm", "model.norm=batch", "federated.algorithm.eta=1.0"]
+    settings = ["selected=[pdmm]", "model.norm=batch", "methods.pdmm.algorithm.eta=1.0"]
     sets = [part for setting in settings for part in ("--set", setting)]
     result = call("study", pipeline, "--dry-run", *sets, folder=tmp_path)
     assert result.code == 1

@@ -39,7 +39,7 @@ DIGEST = "0123456789abcdef"
 
 
 def pipeline(*more: str) -> Pipeline:
-    return load_pipeline(FILE, [*SMALL, *more]).for_algorithm()
+    return load_pipeline(FILE, [*SMALL, *more]).resolve()
 
 
 def greeting(chosen: Pipeline, study: str = DIGEST) -> Parcel:
@@ -111,7 +111,7 @@ def test_a_study_that_is_not_named_by_a_digest_is_refused_before_a_folder_is_mad
     [
         {"model": {"name": "torch:os.popen", "options": {"cmd": "touch ran"}, "outputs_as": "buffering"}},
         {"model": {"name": "torchvision.models:resnet18"}},
-        {"per_algorithm": {"torch:os.popen": {}}},
+        {"federated": {"algorithm": "torch:os.popen"}},
         {"federated": {"objective": "tests.models.tiny_transformer:TINY"}},
         {"model": {"name": "small", "initial_weights": "/etc/hostname"}},
         {"model": {"name": "small", "initial_weights": "../site.yaml"}},

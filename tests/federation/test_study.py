@@ -69,7 +69,7 @@ def absences(out: Path) -> dict[int, list[str]]:
 
 
 def pipeline(*more: str) -> Pipeline:
-    return load_pipeline(FILE, [*SETTINGS, *more]).for_algorithm()
+    return load_pipeline(FILE, [*SETTINGS, *more]).resolve()
 
 
 def line_at(home: Path, folder: str, leaves: Leaves | None = None, *, synthetic: bool = True) -> StraightLine:
@@ -131,7 +131,7 @@ def test_the_tables_are_those_of_one_process_though_hospitals_and_server_come_an
 
 
 def test_nodes_that_talk_to_their_neighbors_come_to_the_tables_of_one_process(home: Path) -> None:
-    settings = ["per_algorithm={}", "federated.algorithm=pdmm", "model.norm=group"]
+    settings = ["methods=[{algorithm: pdmm}]", "model.norm=group"]
     result = run(home, study("--out", "one_pdmm", "--no-tracking", settings=[*SETTINGS, *settings]))
     assert result.code == 0, result.err
     line, once = line_at(home, "pdmm"), ["padchest"]
@@ -303,7 +303,7 @@ def test_a_round_goes_on_without_those_who_are_late_gone_or_wrong_and_with_them_
         line.away = {"chestxray8"} if done == 2 else set()
         line.tamper = lambda name, reply: HARMS["NaN"](reply) if name == "padchest" and done == 5 else reply
 
-    settings = ["per_algorithm.codasca.absent=drop", "federated.stage_steps=8"]
+    settings = ["methods.codasca.absent=drop", "federated.stage_steps=8"]
     over_hospitals(home, line, "absent_out", trouble, settings)
     assert absences(home / "absent_out") == {2: ["padchest"], 3: ["chestxray8"], 6: ["padchest"]}
     told = [text for text in line.log if text.startswith(("padchest: ", "chestxray8: "))]

@@ -137,7 +137,7 @@ def test_a_network_that_computes_its_activations_twice_keeps_less_and_gives_the_
 
 
 def test_the_options_of_the_runtime_reach_the_network() -> None:
-    pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml")
+    pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml").resolve()
     for compiled, recomputed in ((False, False), (True, False), (False, True)):
         runtime = Runtime(device="cpu", threads=1, compile=compiled, recompute=recomputed)
         network = new_network(pipeline, prepare_machine(runtime))

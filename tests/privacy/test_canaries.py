@@ -171,7 +171,7 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
 
 def told_to_others(home: Path) -> str:
     """All that the hospital would tell the server of a federation in words."""
-    pipeline = load_pipeline(home / "study.yaml")
+    pipeline = load_pipeline(home / "study.yaml").resolve()
     tables = study_tables(pipeline, open_sites(pipeline, home / "study.yaml", home / DATA))
     (study,) = load_images([tables], pipeline, home / "cache", progress=lambda *step: None)
     assert study.test is not None

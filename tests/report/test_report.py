@@ -242,7 +242,7 @@ def test_the_configuration_on_the_page_is_the_same_study(page: Page, run_folder:
     shutil.copytree(bundled("site_configs"), tmp_path / "site_configs")
     file = tmp_path / "site_configs" / "synthetic" / "again.yaml"  # beside the sites' YAMLs, as the page says
     file.write_bytes(base64.b64decode(address.split(",")[1]))
-    again = load_pipeline(file)
+    again = load_pipeline(file).resolve()
     assert again.model_dump(mode="json") == json.loads((run_folder / "study.json").read_text())["configuration"]
     assert all((file.parent / site.config).is_file() for site in again.sites)
 

@@ -25,7 +25,7 @@ def compare(home: Path, *options: str) -> Called:
 
 
 def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
-    result = compare(home, "--algorithms", "codasca,coda", "--seeds", "2")
+    result = compare(home, "--methods", "codasca,coda", "--seeds", "2")
     assert result.code == 0, result.err
     runs = home / "runs"
     assert len(list(runs.glob("synthetic-pretrained-*"))) == 2  # one per seed
@@ -45,13 +45,13 @@ def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
     assert curves["gradients"].tolist() == [steps * clients] * 4
     assert curves["round"].unstack().loc["codasca"].tolist() == [4] * 2
     assert (curves["bytes"] == curves["bytes_up"] + curves["bytes_down"]).all()
-    again = compare(home, "--algorithms", "codasca,coda", "--seeds", "2")
+    again = compare(home, "--methods", "codasca,coda", "--seeds", "2")
     assert again.out.count("from the earlier run") == 4
 
 
 def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> None:
     names = [name for name in ALGORITHMS.built_in if name not in ("codasca", "coda")]
-    result = compare(home, "--algorithms", ",".join(names))
+    result = compare(home, "--methods", ",".join(names))
     assert result.code == 0, result.err
     folder = next(
         f for f in (home / "runs").glob("synthetic-comparison-*") if "gossip" in (f / "results.csv").read_text()
@@ -77,10 +77,10 @@ def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> N
 @pytest.mark.parametrize(
     "settings",
     [
-        ["federated.algorithm=scaffold", "federated.objective=ratio_loss"],
-        ["federated.algorithm=centralized_auc"],
-        ["federated.objective.positive_ratio=client"],
-        ["federated.algorithm=local_scgdam", "federated.objective.hvp=drop"],
+        ["selected=[scaffold]", "methods.*.objective=ratio_loss"],
+        ["selected=[centralized_auc]"],
+        ["methods.*.objective.positive_ratio=client"],
+        ["selected=[local_scgdam]", "methods.*.objective.hvp=drop"],
     ],
 )
 def test_other_objectives_run(home: Path, settings: list[str]) -> None:
@@ -90,7 +90,7 @@ def test_other_objectives_run(home: Path, settings: list[str]) -> None:
 
 
 def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> None:
-    result = compare(home, "--algorithms", "pdmm", "--set", "model.norm=batch")
+    result = compare(home, "--methods", "pdmm", "--set", "model.norm=batch")
     assert result.code == 1
     assert "set model.norm: group" in result.err
 
@@ -98,13 +98,13 @@ def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--algorithms", "codasca,codas"], "unknown algorithm 'codas'; did you mean 'coda"),
-        (["--algorithms", "coda,coda"], "algorithms: name each once; found coda, coda"),
+        (["--methods", "codasca,codas"], "unknown algorithm 'codas'; did you mean 'coda"),
+        (["--methods", "coda,coda"], "selected: name each once; found coda, coda"),
         (
-            ["--set", "comparison={algorithms: [coda]}", "--set", "comparison.windows=[4, 4]"],
+            ["--set", "windows=[4, 4]"],
             "windows: name each once; found 4, 4",
         ),
-        (["--algorithms", "coda", "--set", "per_algorithm.coda.widow=3"], "unknown key|Extra inputs|widow"),
+        (["--methods", "coda", "--set", "methods.coda.widow=3"], "unknown key .*widow"),
     ],
 )
 def test_a_comparison_that_makes_no_sense_is_refused_before_anything_runs(

@@ -102,8 +102,8 @@ def test_own_data_equals_a_study_of_that_hospital(home: Path, folder: Path) -> N
 
 def test_fine_tuning_needs_validation_patients() -> None:
     with pytest.raises(ConfigError, match="validation_fraction"):
-        load_pipeline(PIPELINE, ["alternatives={}"])
-    assert load_pipeline(PIPELINE, ['alternatives={"fine_tuned": null}']).alternatives is not None
+        load_pipeline(PIPELINE, ["alternatives={}"]).resolve()
+    assert load_pipeline(PIPELINE, ['alternatives={"fine_tuned": null}']).resolve().alternatives is not None
 
 
 def test_centralized_pools_the_images() -> None:

@@ -114,14 +114,14 @@ def test_the_model_is_evaluated_on_a_site(home: Path, run_folder: Path) -> None:
 
 
 def test_hospitals_compare_any_diseases(home: Path) -> None:
-    server = handshake.passport(load_pipeline(home / "any.yaml"))
+    server = handshake.passport(load_pipeline(home / "any.yaml").resolve())
     assert server["labels"] == "covid_19, rib_notching, edema"
-    other = handshake.passport(load_pipeline(home / "any.yaml", ["diseases=[rib_notching, covid_19, edema]"]))
+    other = handshake.passport(load_pipeline(home / "any.yaml", ["diseases=[rib_notching, covid_19, edema]"]).resolve())
     assert [line.partition(":")[0] for line in handshake.differences(server, other)] == ["labels", "pipeline"]
 
 
 def test_a_title_is_no_part_of_a_result(home: Path) -> None:
-    pipeline = load_pipeline(home / "any.yaml")
+    pipeline = load_pipeline(home / "any.yaml").resolve()
     assert identity(pipeline) == identity(pipeline.model_copy(update={"titles": {}}))
 
 
@@ -156,16 +156,16 @@ def test_site_new_takes_any_disease(home: Path) -> None:
 
 
 def test_a_disease_of_no_site_names_the_nearest(home: Path) -> None:
-    pipeline = load_pipeline(home / "any.yaml", ["diseases=[covid_19, odema]"])
+    pipeline = load_pipeline(home / "any.yaml", ["diseases=[covid_19, odema]"]).resolve()
     sites = open_sites(pipeline, home / "any.yaml", home / "data")
     with pytest.raises(ConfigError, match=r"no site of the study labels odema \(did you mean 'edema'\?\)"):
         study_tables(pipeline, sites)
     with pytest.raises(ConfigError, match=r"did you mean 'covid_19'"):
-        open_sites(load_pipeline(home / "any.yaml", ["diseases=[covid19]"]), home / "any.yaml", home / "data")
+        open_sites(load_pipeline(home / "any.yaml", ["diseases=[covid19]"]).resolve(), home / "any.yaml", home / "data")
 
 
 def test_a_disease_that_a_site_lacks_is_missing(home: Path) -> None:
-    pipeline = load_pipeline(home / "any.yaml")
+    pipeline = load_pipeline(home / "any.yaml").resolve()
     tables = study_tables(pipeline, open_sites(pipeline, home / "any.yaml", home / "data"))
     labels = tables.clients[1][1].labels()
     assert np.isnan(labels[:, 1:]).all()

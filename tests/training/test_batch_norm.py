@@ -37,7 +37,7 @@ class Tiny(nn.Module):
 
 def data_of(home: Path, *overrides: str, name: str = "source_addition_samples") -> tuple[Pipeline, StudyData, Machine]:
     file = PIPELINES / f"{name}.yaml"
-    pipeline = load_pipeline(file, [*SMALL, *overrides])
+    pipeline = load_pipeline(file, [*SMALL, *overrides]).resolve()
     tables = study_tables(pipeline, open_sites(pipeline, file, home / "synthetic_hospitals"))
     (data,) = load_images([tables], pipeline, home / "cache")
     return pipeline, data, prepare_machine(pipeline.runtime)
@@ -102,4 +102,4 @@ def test_nothing_is_learned_from_a_held_out_hospital(home: Path) -> None:
 
 def test_a_collections_test_images_are_of_no_client() -> None:
     with pytest.raises(ConfigError, match="batch_norm"):
-        load_pipeline(PIPELINES / "digits_ih.yaml", ["evaluation.batch_norm=own"])
+        load_pipeline(PIPELINES / "digits_ih.yaml", ["evaluation.batch_norm=own"]).resolve()

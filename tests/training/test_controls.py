@@ -20,7 +20,7 @@ CONTROLS = bundled("pipelines") / "controls"
 @pytest.fixture(scope="module")
 def loaded(home: Path) -> Callable[[Path], StudyData]:
     def load(file: Path) -> StudyData:
-        pipeline = load_pipeline(file, ["preprocess.size=64", "samples.size=tiny"])
+        pipeline = load_pipeline(file, ["preprocess.size=64", "samples.size=tiny"]).resolve()
         tables = study_tables(pipeline, open_sites(pipeline, file, home / "synthetic_hospitals"))
         return load_images([tables], pipeline, home / "cache")[0]
 
@@ -72,4 +72,4 @@ def test_the_target_and_the_test_set_of_a_control_are_real(
 
 def test_the_target_cannot_be_a_control() -> None:
     with pytest.raises(ConfigError, match="only added sites"):
-        load_pipeline(CONTROLS / "noise.yaml", ["sites=[{config: a.yaml, control: noise}, {config: b.yaml}]"])
+        load_pipeline(CONTROLS / "noise.yaml", ["sites=[{config: a.yaml, control: noise}, {config: b.yaml}]"]).resolve()

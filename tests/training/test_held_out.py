@@ -19,7 +19,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.variants import held_out_sites, variants_of
+from chestfed.experiment.variants import held_out_sites, list_variants
 from chestfed.images.cache import CachedImages
 from chestfed.sites import load_site_config
 from chestfed.training import assemble
@@ -117,7 +117,7 @@ def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
 def studies(*overrides: str) -> tuple[Pipeline, list[Pipeline]]:
     """The pipeline, and that of each held-out site."""
     pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides])
-    return pipeline, [variant.pipeline for variant in variants_of(pipeline, PIPELINE)]
+    return pipeline.resolve(), [variant.pipeline for variant in list_variants(pipeline, PIPELINE)]
 
 
 def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, StudyData]:
@@ -231,34 +231,34 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
         (["held_out.sites=[vindr,vindr]"], "must name each site once, or be 'all'"),
         (["k=[1,2]"], "with held_out all other sites train"),
         (["k=[2]"], "with held_out all other sites train"),
-        (["comparison={algorithms: [codasca]}"], "held_out and comparison cannot be combined"),
+        (["selected=[codasca, coda]"], "held_out runs once per site"),
     ],
 )
 def test_a_pipeline_that_cannot_hold_out_is_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_pipeline(PIPELINE, overrides)
+        load_pipeline(PIPELINE, overrides).resolve()
 
 
 def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
     text = {"extends": str(PIPELINE), "sites": [{"config": "x.yaml", "test_fraction": 0.2}]}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
     with pytest.raises(ConfigError, match="needs at least two sites"):
-        load_pipeline(tmp_path / "one.yaml")
+        load_pipeline(tmp_path / "one.yaml").resolve()
 
 
 def test_a_further_site_is_one_more_that_is_held_out() -> None:
-    pipeline = load_pipeline(PIPELINE)
+    pipeline = load_pipeline(PIPELINE).resolve()
     assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
-    chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"])
+    chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"]).resolve()
     assert held_out_sites(chosen, SITES) == ["padchest", "vindr"]
     with pytest.raises(ConfigError, match="'vindar' is not one of the study's sites; did you mean 'vindr'"):
-        held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]), SITES)
+        held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
 
 
 def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
-    result = run(home, study(str(PIPELINE), "--algorithms", "codasca,fedavg", "--dry-run"))
+    result = run(home, study(str(PIPELINE), "--methods", "codasca,fedavg", "--dry-run"))
     assert result.code == 1
-    assert "a pipeline with held_out runs once per site" in result.err
+    assert "held_out runs once per site" in result.err
 
 
 def test_a_study_with_a_held_out_site_has_no_published_table_beside_it(home: Path, tmp_path: Path) -> None:

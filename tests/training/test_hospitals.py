@@ -24,7 +24,7 @@ PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
 
 
 def tables_of(home: Path, *overrides: str) -> tuple[Pipeline, StudyTables]:
-    pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides])
+    pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides]).resolve()
     return pipeline, study_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
 
 
@@ -66,7 +66,7 @@ def test_with_test_fractions_each_hospital_has_its_share_of_the_common_test_set(
 
 
 def test_a_search_for_settings_scores_no_hospital(home: Path) -> None:
-    pipeline = with_validation(load_pipeline(PIPELINE, SMALL), 0.3)
+    pipeline = with_validation(load_pipeline(PIPELINE, SMALL).resolve(), 0.3)
     found = selection_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
     assert (found.hospitals, found.joins) == ({}, {})
 

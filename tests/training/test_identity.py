@@ -27,12 +27,12 @@ MINE = AlgorithmSpec("mine", "Mine", "minimization", "-", "-", ("minimization",)
 
 
 def digest_of(*overrides: str) -> str:
-    return Identity(identity(load_pipeline(SAMPLES, overrides).for_algorithm()), {}, {}).digest
+    return Identity(identity(load_pipeline(SAMPLES, overrides).resolve()), {}, {}).digest
 
 
 def test_an_option_of_the_algorithm_changes_the_identity_and_one_of_another_cannot_be_said() -> None:
-    assert digest_of() == digest_of("federated.algorithm=codasca") == digest_of("per_algorithm.fedprox.prox=0.5")
-    assert digest_of() != digest_of("federated.algorithm.prox=0.5")
+    assert digest_of() == digest_of("selected=[codasca]")
+    assert digest_of() != digest_of("methods.codasca.algorithm.prox=0.5")
 
 
 def test_compiling_makes_another_run_and_computing_activations_twice_does_not() -> None:
@@ -47,10 +47,10 @@ def test_a_change_of_a_plug_ins_code_makes_its_runs_new_and_nobody_elses(
     for text in (PLUGIN, PLUGIN + "# another line\n"):
         name = f"plugin_{len(found)}"  # a module is imported once per process
         (tmp_path / f"{name}.py").write_text(text)
-        settings = load_pipeline(SAMPLES, [f"federated.algorithm={name}:MINE"]).for_algorithm()
+        settings = load_pipeline(SAMPLES, [f"selected=[{name}:MINE]"]).resolve()
         found[name] = identity(settings)["plugins"]
     assert [list(digests) for digests in found.values()] == [["plugin_0:MINE"], ["plugin_1:MINE"]]
-    assert identity(load_pipeline(SAMPLES))["plugins"] == {}
+    assert identity(load_pipeline(SAMPLES).resolve())["plugins"] == {}
 
 
 def test_the_numbers_of_a_small_study_are_those_of_this_results_version(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     sites = [*SMALL, *HELD_OUT, "k=[1,2]"]
     data = []
     for over in ("mean", "pooled"):
-        pipeline = load_pipeline(PIPELINE, [*sites, f"evaluation.over_hospitals={over}"])
+        pipeline = load_pipeline(PIPELINE, [*sites, f"evaluation.over_hospitals={over}"]).resolve()
         tables = study_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
         data += load_images([tables], pipeline, home / "cache")
     mean, pooled = (one.test.scored(np.zeros(one.test.labels.shape)) for one in data)
@@ -93,11 +93,12 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
 
 def test_the_mean_over_hospitals_is_in_the_digest() -> None:
     several = [
-        load_pipeline(PIPELINE, [*SMALL, *HELD_OUT, f"evaluation.over_hospitals={one}"]) for one in ("mean", "pooled")
+        load_pipeline(PIPELINE, [*SMALL, *HELD_OUT, f"evaluation.over_hospitals={one}"]).resolve()
+        for one in ("mean", "pooled")
     ]
     assert [identity(one)["evaluation"]["over_hospitals"] for one in several] == ["mean", "pooled"]
     with pytest.raises(ConfigError):
-        load_pipeline(PIPELINE, [*SMALL, "evaluation.over_hospitals=other"])
+        load_pipeline(PIPELINE, [*SMALL, "evaluation.over_hospitals=other"]).resolve()
 
 
 @pytest.mark.parametrize(

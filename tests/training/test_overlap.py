@@ -44,8 +44,10 @@ def load(folder: Path, *sites: SiteTable, **overlap: object) -> tuple[list[list[
     """Label rows that each client keeps, by records; then the pairs that share something."""
     clients = tuple((table.name, part(table, 0, 1, 2, 3)) for table in sites)
     study = StudyTables(sites, clients, (part(sites[0], 4, 5),))
-    pipeline = load_pipeline(PIPELINE).model_copy(
-        update={"overlap": Overlap.model_validate(overlap), "preprocess": Preprocess(size=32)}
+    pipeline = (
+        load_pipeline(PIPELINE)
+        .resolve()
+        .model_copy(update={"overlap": Overlap.model_validate(overlap), "preprocess": Preprocess(size=32)})
     )
     (data,) = load_images([study], pipeline, folder / "cache")
     return [client.images.records.tolist() for client in data.clients], [
@@ -115,6 +117,6 @@ def test_the_same_films_as_three_hospitals_are_noticed(tmp_path: Path) -> None:
 
 
 def test_the_option_names_no_run() -> None:
-    plain = load_pipeline(PIPELINE, ["held_out.sites=[vindr]"])
-    dropping = load_pipeline(PIPELINE, ["held_out.sites=[vindr]", "overlap.found=drop"])
+    plain = load_pipeline(PIPELINE, ["held_out.sites=[vindr]"]).resolve()
+    dropping = load_pipeline(PIPELINE, ["held_out.sites=[vindr]", "overlap.found=drop"]).resolve()
     assert identity(plain) == identity(dropping)

@@ -86,5 +86,5 @@ def test_on_ranks_the_time_is_that_of_the_busiest(monkeypatch: pytest.MonkeyPatc
 def test_a_network_that_ends_in_one_pixel_is_timed() -> None:
     """Batch normalization refuses a batch of one such image."""
     small = ["preprocess.size=64", "model.pool=2", "model.norm=batch"]
-    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", small)
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", small).resolve()
     assert plan.time_steps(pipeline, prepare_machine(pipeline.runtime)).parameters > 0

@@ -26,14 +26,14 @@ from chestfed.training.run import run_study, train_k
 
 SETTINGS = [
     *("collection.clients=2", "federated.window=2", "federated.batch_size=4", "federated.stage_steps=2"),
-    *("federated.stages=1", "pretrain.epochs=0.02", "evaluation.resamples=0", "runtime.threads=1", "comparison=null"),
+    *("federated.stages=1", "pretrain.epochs=0.02", "evaluation.resamples=0", "runtime.threads=1", "windows=[]"),
     'model={name: "labnet:TINY", patch: 4}',
 ]
 
 
 def loaded() -> Pipeline:
     sys.modules.pop("labnet", None)
-    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", SETTINGS).for_algorithm()
+    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", SETTINGS).resolve()
 
 
 def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be_opened(

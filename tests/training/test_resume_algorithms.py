@@ -41,7 +41,7 @@ SETTINGS = [
     "federated.stage_steps=4",
     "evaluation.every=1000",
     "runtime.threads=1",
-    "comparison=null",
+    "windows=[]",
 ]
 NAMES = list(ALGORITHMS.built_in)
 
@@ -51,8 +51,8 @@ class Interrupted(Exception):
 
 
 def pipeline_of(algorithm: str, *more: str) -> Pipeline:
-    settings = [*SETTINGS, f"federated.algorithm={algorithm}", *more]
-    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).for_algorithm()
+    settings = [*SETTINGS, f"selected=[{algorithm}]", *more]
+    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).resolve()
 
 
 def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Trained:
@@ -68,7 +68,7 @@ def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Tr
     return train_federated(setup, 3, start, folder / "stage2", report)
 
 
-WITHIN = "federated.objective={name: auc, pairs: within_site}"
+WITHIN = "methods.*.objective={name: auc, pairs: within_site}"
 
 
 @pytest.mark.parametrize(("algorithm", "more"), [*((name, ()) for name in NAMES), ("coda", (WITHIN,))])
@@ -155,7 +155,7 @@ CASES = [
 def test_the_bytes_recorded_are_those_of_the_declared_formula(
     algorithm: str, objective: str, norm: str, tmp_path: Path
 ) -> None:
-    own = [f"model.norm={norm}", f"federated.objective={objective}"]
+    own = [f"model.norm={norm}", f"methods.*.objective={objective}"]
     pipeline = pipeline_of(algorithm, *own)
     spec = pipeline.federated.spec
     trained = train(pipeline, tmp_path / "run")
@@ -293,7 +293,7 @@ def test_some_clients_take_part_in_a_round_and_the_draw_survives_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
-    pipeline = pipeline_of("scaffold", "per_algorithm.scaffold={clients_per_round: 2}", "federated.stage_steps=8")
+    pipeline = pipeline_of("scaffold", "methods.scaffold.clients_per_round=2", "federated.stage_steps=8")
     whole = train(pipeline, tmp_path / "whole")
     assert {entry["images"] for entry in whole.history} == {2 * 2 * 4}  # clients, window, batch
     with pytest.raises(Interrupted):

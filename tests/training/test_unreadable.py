@@ -24,7 +24,7 @@ FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
 def without(hospitals: Path, folder: Path, lost: Callable[[tuple[SiteRows, ...]], SiteTable]) -> StudyData:
     """The data of a study whose sites have lost the images of a table."""
     shutil.copytree(hospitals, folder / "hospitals")
-    pipeline = load_pipeline(FILE, SETTINGS).for_algorithm()
+    pipeline = load_pipeline(FILE, SETTINGS).resolve()
     sites = open_sites(pipeline, FILE, folder / "hospitals")
     table = lost(sites)
     for image in set(table.frame["image"]):
@@ -58,7 +58,7 @@ def test_a_hospital_whose_own_held_out_images_cannot_be_read_is_not_scored(
 def test_a_hospital_of_a_federation_that_is_not_the_target_has_no_test_images(
     tiny_hospitals: Path, tmp_path: Path
 ) -> None:
-    pipeline = load_pipeline(FILE, SETTINGS).for_algorithm()
+    pipeline = load_pipeline(FILE, SETTINGS).resolve()
     site = open_sites(pipeline, FILE, tiny_hospitals)[1]
     own = StudyTables((site.whole,), site.clients, (site.test.with_frame(site.test.frame[:0]),))
     (data,) = load_images([own], pipeline, tmp_path / "cache")

@@ -19,6 +19,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.ranges import Range, ranges_of
+from chestfed.experiment.stage_2 import name_of
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import connect, local_store
 from chestfed.training.clients import Setup, StudyData
@@ -50,7 +51,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def tune(home: Path, *words: str, trials: int = 3) -> Called:
-    common = ["tune", "digits.yaml", "--algorithms", "fedprox,gossip", "--seeds", "2"]
+    common = ["tune", "digits.yaml", "--methods", "fedprox,gossip", "--seeds", "2"]
     return call(*common, "--trials", str(trials), "--no-tracking", *words, folder=home)
 
 
@@ -68,9 +69,9 @@ def test_ranges_are_declared_beside_options_and_a_pipeline_may_replace_them() ->
     pipeline = load_pipeline(DIGITS)
 
     def found(name: str, **own: Any) -> dict[str, list[Any]]:
-        return {key: one.plain() for key, one in ranges_of(pipeline.for_algorithm(name).federated, own).items()}
+        return {key: one.plain() for key, one in ranges_of(pipeline.resolve(name).federated, own).items()}
 
-    every = {name: found(name) for name in pipeline.comparison.algorithms}  # type: ignore[union-attr]
+    every = {name: found(name) for name in (method.name for method in pipeline.selected_methods)}
     assert {tuple(own["local_lr"]) for own in every.values()} == {(0.01, 1.0, "log")}
     assert set(every["fedprox"]) == {"local_lr", "prox"}
     assert set(every["local_scgdam"]) == {"local_lr", "inner_rate", "momentum_rate", "objective.inner_lr"}
@@ -78,9 +79,9 @@ def test_ranges_are_declared_beside_options_and_a_pipeline_may_replace_them() ->
     assert found("pdmm", eta=[1, 2, "linear"])["eta"] == [1.0, 2.0, "linear"]
     assert set(found("fedprox", prox=None)) == {"local_lr"}
     with pytest.raises(ConfigError, match="none of fedprox has momentum"):
-        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"]), ["fedprox"])
+        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"], methods=["fedprox"]))
     with pytest.raises(ConfigError, match=r"search, local_sgdm.*invalid range"):
-        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.5, 2.0, log]"]), ["local_sgdm"])
+        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.5, 2.0, log]"], methods=["local_sgdm"]))
     for wrong in ("[1, 0.1, log]", "[0, 1, log]", "[0, 1]", "3", "[a, 1, log]", "[0, 1, cubic]"):
         with pytest.raises(ConfigError, match="search"):
             load_pipeline(DIGITS, [f"search.local_lr={wrong}"])
@@ -116,11 +117,12 @@ def test_the_same_trials_for_each_algorithm_and_tuned_settings_that_the_study_ta
     (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
     written = yaml.safe_load(tuned.read_text())
     means = table.groupby(["algorithm", "local_lr"])["validation_auc"].mean()
+    entries = {name_of(entry["algorithm"]): entry for entry in written["methods"]}
     for name in ("fedprox", "gossip"):
-        assert written["per_algorithm"][name] == {"local_lr": means[name].idxmax()}
-        settings = load_pipeline(tuned).for_algorithm(name).federated
+        assert entries[name]["local_lr"] == means[name].idxmax()
+        settings = load_pipeline(tuned).resolve(name).federated
         assert settings.local_lr == means[name].idxmax()
-    assert load_pipeline(tuned).for_algorithm("fedprox").federated.algorithm.model_dump()["prox"] == 0.01  # as it was
+    assert load_pipeline(tuned).resolve("fedprox").federated.algorithm.model_dump()["prox"] == 0.01  # as it was
     runs = {path.name for path in (home / "runs").iterdir()}
     again = call("study", tuned, "--no-tracking", folder=home)
     assert again.code == 0, again.err
@@ -164,7 +166,7 @@ def test_trials_of_other_ranges_are_recorded_beside_those_of_the_same_number(
 ) -> None:
     monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
     for ranges in ("[0.01, 1.0, log]", "[0.1, 0.2, log]"):
-        words = ["--trials", "1", "--seeds", "1", "--algorithms", "fedprox", "--set", f"search.local_lr={ranges}"]
+        words = ["--trials", "1", "--seeds", "1", "--methods", "fedprox", "--set", f"search.local_lr={ranges}"]
         done = call("tune", "digits.yaml", *words, folder=home)
         assert done.code == 0, done.err
     client = connect(local_store(home / "runs"))
@@ -199,7 +201,7 @@ def test_diverged_trials_are_counted_and_a_search_of_nothing_else_says_what_to_d
 def test_the_search_reads_no_test_label_and_no_test_image(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search scores only images that are neither in the test set nor in the training set."""
     pipeline = load_pipeline(home / "digits.yaml")
-    study, selected = load_collection(pipeline, None), load_collection(pipeline, None, validation=0.25)
+    study, selected = (load_collection(pipeline.resolve(), None, validation=share) for share in (None, 0.25))
 
     def images(data: StudyData) -> tuple[set[bytes], set[bytes]]:
         train = {one for client in data.clients for one in client.images.digests.tolist()}
@@ -225,7 +227,7 @@ def test_the_search_reads_no_test_label_and_no_test_image(home: Path, monkeypatc
 
 def test_hospitals_are_searched_without_their_test_images(tiny_hospitals: Path) -> None:
     file = bundled("pipelines") / "source_addition_samples.yaml"
-    pipeline = with_validation(load_pipeline(file, ["samples.size=tiny", "diseases=[cardiomegaly]"]), 0.3)
+    pipeline = with_validation(load_pipeline(file, ["samples.size=tiny", "diseases=[cardiomegaly]"]).resolve(), 0.3)
     assert [entry.validation_fraction for entry in pipeline.sites] == [0.3, None, None, None, None]
     sites = open_sites(pipeline, file, tiny_hospitals)
     tables = selection_tables(pipeline, sites)
@@ -247,7 +249,7 @@ def test_the_settings_of_a_pipeline_with_sites_extend_it_also_where_it_extends_o
     tuned = write_tuned(folder, tmp_path / "own.yaml", [], pipeline, {"fedprox": [trial]}, 2)
     assert yaml.safe_load(tuned.read_text())["extends"] == "../../own.yaml"
     found = load_pipeline(tuned)
-    assert found.for_algorithm("fedprox").federated.local_lr == 0.3
+    assert found.resolve("fedprox").federated.local_lr == 0.3
     assert [(folder / one.config).resolve() for one in found.sites] == [
         (base.parent / one.config).resolve() for one in load_pipeline(base).sites
     ]

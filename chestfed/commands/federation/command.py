@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.study.command import Out, Set, Tracking
 from chestfed.core.bundled import install_command, pipeline_file
 from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ChestfedError, ConfigError
@@ -114,10 +113,11 @@ def federation_hospital(
 def federation_run(
     pipeline: Annotated[Path, typer.Argument(help="Pipeline YAML; its sites name the hospitals.", show_default=False)],
     federation: Annotated[Path, typer.Option(help="Folder of the federation.", show_default=False)],
-    out: Out = Path("runs"),
-    tracking: Tracking = True,
+    out: options.Out = Path("runs"),
+    tracking: options.Tracking = True,
     tracking_uri: options.TrackingUri = None,
-    set_: Set = None,
+    methods: options.Methods = None,
+    set_: options.Set = None,
     insecure: Insecure = False,
 ) -> None:
     """Run a study across the hospitals, on the server's machine. To resume it, run the same command again.
@@ -140,7 +140,11 @@ def federation_run(
     from chestfed.training.reporting import Reporters
 
     started, console, found = time.monotonic(), open_console(), read_federation(federation)
-    loaded = load_pipeline(pipeline, set_ or []).for_algorithm()
+    overrides = options.join_overrides(set_, {"selected": options.select_methods(methods)})
+    file = load_pipeline(pipeline, overrides)
+    if file.is_comparison or file.seeds != 1:
+        raise ConfigError("a federation runs one study: name one method with --methods; no windows, and one seed")
+    loaded = file.resolve()
     say(console, f"{loaded.title}\n{pipeline} over the hospitals of {found.file.federation}")
     with Bars(console) as bars:
         check_folder(out, "--out")

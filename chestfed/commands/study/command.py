@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -10,41 +9,20 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.algorithms import known_algorithms
 from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.console import open_console
 from chestfed.evaluation.intervals import MethodName
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
-_key = partial(options.optional, rich_help_panel="Change the experiment")
-_compared = partial(options.optional, rich_help_panel="Several seeds, algorithms or windows (one study for each)")
+_key = options.key_option
+_compared = partial(options.optional, rich_help_panel="Several seeds, methods or windows (one study for each)")
 
 File = Annotated[
     Path | None,
     typer.Argument(
         help=f"YAML of a pipeline, or the name of a bundled one. Default: pipelines/{DEFAULT_PIPELINE}.",
         show_default=False,
-    ),
-]
-Data = Annotated[
-    Path | None,
-    options.optional(help="Folder that contains the sites' folders. Default: data_root, else $CHESTFED_DATA."),
-]
-Out = Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="Show what would run (images, steps, bytes, time), and what is finished; write nothing."
-    ),
-]
-Tracking = Annotated[bool, typer.Option(help="Record the study in MLflow.")]
-Algorithm = Annotated[
-    str | None,
-    _key(
-        metavar="NAME",
-        autocompletion=known_algorithms,
-        help="Same as --set federated.algorithm=NAME; `chestfed algorithms` lists them.",
     ),
 ]
 Ks = Annotated[
@@ -71,28 +49,13 @@ AddSite = Annotated[
         help="Append this hospital to the pipeline's sites, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
     ),
 ]
-Set = Annotated[
-    list[str] | None,
-    _key(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Set any key of the pipeline, for all algorithms, e.g. --set federated.window=8 --set pretrain.epochs=1 "
-        "--set 'k=[1,5]'. Keys: docs/study.md. Repeatable.",
-    ),
-]
-Algorithms = Annotated[
-    str | None,
-    _compared(
-        metavar="A,B,C", help="Compare algorithms on the same data, weights and number of steps, at the largest K."
-    ),
-]
 Windows = Annotated[str | None, _compared(metavar="I,J", help="Windows (local steps per round), e.g. 1,32,128.")]
 Seeds = Annotated[
     str | None,
     _compared(
         metavar="N|S,S",
         help="Number of training seeds, counted up from `seed`, or a list such as 3,7,11. Trains every K with each, to "
-        "test whether adding hospitals helps; with --algorithms or --windows only the largest K.",
+        "test whether adding hospitals helps; with several methods or --windows only the largest K.",
     ),
 ]
 Jobs = Annotated[
@@ -115,22 +78,21 @@ OnCluster = Annotated[
 
 def study(
     pipeline: File = None,
-    data: Data = None,
-    out: Out = Path("runs"),
+    data: options.PipelineData = None,
+    out: options.Out = Path("runs"),
     cache: options.Cache = Path("cache"),
-    dry_run: DryRun = False,
+    dry_run: options.DryRun = False,
     skip_unreadable: options.SkipUnreadable = False,
-    tracking: Tracking = True,
+    tracking: options.Tracking = True,
     tracking_uri: options.TrackingUri = None,
-    algorithm: Algorithm = None,
+    methods: options.Methods = None,
     k: Ks = None,
     seed: Seed = None,
     device: Device = None,
     engine: Engine = None,
     interval: Interval = None,
     add_site: AddSite = None,
-    set_: Set = None,
-    algorithms: Algorithms = None,
+    set_: options.Set = None,
     windows: Windows = None,
     seeds: Seeds = None,
     jobs: Jobs = 1,
@@ -140,19 +102,18 @@ def study(
 
     Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. Tables
     are printed and written to the run folder as CSV and JSON. --seeds repeats this with several training seeds and
-    tests each K against the smallest, over test patients and seeds. With --algorithms or --windows, or a pipeline that
-    lists them, these are compared at the largest K, in a table and in plots of the mean AUC against rounds, bytes and
+    tests each K against the smallest, over test patients and seeds. Several methods or windows, of the pipeline or of
+    the command line, are compared at the largest K, in a table and in plots of the mean AUC against rounds, bytes and
     images. To resume an interrupted study, run the same command again.
 
     Example:
 
         chestfed study --seeds 5 --dry-run
     """
-    if algorithm is not None and algorithms is not None:
-        raise typer.BadParameter("--algorithm selects one, --algorithms compares several: use only one of them")
-    keys = {"federated.algorithm": algorithm, "k": None if k is None else f"[{k}]", "seed": seed}
-    keys |= {"runtime.device": device, "evaluation.interval": interval, "engine": engine}
-    overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds, seed)
+    keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "engine": engine}
+    keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device, "evaluation.interval": interval}
+    keys |= {"windows": _numbers(windows, "--windows", 1) or None, "seeds": _seeds(seeds, seed)}
+    overrides = options.join_overrides(set_, keys)
     with options.quick_imports():
         from chestfed.commands.study.run import prepare, run, show_plan
         from chestfed.engines.declaration import rank
@@ -163,9 +124,6 @@ def study(
         overrides,
         add_site or [],
         data,
-        algorithms=options.names(algorithms, "--algorithms"),
-        windows=_numbers(windows, "--windows", 1),
-        seeds=chosen,
         jobs=jobs,
         cluster=cluster,
     )
@@ -173,15 +131,6 @@ def study(
         show_plan(studies, out)
     else:
         run(studies, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
-
-
-def _overrides(assignments: Sequence[str], keys: Mapping[str, object]) -> list[str]:
-    """The assignments of --set, and those that options of their own stand for."""
-    given = {key: value for key, value in keys.items() if value is not None}
-    twice = [key for text in assignments if (key := text.partition("=")[0]) in given]
-    if twice:
-        raise typer.BadParameter(f"--set {twice[0]} and the option for the same key: use only one of them")
-    return [*assignments, *(f"{key}={value}" for key, value in given.items())]
 
 
 def _seeds(text: str | None, first: int | None) -> int | list[int] | None:

@@ -26,7 +26,7 @@ from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
-from chestfed.experiment.variants import Variant, variants_of
+from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
 from chestfed.results import compare, held_out_table, hospital_table
@@ -47,14 +47,16 @@ from chestfed.training.study_tables import StudyTables, open_sites, resolve_data
 
 @dataclass(frozen=True)
 class Studies:
-    """What is to be run: the studies of one pipeline. `root` is None for a collection that has no files."""
+    """What is to be run: the studies of one pipeline, which is given with its first method.
+
+    `root` is None for a collection that has no files.
+    """
 
     console: Console
     pipeline: Pipeline
     file: Path
     variants: list[Variant]
-    windows: Sequence[int]
-    compared: bool
+    by_window: bool
     root: Path | None
     machine: Machine
     engine: Options
@@ -69,18 +71,12 @@ def prepare(
     added: Sequence[Path],
     data: Path | None,
     *,
-    algorithms: Sequence[str],
-    windows: Sequence[int],
-    seeds: int | Sequence[int] | None,
     jobs: int = 1,
     cluster: Path | None = None,
 ) -> Studies:
-    """Read the pipeline and check that all its studies can run; what it compares may be named by the caller."""
-    pipeline = load_pipeline(file, overrides, added, algorithms)
-    wanted = pipeline.comparison
-    if wanted is not None:
-        algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
-    variants = variants_of(pipeline, file, algorithms, windows, seeds)
+    """Read the pipeline and check that all its studies can run."""
+    loaded = load_pipeline(file, overrides, added)
+    pipeline, variants = loaded.resolve(), list_variants(loaded, file)
     check_runs([variant.pipeline for variant in variants])
     if cluster is not None:
         from chestfed.commands.study.cluster import Cluster
@@ -88,12 +84,11 @@ def prepare(
         load_config(cluster, Cluster)  # what is wrong in it is told before any image is read
     if jobs > 1 and len(variants) == 1 and len(pipeline.k) == 1 and cluster is None:
         raise ConfigError(
-            f"--jobs {jobs}: this is a single run. --jobs needs several K, --seeds, --algorithms, --windows or "
+            f"--jobs {jobs}: this is a single run. --jobs needs several K, --seeds, --methods, --windows or "
             f"held-out sites"
         )
     entry = pipeline.collection
     root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
-    compared = bool(algorithms or windows or len(variants) > 1)
     engine = engine_for(pipeline.engine)
     if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
         raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")
@@ -102,7 +97,7 @@ def prepare(
     at_once = (1 if cluster else jobs) * processes_here()
     machine = prepare_machine(pipeline.runtime, at_once=at_once).at(place_here())
     machine.take()
-    return Studies(console, pipeline, file, variants, windows, compared, root, machine, engine, jobs, cluster)
+    return Studies(console, pipeline, file, variants, bool(loaded.windows), root, machine, engine, jobs, cluster)
 
 
 def show_plan(studies: Studies, out: Path) -> None:
@@ -185,7 +180,7 @@ def _lead(
         results = _run_all(studies, setups, out, reporters, bars, deployment, where)
     if pipeline.held_out is not None:
         reporters.tell(methodcaller("summary_done", _show_held_out(studies, data, results, out)))
-    elif studies.compared:
+    elif studies.by_window or len(results) > 1:
         reporters.tell(methodcaller("summary_done", _show_comparison(studies, results, out)))
     else:
         show_study(console, *results)
@@ -304,9 +299,7 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
     from chestfed.report.run_figures import comparison_curves
 
     runs = [RunFolder(study.folder) for study in results]
-    comparison = compare.collect(
-        runs, studies.pipeline.title, studies.pipeline.published, by_window=bool(studies.windows)
-    )
+    comparison = compare.collect(runs, studies.pipeline.title, studies.pipeline.published, by_window=studies.by_window)
     folder = compare.write(comparison, out)
     comparison_curves(comparison).save(folder)
     studies.console.print(compare.render(comparison))

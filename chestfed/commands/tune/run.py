@@ -15,7 +15,8 @@ from chestfed.core.console import command, say, text_table
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.engines.declaration import refuse_several
-from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.ranges import Range
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
@@ -36,7 +37,7 @@ class Tuning:
     """What is to be done; `studies` are the runs of the pipeline as it is, which have been checked."""
 
     studies: study_run.Studies
-    pipeline: Pipeline  #: with validation patients set aside
+    pipeline: PipelineFile  #: with validation patients set aside
     overrides: Sequence[str]
     data: Path | None
     ranges: Mapping[str, Mapping[str, Range]]
@@ -49,7 +50,6 @@ def prepare(
     file: Path,
     overrides: Sequence[str],
     data: Path | None,
-    algorithms: Sequence[str],
     *,
     trials: int,
     seeds: int,
@@ -57,19 +57,17 @@ def prepare(
     """Read the pipeline and check that all trials can run."""
     refuse_without_optuna()
     refuse_several("chestfed tune")
-    own = study_run.load_pipeline(file, overrides, compared=algorithms)
-    if own.held_out is not None:
+    loaded = load_pipeline(file, overrides)
+    if loaded.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
-    wanted = own.comparison.algorithms if own.comparison is not None else [own.federated.algorithm.name]
-    names = list(algorithms) or wanted
-    studies = study_run.prepare(console, file, overrides, [], data, algorithms=names, windows=[], seeds=None)
-    pipeline = with_validation(studies.pipeline, _VALIDATION)
-    return Tuning(studies, pipeline, overrides, data, declared_ranges(pipeline, names), trials, seeds)
+    studies = study_run.prepare(console, file, overrides, [], data)
+    pipeline = with_validation(loaded.model_copy(update={"windows": []}), _VALIDATION)
+    return Tuning(studies, pipeline, overrides, data, declared_ranges(pipeline), trials, seeds)
 
 
 def show_plan(tuning: Tuning) -> None:
     """Print ranges, runs and time; nothing is written."""
-    studies, pipeline = tuning.studies, tuning.pipeline
+    studies, pipeline = tuning.studies, tuning.pipeline.resolve()
     if pipeline.collection is not None or studies.root is None:
         _show(tuning, load_collection(pipeline, studies.root, validation=_VALIDATION))
         return
@@ -84,15 +82,15 @@ def _show(tuning: Tuning, source: StudyTables | StudyData) -> None:
         for key, one in ranges.items():
             low, high, scale = one.plain()
             rows.append([name, key, f"{low:g}", f"{high:g}", scale])
-        variant = pipeline.variant(name, pipeline.seed, names)
+        variant = pipeline.resolve(name).model_copy(update={"k": pipeline.k[-1:]})
         plan = plan_study(name, variant, source, time_steps(variant, tuning.studies.machine))
         seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (tuning.trials + 1)
     seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
-    heads = ("algorithm", "setting", "from", "to", "scale")
+    heads = ("method", "setting", "from", "to", "scale")
     console.print(text_table(f"{pipeline.title}: what would be searched", heads, (), rows))
     each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
     text = (
-        f"{len(names)} algorithms, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
+        f"{len(names)} methods, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
         f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} test "
         f"runs with the selected settings. {estimated(seconds, plan.timings)}. Nothing was written."
     )
@@ -104,7 +102,7 @@ def run(
 ) -> Path:
     """Search, or go on searching, write `tuned.yaml`, and run the study that it describes; returns its path."""
     studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
-    study_run.check_skipping(pipeline, skip_unreadable=skip_unreadable)
+    study_run.check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
     with Bars(console) as bars:
@@ -125,10 +123,10 @@ def run(
         )
         found = search.run()
     console.print(render(found, tuning.ranges))
-    tuned = write_tuned(search.folder, studies.file, tuning.overrides, studies.pipeline, found, tuning.seeds)
+    tuned = write_tuned(search.folder, studies.file, tuning.overrides, pipeline, found, tuning.seeds)
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
-    tested = study_run.prepare(console, tuned, [], [], tuning.data, algorithms=[], windows=[], seeds=None)
+    tested = study_run.prepare(console, tuned, [], [], tuning.data)
     study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
     say(console, f"to run them again: {command('study', tuned, '--out', out)}")
     return tuned
@@ -136,7 +134,7 @@ def run(
 
 def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> StudyData:
     """Training and validation images; no test image is read."""
-    studies, pipeline = tuning.studies, tuning.pipeline
+    studies, pipeline = tuning.studies, tuning.pipeline.resolve()
     if pipeline.collection is not None or studies.root is None:
         return load_collection(pipeline, studies.root, validation=_VALIDATION)
     if pipeline.samples is not None:

@@ -1,0 +1,154 @@
+"""The schema of a pipeline's YAML: an experiment and the methods that it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from chestfed.algorithms import ALGORITHMS
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Choice, Options
+from chestfed.experiment.pipeline import Conditions, Pipeline
+from chestfed.experiment.ranges import Range
+from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
+from chestfed.models import MODELS, ModelOptions
+
+_Seeds = Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+class Method(Parts):
+    """One method: an algorithm, its objective, and what differs for it from `federated`."""
+
+    name: str = Field(
+        "", pattern=r"^[^\s,]*$", description="name in tables and after `--methods`; by default the algorithm's"
+    )
+    algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
+        description="a name, or a mapping of `name` and the algorithm's own options"
+    )
+    model: Annotated[ModelOptions | None, Choice(MODELS, optional=True)] = Field(
+        None, description="the network of this method; null: the common one"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_name(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("name", "") != "":
+            return data
+        return {**data, "name": name_of(data.get("algorithm"))}
+
+    @property
+    def averages_statistics(self) -> bool:
+        """Whether its server averages running statistics, as it does without noise on what it returns."""
+        return self.privacy is None and not ALGORITHMS.find(self.algorithm.name).decentralized
+
+
+class PipelineFile(Conditions):
+    """One experiment: one method is a study with every K, several are a comparison at the largest K."""
+
+    federated: Schedule = Schedule()
+    methods: list[Method] = Field(
+        default_factory=lambda: [Method.model_validate({"algorithm": "codasca"})],
+        min_length=1,
+        description="the methods, in the order of the table",
+    )
+    selected: list[str] | None = Field(
+        None, min_length=1, description="names of the methods that run, as `--methods`; null: all of them"
+    )
+    windows: list[Annotated[int, Field(ge=1)]] = Field(
+        [],
+        description="windows (local steps per round) to compare, for every method, as `--windows`; none: "
+        "federated.window",
+    )
+    seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = (
+        Field(1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`")
+    )
+    search: dict[str, list[Any] | None] = Field(
+        default_factory=dict,
+        description="ranges of `chestfed tune` instead of the declared ones, for every method that has the "
+        "key: `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`, `objective.inner_lr: null` "
+        "(not searched)",
+    )
+
+    @field_validator("search")
+    @classmethod
+    def _ranges_are_ranges(cls, value: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
+        for limits in value.values():
+            if limits is not None:
+                Range.parse(limits)
+        return value
+
+    @model_validator(mode="after")
+    def _lists_have_each_once(self) -> Self:
+        names = [method.name for method in self.methods]
+        lists: dict[str, Sequence[object]] = {"methods": names, "selected": self.selected or []}
+        lists |= {"windows": self.windows, "seeds": self.seed_list}
+        for key, values in lists.items():
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key}: name each once; found {', '.join(map(str, values))}")
+        if unknown := sorted({*(self.selected or [])} - {*names}):
+            raise ValueError(f"selected: {', '.join(unknown)}: not among the methods {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _methods_can_run(self) -> Self:
+        """Check the selected methods with what is common to all; of the others only keys and values are checked."""
+        problems = []
+        for method in self.selected_methods:
+            if self.windows and "window" in method.model_fields_set:
+                problems.append(f"methods, {method.name}: window has no effect beside windows; remove one")
+            try:
+                self.resolve(method.name)
+            except ConfigError as error:
+                problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
+        if self.held_out is not None and (self.is_comparison or len(self.seed_list) > 1):
+            raise ValueError(
+                "held_out runs once per site: it takes one method and one seed, and no windows; select a method with "
+                "--methods, another seed with --seed"
+            )
+        return self
+
+    @property
+    def selected_methods(self) -> list[Method]:
+        """The methods that run, in the order of the selection."""
+        by_name = {method.name: method for method in self.methods}
+        return [by_name[name] for name in (self.selected if self.selected is not None else by_name)]
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether methods or windows are compared, at the largest K."""
+        return bool(self.windows) or len(self.selected_methods) > 1
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The training seeds."""
+        return [self.seed + number for number in range(self.seeds)] if isinstance(self.seeds, int) else self.seeds
+
+    def resolve(self, name: str | None = None) -> Pipeline:
+        """The study of one method; by default the first selected one.
+
+        What depends on the method but must not differ between those that are compared (`model.norm: auto`) is chosen to
+        suit all of them.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such method, or its settings do not go together.
+        """
+        compared = self.selected_methods
+        method = next((one for one in self.methods if one.name == (name or compared[0].name)), None)
+        if method is None:
+            raise ConfigError(f"methods: no '{name}'; they are {', '.join(one.name for one in self.methods)}")
+        compared = compared if method in compared else [method]
+        averaged = self.federated.privacy is None and all(one.averages_statistics for one in compared)
+        shared = {key: getattr(self, key) for key in Conditions.model_fields if key in self.model_fields_set}
+        try:
+            own = {"method": method.name, "federated": combine(self.federated, method)}
+            study = Pipeline.model_validate({**shared, **own, "model": method.model or self.model})
+        except ValidationError as error:
+            reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
+            raise ConfigError(f"methods, {method.name}: {reasons}") from None
+        return study.model_copy(update={"model": study.model.settled(averaged=averaged)})
