@@ -206,7 +206,7 @@ def _large(rows: int) -> dict[str, Any]:
         store, kind = SiteStore(folder / "cache", table), cache.pixels(PREPROCESS)
         keys, stamps, _ = store._look()
         contents = np.frombuffer(np.random.default_rng(1).bytes(16 * rows), "V16")
-        blobs = [file_store.blobs(array) for array in (keys, stamps, contents)]
+        blobs = [file_store.unpack_keys(array) for array in (keys, stamps, contents)]
         store._files.keep(list(zip(*blobs, strict=True)))
         index = store.index(kind)
         index.keep([(one, place, one, one, None) for place, one in enumerate(blobs[2])])

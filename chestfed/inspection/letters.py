@@ -7,7 +7,7 @@ the scan are, so that it can be stopped and a second one is quick.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -103,18 +103,12 @@ def scan_letters(
     """
     table, rows = scan.table, np.flatnonzero(scan.readable)
     store = SiteStore(cache_root, table.with_frame(table.frame.iloc[rows]))
-    index = store.index(LETTERS)
-
-    def keep(found: Mapping[bytes, Letters]) -> None:
-        rows = [(content, one.found, one.annotation, one.overlays) for content, one in found.items()]
-        index.keep([(*row[:2], None if row[2] is None else int(row[2]), row[3]) for row in rows])
-
-    files = store.complete(LETTERS, keep, workers=workers, progress=progress)
+    files = store.complete(LETTERS, workers=workers, progress=progress)
     letters: list[Letters | None] = [None] * len(table.frame)
     for place, row in enumerate(rows.tolist()):
         letters[row] = Letters(UNKNOWN)
         if files.known[place]:
-            kind, annotation, overlays = (files.found[name][place] for name in LETTERS.columns)
+            kind, annotation, overlays = (files.cells[name][place] for name in LETTERS.columns)
             letters[row] = Letters(kind, None if annotation is None else bool(annotation), int(overlays))
     return LetterScan(scan, tuple(letters))
 
@@ -132,10 +126,16 @@ def look_for_letters(path: Path, stored: Stored) -> Letters:
     return Letters(found) if header is None else Letters(found, *header)
 
 
+def _encode(letters: Letters) -> tuple[tuple[str, int | None, int], None]:
+    annotation = None if letters.annotation is None else int(letters.annotation)
+    return (letters.found, annotation, letters.overlays), None
+
+
 #: What is kept of each file.
 LETTERS: Final = Kind(
     f"text-{LETTERS_VERSION}",
     {"found": object, "annotation": object, "overlays": object},
     look_for_letters,
+    _encode,
     "looking for text in images",
 )

@@ -21,8 +21,8 @@ import torch
 from chestfed.core.errors import ChestfedError, ImageError
 from chestfed.experiment.device import Machine
 from chestfed.images.batches import Rows
+from chestfed.images.database import KEY
 from chestfed.images.decode import prepared
-from chestfed.images.index import KEY
 from chestfed.images.levels import Stored
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer

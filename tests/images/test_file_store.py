@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from chestfed.cli import app
 from chestfed.core.errors import ChestfedError, SiteError
-from chestfed.core.workers import spread
+from chestfed.core.workers import parallel_map
 from chestfed.images import cache, file_store, index
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.decode import prepared
@@ -132,7 +132,7 @@ def test_a_killed_decoder_costs_one_image_and_only_this_time(tmp_path: Path, mon
     table = make_site(tmp_path, 4)
     kind = cache.pixels(SMALL)._replace(work=partial(decode_or_die, SMALL))
     monkeypatch.setattr(cache, "pixels", lambda _: kind)
-    monkeypatch.setattr(file_store, "spread", partial(spread, small=1))
+    monkeypatch.setattr(file_store, "spread", partial(parallel_map, small=1))
     (table.root / "kill").touch()
     images = fill_cache(table, tmp_path / "cache", SMALL, workers=2, skip_unreadable=True)
     assert [(problem.kind, problem.row) for problem in images.quarantined] == [(NOT_READ_NOW, 4)]
@@ -355,16 +355,16 @@ def test_keys_that_end_with_zeros_are_kept_apart(tmp_path: Path, monkeypatch: py
     kept = index.Index(tmp_path / "some.sqlite", {"number": np.int64, "blob": index.KEY})
     keys = [b"a" * 15 + b"\0", b"a" * 14 + b"\0\0", b"b" * 16]
     kept.keep([(key, number, key) for number, key in enumerate(keys)])
-    known, found = kept.find(index.packed([*keys[::-1], bytes(16), keys[0]]))
+    known, found = kept.find(index.pack_keys([*keys[::-1], bytes(16), keys[0]]))
     assert known.tolist() == [True, True, True, False, True]
     assert found["number"][known].tolist() == [2, 1, 0, 0]
-    assert index.blobs(found["blob"][known]) == [keys[2], keys[1], keys[0], keys[0]]
+    assert index.unpack_keys(found["blob"][known]) == [keys[2], keys[1], keys[0], keys[0]]
 
 
 def test_an_index_that_another_process_is_just_making_holds_nothing_yet(tmp_path: Path) -> None:
     kept = index.Index(tmp_path / "some.sqlite", {"number": np.int64})
     kept.file.touch()  # as sqlite leaves it between opening it and the first table
     assert (kept.count(), list(kept.all())) == (0, [])
-    assert not kept.has(index.packed([b"a" * 16])).any()
+    assert not kept.has(index.pack_keys([b"a" * 16])).any()
     kept.keep([(b"a" * 16, 1)])
-    assert kept.has(index.packed([b"a" * 16])).all()
+    assert kept.has(index.pack_keys([b"a" * 16])).all()

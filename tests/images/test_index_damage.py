@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from chestfed.core.errors import ChestfedError, SiteError
 from chestfed.images import index
 from chestfed.images.cache import CachedImages, fill_cache
-from chestfed.images.index import Index
+from chestfed.images.database import Index
 from chestfed.images.maintenance import verify
 from tests.images.test_cache import SMALL, Table, make_site
 

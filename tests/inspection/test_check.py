@@ -399,7 +399,7 @@ def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chestfed.core.workers import spread
+    from chestfed.core.workers import parallel_map
     from chestfed.images import file_store
 
     hospital = Hospital(tmp_path)
@@ -407,7 +407,7 @@ def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         FILES[name][0](hospital.image(number))
     hospital.save()
     one = check(tmp_path)
-    monkeypatch.setattr(file_store, "spread", lambda *args, **keys: spread(*args, **keys, small=1))
+    monkeypatch.setattr(file_store, "spread", lambda *args, **keys: parallel_map(*args, **keys, small=1))
     site = config(tmp_path, ONEHOT)
     two = check_site(site, tmp_path, cache_root=tmp_path / "other cache", workers=2)
     assert as_json(two) == as_json(one)
