@@ -30,9 +30,9 @@ def _index() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         database = Database(Path(folder) / "images.sqlite")
         database.create()
-        database.add({"pixels": [Row(key, (key, key, None)) for key in parts]})
+        database.add({"pixels-320": [Row(key, (key, key, None)) for key in parts]})
         begin = time.process_time()
-        known, _, cells = database.find("pixels", COLUMNS, np.frombuffer(keys, KEY))
+        known, _, cells = database.find("pixels-320", COLUMNS, np.frombuffer(keys, KEY))
         seconds = time.process_time() - begin
         assert known.all()
         assert (cells["digest"] == np.frombuffer(keys, KEY)).all()

@@ -37,10 +37,13 @@ def cached(count: int = IMAGES) -> Iterator[CachedImages]:
         digests = [digest_pixels(square.tobytes()) for square in squares]
         database = Database(Path(folder) / "images.sqlite")
         database.create()
-        rows = [Row(digest, (digest, digest, None), square.tobytes()) for digest, square in zip(digests, squares)]
-        database.add({"pixels": rows})
+        rows = [
+            Row(digest, (digest, digest, None), square.tobytes())
+            for digest, square in zip(digests, squares, strict=True)
+        ]
+        database.add({"pixels-320": rows})
         keys = pack_keys(digests)
-        yield CachedImages(database, SIZE, database.find("pixels", COLUMNS, keys)[1], keys, keys, ())
+        yield CachedImages(database, SIZE, database.find("pixels-320", COLUMNS, keys)[1], keys, keys, ())
 
 
 def batches(
