@@ -94,7 +94,7 @@ def test_kept_results_that_are_damaged_are_told_plainly(tmp_path: Path) -> None:
     Hospital(tmp_path).save()
     scan = scanned(tmp_path)
     scan_letters(scan, tmp_path / "cache", workers=1)
-    (file,) = (tmp_path / "cache").rglob("text-*.sqlite")
+    (file,) = (tmp_path / "cache").rglob("images.sqlite")
     file.write_bytes(b"no database at all" * 100)
-    with pytest.raises(ChestfedError, match=r"this index cannot be read.*delete this file"):
+    with pytest.raises(ChestfedError, match=r"this cache cannot be read.*delete this file"):
         scan_letters(scan, tmp_path / "cache", workers=1)
