@@ -32,6 +32,7 @@ from PIL import Image
 
 from chestfed.images import cache, file_store
 from chestfed.images.cache import fill_cache
+from chestfed.images.database import FILES, Row, unpack_keys
 from chestfed.images.file_store import SiteStore
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
@@ -204,16 +205,13 @@ def _large(rows: int) -> dict[str, Any]:
         frame = pd.DataFrame({"image": names, "row": range(2, rows + 2), "inverted": False})
         table = Table("site", root, True, frame)
         store, kind = SiteStore(folder / "cache", table), cache.pixels(PREPROCESS)
-        keys, stamps, _ = store._look()
+        keys, stamps, _ = store._look_up_names()
         contents = np.frombuffer(np.random.default_rng(1).bytes(16 * rows), "V16")
-        blobs = [file_store.unpack_keys(array) for array in (keys, stamps, contents)]
-        store._files.keep(list(zip(*blobs, strict=True)))
-        index = store.index(kind)
-        index.keep([(one, place, one, one, None) for place, one in enumerate(blobs[2])])
-        with index.file.with_suffix(".u8").open("wb") as pixels:
-            pixels.truncate(rows * PREPROCESS.size**2)
+        rows_of = list(zip(*(unpack_keys(array) for array in (keys, stamps, contents)), strict=True))
+        store.database.add({FILES: [Row(name, (stamp, content)) for name, stamp, content in rows_of]})
+        store.database.add({kind.name: [Row(row[2], (row[2], row[2], None), b"") for row in rows_of]})
         frame.to_parquet(folder / "frame.parquet")
-        del frame, table, blobs, names, contents, keys, stamps
+        del frame, table, rows_of, names, contents, keys, stamps
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             return {"case": f"opening {rows:,} films", **pool.apply(_opened, (place, rows))}
 

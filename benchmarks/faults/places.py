@@ -115,7 +115,7 @@ def _replace_run(campaign: Campaign) -> Result:
 def names(campaign: Campaign) -> Iterator[Case]:
     """Bits of the cache: the images that a study gets, and their names, are the same, or it is refused."""
     cache = campaign.home / "cache"
-    for file in sorted(path for path in cache.rglob("*") if path.suffix in (".sqlite", ".u8") or path.name == "salt"):
+    for file in sorted(path for path in cache.rglob("*") if path.suffix == ".sqlite"):
         place = str(file.relative_to(cache))
         yield Case(f"{place}, {campaign.flips} bits", partial(_flip, campaign, place))
     yield Case("a study after a flipped source", partial(_study_after_flip, campaign))
@@ -152,15 +152,17 @@ def _read(campaign: Campaign, cache: Path) -> list[Any]:
 
 
 def _study_after_flip(campaign: Campaign) -> Result:
-    """A whole study with a cache in whose indexes a bit of each image's source has changed."""
+    """A whole study with a cache in which a bit of each image's source has changed."""
     copy, found = _copy_cache(campaign), []
-    for file in copy.rglob("pixels-*.sqlite"):
+    for file in copy.rglob("images.sqlite"):
         with closing(sqlite3.connect(file)) as index, index:
-            for key, source in index.execute("SELECT key, source FROM result").fetchall():
-                changed = flip_bit(source, random.Random(key))
-                index.execute("UPDATE result SET source = ? WHERE key = ?", (changed, key))
-    verified = run(("cache", "verify", str(_copy_aside(copy))), campaign.home)
-    found += ["verify found nothing"] if verified.code == 0 else []
+            kinds = [kind for (kind,) in index.execute("SELECT name FROM kinds") if kind.startswith("pixels-")]
+            for kind in kinds:
+                for key, source in index.execute(f'SELECT key, c1 FROM "{kind}"').fetchall():
+                    changed = flip_bit(source, random.Random(key))
+                    index.execute(f'UPDATE "{kind}" SET c1 = ? WHERE key = ?', (changed, key))
+    pruned = run(("cache", "prune", str(_copy_aside(copy))), campaign.home)
+    found += [told(pruned, (0,))]
     ended = run((*STUDY, "--out", "moved-names", "--cache", copy.name, "--no-tracking"), campaign.home, limit=300)
     found += [told(ended, (0,)), *differences(campaign.home / "moved-names", campaign.sound)]
     shutil.rmtree(campaign.home / "moved-names", ignore_errors=True)

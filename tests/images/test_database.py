@@ -65,14 +65,15 @@ def test_a_flipped_bit_of_any_column_changes_no_record(
     with copied(table) as cache:
         (file,) = cache.glob("*/*.sqlite")
         with closing(sqlite3.connect(file)) as connection, connection:
-            tables = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE ?", (f"{kind}%",)).fetchall()
-            names = [column[1] for column in connection.execute(f"PRAGMA table_info('{tables[0][0]}')")]
+            query = "SELECT name FROM sqlite_master WHERE name LIKE ?"
+            ((table_name,),) = connection.execute(query, (f"{kind}%",)).fetchall()
+            names = [column[1] for column in connection.execute(f"PRAGMA table_info('{table_name}')")]
             name, cells = (
                 names[column % len(names)],
-                connection.execute(f"SELECT * FROM '{tables[0][0]}'").fetchall()[row],
+                connection.execute(f"SELECT * FROM '{table_name}'").fetchall()[row],
             )
             changed = flip_cell(cells[column % len(names)], bit)
-            connection.execute(f"UPDATE '{tables[0][0]}' SET {name} = ? WHERE key = ?", (changed, cells[0]))
+            connection.execute(f"UPDATE '{table_name}' SET {name} = ? WHERE key = ?", (changed, cells[0]))
         again = Path(shutil.copytree(cache, cache.with_name("again")))
         assert prune(cache)[1] == {"toy": 1}
         expected = read(table, table.root.parent / "cache")

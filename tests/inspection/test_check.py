@@ -19,6 +19,7 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, Problem
 from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import NO_CHECKSUM, PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS, WRONG_CHECKSUM
+from chestfed.inspection.scan import FACTS
 from chestfed.inspection.text import as_json, as_markdown, render
 from tests.cases import each
 from tests.inspection.planted import (

@@ -25,6 +25,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key, read_key
 from chestfed.experiment.loading import load_pipeline
 from chestfed.federation.local import OwnData
+from chestfed.images.database import Database
 from chestfed.sites import load_site_config, open_site
 from chestfed.training.clients import load_images
 from chestfed.training.study_tables import open_sites, study_tables
