@@ -144,16 +144,17 @@ class Database:
         """
         with self._writing() as connection:
             for kind, rows in tables.items():
+                if not rows:
+                    continue
+                columns = ", ".join(f"c{place}" for place in range(len(rows[0].cells)))
+                names = f"key, number, {columns}, digest, PRIMARY KEY (key)"
+                connection.execute(f'CREATE TABLE IF NOT EXISTS "{kind}" ({names}) WITHOUT ROWID')
+                marks = ", ".join("?" * (len(rows[0].cells) + 3))
                 for key, cells, pixels in rows:
                     number: int | None = -1
                     if pixels is not None:
                         number = connection.execute("INSERT INTO pixels (data) VALUES (?)", (pixels,)).lastrowid
                     row = (key, number, *cells)
-                    if not _has_table(connection, kind):
-                        columns = ", ".join(f"c{place}" for place in range(len(cells)))
-                        names = f"key, number, {columns}, digest, PRIMARY KEY (key)"
-                        connection.execute(f'CREATE TABLE "{kind}" ({names}) WITHOUT ROWID')
-                    marks = ", ".join("?" * (len(row) + 1))
                     connection.execute(f'INSERT OR REPLACE INTO "{kind}" VALUES ({marks})', (*row, _seal(kind, row)))
                 if kind != FILES:
                     connection.execute("INSERT OR IGNORE INTO kinds VALUES (?, ?)", (kind, time.time()))
