@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
-from chestfed.commands.cache import cache_list, cache_prune, cache_verify
+from chestfed.commands.cache import cache_list, cache_prune
 from chestfed.commands.compare import compare
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.federation.command import (
@@ -104,7 +104,7 @@ app.add_typer(site, rich_help_panel=_HOSPITALS)
 _ABOUT = "List open releases of chest X-rays that need no registration, and download them."
 films = _group("films", _ABOUT, films_list, films_show, films_get, kind=_Lists)
 app.add_typer(films, rich_help_panel=_HOSPITALS)
-cache = _group("cache", "List, prune and verify the caches of decoded images.", cache_list, cache_prune, cache_verify)
+cache = _group("cache", "List and prune the caches of decoded images.", cache_list, cache_prune)
 app.add_typer(cache, rich_help_panel=_HOSPITALS)
 _ABOUT = "Run a study across real hospitals, each of which keeps its images."
 _PARTS = (federation_init, federation_server, federation_hospital, federation_run, federation_status)

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.speed_parts.machine import alone, peak_of
 from chestfed.images.cache import COLUMNS
-from chestfed.images.index import KEY, Index
+from chestfed.images.database import KEY, Database, Row
 
 ROWS = 1_000_000
 
@@ -28,13 +28,14 @@ def _index() -> dict[str, Any]:
     keys = np.random.default_rng(0).bytes(16 * ROWS)
     parts = [keys[start : start + 16] for start in range(0, len(keys), 16)]
     with tempfile.TemporaryDirectory() as folder:
-        index = Index(Path(folder) / "index.sqlite", COLUMNS)
-        index.keep([(key, number, key, key, None) for number, key in enumerate(parts)])
+        database = Database(Path(folder) / "images.sqlite")
+        database.create()
+        database.add({"pixels-320": [Row(key, (key, key, None)) for key in parts]})
         begin = time.process_time()
-        known, found = index.find(np.frombuffer(keys, KEY))
+        known, _, cells = database.find("pixels-320", COLUMNS, np.frombuffer(keys, KEY))
         seconds = time.process_time() - begin
         assert known.all()
-        assert (found["record"] == np.arange(ROWS)).all()
+        assert (cells["digest"] == np.frombuffer(keys, KEY)).all()
     return {"rows": ROWS, "seconds to find all": round(seconds, 1), "peak, MiB": peak_of()}
 
 

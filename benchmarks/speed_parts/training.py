@@ -20,8 +20,8 @@ from chestfed.engines.client import NetworkClient
 from chestfed.experiment.loading import load_pipeline
 from chestfed.images.augment import Augment
 from chestfed.images.batches import CPU, EvalBatches, TrainBatches
-from chestfed.images.cache import CachedImages, digest_of
-from chestfed.images.index import packed
+from chestfed.images.cache import COLUMNS, CachedImages
+from chestfed.images.database import Database, Row, digest_pixels, pack_keys
 from chestfed.models import FlatModule, build_model
 from chestfed.objectives.cross_entropy import CrossEntropy
 
@@ -34,10 +34,16 @@ def cached(count: int = IMAGES) -> Iterator[CachedImages]:
     with tempfile.TemporaryDirectory() as folder:
         gray = film(SIZE, SIZE, 8)
         squares = [np.roll(gray, place, axis=1) for place in range(count)]
-        file = Path(folder) / "pixels.u8"
-        file.write_bytes(b"".join(square.tobytes() for square in squares))
-        digests = packed([digest_of(square.tobytes()) for square in squares])
-        yield CachedImages(file, SIZE, np.arange(count), digests, digests, ())
+        digests = [digest_pixels(square.tobytes()) for square in squares]
+        database = Database(Path(folder) / "images.sqlite")
+        database.create()
+        rows = [
+            Row(digest, (digest, digest, None), square.tobytes())
+            for digest, square in zip(digests, squares, strict=True)
+        ]
+        database.add({"pixels-320": rows})
+        keys = pack_keys(digests)
+        yield CachedImages(database, SIZE, database.find("pixels-320", COLUMNS, keys)[1], keys, keys, ())
 
 
 def batches(

@@ -1,4 +1,4 @@
-"""`chestfed cache list`, `prune` and `verify`."""
+"""`chestfed cache list` and `prune`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from chestfed.commands import options
 from chestfed.core.console import open_console, say, text_table
-from chestfed.core.errors import ChestfedError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the caches: the `--cache` of other commands.")]
 Unused = Annotated[
@@ -19,29 +18,28 @@ Unused = Annotated[
 
 
 def cache_list(folder: Folder = Path("cache")) -> None:
-    """List the contents of a cache folder: images, bytes and last use for each site and kind of result.
+    """List the contents of a cache folder: images and last use for each site and kind of result, and its size.
 
     Example:
 
         chestfed cache list
     """
-    from chestfed.images.maintenance import parts
+    from chestfed.images.maintenance import measure, parts
 
-    console, found = open_console(), parts(folder)
-    if not found:
+    console, contents = open_console(), parts(folder)
+    if not contents:
         say(console, f"{folder}: no cache found")
         return
     rows = []
-    for part in found:
+    for part in contents:
         used = datetime.fromtimestamp(part.used).strftime("%Y-%m-%d")  # noqa: DTZ006 (the user's own clock)
-        rows.append([part.site, part.what, f"{part.images:,}", f"{part.unreadable:,}", f"{part.size / 1e6:,.1f}", used])
-    numbers = ("images", "unreadable", "MB", "last used")
-    console.print(text_table("", ("site", "what"), numbers, rows, light=True))
-    say(console, f"{sum(part.size for part in found) / 1e6:,.1f} MB in {folder}")
+        rows.append([part.site, part.what, f"{part.images:,}", f"{part.unreadable:,}", used])
+    console.print(text_table("", ("site", "what"), ("images", "unreadable", "last used"), rows, light=True))
+    say(console, f"{measure(folder) / 1e6:,.1f} MB in {folder}")
 
 
 def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
-    """Remove what is no longer used: replaced images, records of killed runs.
+    """Remove replaced and damaged images; every image is checked against its digest. They are made again when needed.
 
     Do not prune while a study reads the cache.
 
@@ -51,28 +49,11 @@ def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
     """
     from chestfed.images.maintenance import prune
 
-    found = f"{prune(folder, unused) / 1e6:,.1f} MB freed" if folder.is_dir() else f"{folder}: no cache found"
-    say(open_console(), found)
-
-
-def cache_verify(folder: Folder = Path("cache")) -> None:
-    """Check every record against its digest and remove damaged ones. They are made again when needed.
-
-    The exit code is 1 if any record was damaged.
-
-    Example:
-
-        chestfed cache verify
-    """
-    from chestfed.commands.progress import StepBars
-    from chestfed.images.maintenance import verify
-
     console = open_console()
-    with StepBars(console) as bars:
-        found = verify(folder, lambda site, done, total: bars.show(f"verifying {site}", done, total, unit="entry"))
-    if not found:
+    freed, damaged = prune(folder, unused)
+    if not damaged:
         say(console, f"{folder}: no cache found")
-    for index, (checked, damaged) in found.items():
-        say(console, f"{index}: {checked:,} checked, {damaged:,} damaged", "red" if damaged else None)
-    if any(damaged for _, damaged in found.values()):
-        raise ChestfedError("damaged entries were removed; the next command that needs these images decodes them again")
+        return
+    for site, count in damaged.items():
+        say(console, f"{site}: {count:,} damaged entries removed", "red" if count else None)
+    say(console, f"{freed / 1e6:,.1f} MB freed")

@@ -1,4 +1,4 @@
-"""Worker processes: one thread each, none outlives its parent; a long list of jobs spread over several.
+"""Worker processes: one thread each, none outlives its parent; a long list of jobs on several.
 
 They are spawned, for the parent may have threads, and do not import the parent's main module: a script that uses
 chestfed needs no `if __name__ == "__main__":`, and does not run again in each of them.
@@ -39,7 +39,7 @@ class _Worker(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:
-        with _without_main_module(), stopping.withheld():  # Ctrl-C is the parent's, while it imports too
+        with _hide_main_module(), stopping.withheld():  # Ctrl-C is the parent's, while it imports too
             return SpawnProcess._Popen(process_obj)
 
     def terminate(self) -> None:
@@ -54,7 +54,7 @@ class WorkerContext(SpawnContext):
 
 
 @contextmanager
-def _without_main_module() -> Iterator[None]:
+def _hide_main_module() -> Iterator[None]:
     """While a process is started its main module looks empty, so that the process has none to import."""
     with _STARTING:
         main = sys.modules["__main__"]
@@ -86,8 +86,8 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def limited_time(seconds: float) -> Iterator[None]:
-    """End this process after so many seconds, if `spread` has started it, which then tells of the job and goes on.
+def limit_time(seconds: float) -> Iterator[None]:
+    """End this process after so many seconds, if `parallel_map` has started it, which reports the job and continues.
 
     Code in C that keeps Python's lock lets no thread and no signal handler of Python stop it; `faulthandler` can.
     """
@@ -121,7 +121,7 @@ def cores() -> int:
         ) from None
 
 
-def spread(
+def parallel_map(
     work: Callable[[Job], Result],
     jobs: Sequence[Job],
     workers: int | None = None,
@@ -158,7 +158,7 @@ def spread(
     done = 0
     while done < len(chunks):
         try:
-            for results in _from_pool(partial(_all_of, work), chunks[done:], workers):
+            for results in _run_pool(partial(_run_all, work), chunks[done:], workers):
                 done += 1
                 yield from results
         except BrokenProcessPool:
@@ -167,11 +167,11 @@ def spread(
                 raise ChestfedError(f"{what}: {text}", kind="worker ended") from None
             # Which of the chunks in flight did it is not known: each goes alone, then all on as before.
             for part in chunks[done : done + 4 * workers]:
-                yield from _alone(work, part, crashed)
+                yield from _run_alone(work, part, crashed)
                 done += 1
 
 
-def _from_pool(
+def _run_pool(
     work: Callable[[Sequence[Job]], list[Result]], chunks: Sequence[Sequence[Job]], workers: int
 ) -> Iterator[list[Result]]:
     with ProcessPoolExecutor(workers, mp_context=WorkerContext(), initializer=start_worker) as pool:
@@ -187,23 +187,23 @@ def _from_pool(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _all_of(work: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+def _run_all(work: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
     return [work(job) for job in jobs]
 
 
 def _can_start() -> bool:
     """Whether a worker process can be started at all."""
     try:
-        return next(_from_pool(partial(_all_of, bool), [[1]], 1)) == [True]
+        return next(_run_pool(partial(_run_all, bool), [[1]], 1)) == [True]
     except BrokenProcessPool:
         return False
 
 
-def _alone(work: Callable[[Job], Result], jobs: Sequence[Job], crashed: Callable[[Job], Result]) -> list[Result]:
+def _run_alone(work: Callable[[Job], Result], jobs: Sequence[Job], crashed: Callable[[Job], Result]) -> list[Result]:
     """Jobs in a process of their own; if that ends, each in one of its own."""
     try:
-        return next(_from_pool(partial(_all_of, work), [jobs], 1))
+        return next(_run_pool(partial(_run_all, work), [jobs], 1))
     except BrokenProcessPool:
         if len(jobs) == 1:
             return [crashed(jobs[0])]
-        return [result for job in jobs for result in _alone(work, [job], crashed)]
+        return [result for job in jobs for result in _run_alone(work, [job], crashed)]

@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from chestfed.core.errors import ImageError, of_the_machine
-from chestfed.core.workers import limited_time
+from chestfed.core.workers import limit_time
 from chestfed.images.compressed import (
     MAX_BYTES,
     MAX_PIXELS,
@@ -93,7 +93,7 @@ def decode_stored(
         head = file.read(132)
     if not head:
         raise ImageError("the file is empty (0 bytes)")
-    with limited_time(_SECONDS):
+    with limit_time(_SECONDS):
         if head.startswith((_JPEG, PNG)):
             found = _picture(path, None if levels == "percentiles" else least)
             return found._replace(gray=picture_levels(found.gray, levels, stored.bits))

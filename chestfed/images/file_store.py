@@ -1,25 +1,19 @@
-"""What is known of a site's image files, kept on disk by their content.
+"""Results about a site's image files, each made once and found again by the file's content.
 
-    <cache root>/<site>/
-        cache.json       what this is, for people
-        salt             secret of the keys
-        files.sqlite     keyed hash of a path -> stamp of the file (size, times, inode), keyed digest of its content
-        KIND.sqlite      digest of the content -> one kind of result: cached pixels, facts of a check, text in a picture
+    <cache root>/<site>/images.sqlite    see `database.py`
 
 A file whose path and stamp are known is not opened. Any other is read once: if its content is known (it was touched,
 copied, moved or renamed) it is not decoded. No file name or patient id is stored.
 
-Only verdicts about a content are kept. What a file server, a lack of memory or a killed decoder prevents is a
-`Failure`: it is tried again in the same run, and in each later one. A store that lacks nothing is read without writing.
+Only verdicts about a content are kept. An error of a file server, a lack of memory or a killed decoder is a `Failure`:
+it is tried again in the same run, and in each later one. A complete store is read without writing.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,23 +26,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Literal, NamedT
 
 import numpy as np
 import xxhash
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from chestfed.core.errors import ChestfedError, Problem
-from chestfed.core.workers import spread
+from chestfed.core.errors import Problem
+from chestfed.core.workers import parallel_map
 from chestfed.images.compressed import MAX_BYTES
-from chestfed.images.index import KEY, Index, blobs, let_the_group_write, lock_mode, packed, writing
+from chestfed.images.database import FILES, KEY, Database, Row, is_shared, unpack_keys
 from chestfed.images.levels import Stored
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _BATCH = 64  # files between two commits
-_AT_ONCE: Final = 10_000  # rows
+_NAMES_AT_ONCE: Final = 10_000
 _PAUSES = (0.5, 3.0)  # seconds before a second and a third try
-_SALT_BYTES: Final = 32
 _OPENCV_NO_MEMORY: Final = -4
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _LACKS_MEMORY: Final = "Fewer --workers need less memory. "
@@ -85,7 +78,7 @@ class Failure:
     reason: str
 
     def problem(self, image: str, row: int) -> Problem:
-        """What a report says of it."""
+        """The problem to report."""
         title = "missing image" if self.kind == "missing" else NOT_READ_NOW
         return Problem(title, image, self.reason, row, _ADVICE[self.kind])
 
@@ -99,15 +92,17 @@ _CRASHED: Final = Failure(
 )
 
 
-class Kind(NamedTuple, Generic[Found]):
+class Kind(NamedTuple, Generic[Result]):
     """One kind of result."""
 
-    name: str  #: of its file; another version has another name
+    name: str  #: of its table; another version has another name
     #: Name -> dtype of the columns: `KEY`, a number, or object for text and bytes of any length.
     columns: Mapping[str, Any]
-    #: From a path, and what its site says of its gray levels, to a result, in another process: a function of a module,
-    #: or a partial one. It may raise OSError and MemoryError.
-    work: Callable[[Path, Stored], Found]
+    #: From a path, and the site's information about its gray levels, to a result, in another process: a function of a
+    #: module, or a partial one. It may raise OSError and MemoryError.
+    work: Callable[[Path, Stored], Result]
+    #: Cells and pixels of a result.
+    encode: Callable[[Result], tuple[tuple[Any, ...], bytes | None]]
     what: str  #: for messages: "decoding images"
 
 
@@ -119,109 +114,96 @@ class Files:
     failures: dict[int, Failure] = field(default_factory=dict)  #: row -> why there is none
     #: Row -> the result of a file that was refused unread, such as one too large; nothing of it is kept.
     refused: dict[int, Any] = field(default_factory=dict)
-    #: known, found: whether the row has a result, bool `[n]`, and its columns, `[n]`: zeros without one.
+    #: Whether each row has a result, bool `[n]`.
     known: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-    found: dict[str, np.ndarray] = field(default_factory=dict)
+    numbers: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  #: of their pixels `[n]`, or -1
+    cells: dict[str, np.ndarray] = field(default_factory=dict)  #: by column, `[n]`; zeros without a result
+
+
+def open_database(cache_root: Path, site: str) -> Database:
+    """The database of a site below a cache folder; it may not exist yet."""
+    return Database(cache_root / site / "images.sqlite")
 
 
 class SiteStore:
-    """The store of one site; the folder is made if need be.
+    """The store of one site, made if need be.
 
-    Raises `ChestfedError` if it cannot be made, or its secret cannot be read.
+    Raises `ChestfedError` if it cannot be made or read.
     """
 
     def __init__(self, cache_root: Path, table: Table) -> None:
-        self.folder, self._table = cache_root / table.name, table
-        if not (self.folder / "salt").exists():
-            _create(self.folder, table)
-        self._files = files_of(self.folder)
+        self.database, self._table = open_database(cache_root, table.name), table
+        self.database.create()
 
     @cached_property
-    def _salt(self) -> bytes:
-        file = self.folder / "salt"
-        try:
-            salt = file.read_bytes()
-        except PermissionError:
-            raise ChestfedError(
-                f"{file}: this cache belongs to another user. Its owner can open it to the group with `chmod -R "
-                f"g+rX {self.folder}`; or choose another folder with --cache"
-            ) from None
-        except OSError as error:
-            raise ChestfedError(f"{file}: cannot be read: {error.strerror}") from None
-        if len(salt) != _SALT_BYTES:  # an empty one would leave the keys without a secret
-            raise ChestfedError(f"{file}: damaged. Delete the folder {self.folder}; it will be made again")
-        return salt
+    def _secret(self) -> bytes:
+        return self.database.read_secret()
 
     def complete(
         self,
-        kind: Kind[Found],
-        keep: Callable[[Mapping[bytes, Found]], None],
+        kind: Kind[Result],
         *,
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Files:
-        """Make the results of all rows that are not known yet, and keep them.
+        """Make and keep the results of all rows that are not known yet.
 
         Raises `ChestfedError` if something has to be written and cannot be; what was kept stays.
 
         Parameters
         ----------
-        keep
-            Writes results by content.
         workers, progress
             As in `fill_cache`.
         """
-        index = self.index(kind)
-        names, stamps, files = self._look()
-        todo = self._lacking(index, names, stamps, files)
+        names, stamps, files = self._look_up_names()
+        todo = self._find_missing(kind, names, stamps, files)
         if len(todo):
-            with _only_writer(index):
-                todo = self._lacking(index, names, stamps, files)  # another process may have done it meanwhile
-                self._make(kind, keep, names, stamps, files, todo, workers, progress)
-            files.known, files.found = index.find(files.contents)
-        if index.file.exists() and index.writable:
-            os.utime(index.file)  # the last use, for `chestfed cache list`
+            with _only_writer(self.database):
+                todo = self._find_missing(kind, names, stamps, files)  # another process may have done it meanwhile
+                self._make(kind, names, stamps, files, todo, workers, progress)
+            self._find_results(kind, files)
+        self.database.mark_used(kind.name)
         return files
 
-    def index(self, kind: Kind[Any]) -> Index:
-        """The results of a kind."""
-        return Index(self.folder / f"{kind.name}.sqlite", kind.columns)
+    def _find_results(self, kind: Kind[Any], files: Files) -> None:
+        files.known, files.numbers, files.cells = self.database.find(kind.name, kind.columns, files.contents)
 
-    def _look(self) -> tuple[np.ndarray, np.ndarray, Files]:
+    def _look_up_names(self) -> tuple[np.ndarray, np.ndarray, Files]:
         """Keyed hashes of path and stamp of each row's file."""
         images, stored = self._table.frame["image"], self._table.stored()
-        root, salt = str(self._table.root), self._salt
-        told_by_site = {place: f"\0{tuple(one)}".encode() for place, one in {id(one): one for one in stored}.items()}
+        root, secret = str(self._table.root), self._secret
+        suffixes = {
+            place: f"\0{tuple(levels)}".encode() for place, levels in {id(item): item for item in stored}.items()
+        }
         names, stamps, failures = bytearray(), bytearray(), {}
-        for start in range(0, len(images), _AT_ONCE):  # as Python's texts, all of them would be large
-            for row, image in enumerate(images.iloc[start : start + _AT_ONCE].tolist(), start):
-                name = image.encode(errors="surrogateescape") + told_by_site[id(stored[row])]
-                names += hashlib.blake2b(name, key=salt, digest_size=16).digest()
+        for start in range(0, len(images), _NAMES_AT_ONCE):  # as Python's texts, all of them would be large
+            for row, image in enumerate(images.iloc[start : start + _NAMES_AT_ONCE].tolist(), start):
+                name = image.encode(errors="surrogateescape") + suffixes[id(stored[row])]
+                names += hashlib.blake2b(name, key=secret, digest_size=16).digest()
                 try:
                     status = os.stat(f"{root}/{image}")  # noqa: PTH116 (called for every image: Path is slow)
-                    told = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-                    stamps += hashlib.blake2b(told.encode(), key=salt, digest_size=8).digest()
+                    stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+                    stamps += hashlib.blake2b(stamp.encode(), key=secret, digest_size=8).digest()
                 except (OSError, ValueError) as error:  # a name with a zero byte is of no file
                     stamps += bytes(8)
                     if isinstance(error, ValueError) or error.errno in _ABSENT:
                         failures[row] = MISSING
         return np.frombuffer(names, KEY), np.frombuffer(stamps, "V8"), Files(np.zeros(len(images), KEY), failures)
 
-    def _lacking(self, index: Index, names: np.ndarray, stamps: np.ndarray, files: Files) -> np.ndarray:
+    def _find_missing(self, kind: Kind[Any], names: np.ndarray, stamps: np.ndarray, files: Files) -> np.ndarray:
         """Rows without a result; contents and results of the others are filled in."""
-        known, told = self._files.find(names)
-        known &= (told["stamp"] == stamps) & (stamps != np.zeros((), "V8"))
-        files.contents[known] = told["content"][known]
-        del known, told  # of a large site, much memory
-        files.known, files.found = index.find(files.contents)
+        known, _, cells = self.database.find(FILES, {"stamp": "V8", "content": KEY}, names)
+        known &= (cells["stamp"] == stamps) & (stamps != np.zeros((), "V8"))
+        files.contents[known] = cells["content"][known]
+        del known, cells  # of a large site, much memory
+        self._find_results(kind, files)
         done = files.known.copy()
         done[list(files.failures)] = True
         return np.flatnonzero(~done)
 
     def _make(
         self,
-        kind: Kind[Found],
-        keep: Callable[[Mapping[bytes, Found]], None],
+        kind: Kind[Any],
         names: np.ndarray,
         stamps: np.ndarray,
         files: Files,
@@ -229,22 +211,16 @@ class SiteStore:
         workers: int | None,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        total, index = len(todo), self.index(kind)
+        total = len(todo)
         images, stored = self._table.frame["image"], self._table.stored()
-        work = partial(_result_of, kind.work, index, self._salt)
+        work = partial(_work_on_file, kind, self.database, self._secret)
         for pause in (*_PAUSES, None):
             paths = [f"{self._table.root}/{image}" for image in images.iloc[todo]]
-            jobs = list(zip(paths, [stored[row] for row in todo], blobs(files.contents[todo]), strict=True))
-            results, done = spread(work, jobs, workers, what=kind.what, crashed=_crashed), 0
+            jobs = list(zip(paths, [stored[row] for row in todo], unpack_keys(files.contents[todo]), strict=True))
+            results, done = parallel_map(work, jobs, workers, what=kind.what, crashed=_report_crash), 0
             while part := list(islice(results, _BATCH)):
                 rows = todo[done : done + len(part)]
-                fresh = self._sorted_out(rows, part, files)
-                known = index.has(packed(list(fresh)))  # the same picture twice in a site
-                keep({key: fresh[key] for key, there in zip(fresh, known, strict=True) if not there})
-                if self._files.writable:
-                    kept = rows[files.contents[rows] != np.zeros((), KEY)]
-                    columns = (blobs(array[kept]) for array in (names, stamps, files.contents))
-                    self._files.keep(list(zip(*columns, strict=True)))
+                self._keep(kind, _sort_results(rows, part, files), rows, names, stamps, files)
                 done += len(part)
                 if progress is not None:
                     progress(total - len(todo) + done, total)
@@ -255,58 +231,78 @@ class SiteStore:
             workers = 1 if "memory" in failed.values() else workers
             time.sleep(pause)
 
-    def _sorted_out(self, rows: np.ndarray, part: Sequence[tuple[bytes | None, Any]], files: Files) -> dict[bytes, Any]:
-        """New results by content; failures and what was refused unread go to the files."""
-        fresh = {}
-        for row, (content, found) in zip(rows.tolist(), part, strict=True):
-            files.failures.pop(row, None)
-            if isinstance(found, Failure):
-                files.failures[row], files.contents[row] = found, np.zeros((), KEY)
-            elif content is None:
-                files.refused[row] = found
-            else:
-                files.contents[row] = np.void(content)
-                if found is not None:
-                    fresh[content] = found
-        return fresh
+    def _keep(
+        self,
+        kind: Kind[Any],
+        results: Mapping[bytes, Any],
+        rows: np.ndarray,
+        names: np.ndarray,
+        stamps: np.ndarray,
+        files: Files,
+    ) -> None:
+        """Write results by content, and the stamps of their files; the same picture may be twice in a site."""
+        tables = {kind.name: [Row(key, *kind.encode(result)) for key, result in results.items()]}
+        tables[kind.name] = [row for row in tables[kind.name] if not self.database.has(kind.name, row.key)]
+        if self.database.writable:
+            rows = rows[files.contents[rows] != np.zeros((), KEY)]
+            columns = (unpack_keys(array[rows]) for array in (names, stamps, files.contents))
+            tables[FILES] = [Row(name, (stamp, key)) for name, stamp, key in zip(*columns, strict=True)]
+        if any(tables.values()):
+            self.database.add(tables)
 
 
-def _result_of(
-    work: Callable[[Path, Stored], Any], index: Index, salt: bytes, job: tuple[str, Stored, bytes]
+def _sort_results(rows: np.ndarray, results: Sequence[tuple[bytes | None, Any]], files: Files) -> dict[bytes, Any]:
+    """New results by content; failures and what was refused unread go to the files."""
+    fresh = {}
+    for row, (content, result) in zip(rows.tolist(), results, strict=True):
+        files.failures.pop(row, None)
+        if isinstance(result, Failure):
+            files.failures[row], files.contents[row] = result, np.zeros((), KEY)
+        elif content is None:
+            files.refused[row] = result
+        else:
+            files.contents[row] = np.void(content)
+            if result is not None:
+                fresh[content] = result
+    return fresh
+
+
+def _work_on_file(
+    kind: Kind[Any], database: Database, secret: bytes, job: tuple[str, Stored, bytes]
 ) -> tuple[bytes | None, Any]:
-    """A file's content, None if it was refused unread, and its result: None if the index has it."""
+    """A file's content, None if it was refused unread, and its result: None if the database has it."""
     path, stored, content = Path(job[0]), job[1], job[2]
     try:
         before = path.stat()
         if not stat.S_ISREG(before.st_mode) or before.st_size > MAX_BYTES:
-            return None, work(path, stored)
+            return None, kind.work(path, stored)
         if not any(content):
             with path.open("rb") as file:
-                content = _content_name(salt, stored, file)
-        found = None if index.has(packed([content]))[0] else work(path, stored)
+                content = _digest_content(secret, stored, file)
+        result = None if database.has(kind.name, content) else kind.work(path, stored)
         after = path.stat()
     except MemoryError:
         return None, Failure("memory", "not enough memory to decode it")
     except OSError as error:
-        return None, failure_of(error)
+        return None, _classify(error)
     except Exception as error:  # OpenCV's has this code where memory is short
         if getattr(error, "code", None) != _OPENCV_NO_MEMORY:
             raise
         return None, Failure("memory", "not enough memory to decode it")
     if (before.st_size, before.st_mtime_ns, before.st_ino) != (after.st_size, after.st_mtime_ns, after.st_ino):
         return None, Failure("disk", "it changed while it was read")
-    return content, found
+    return content, result
 
 
-def _content_name(salt: bytes, stored: Stored, file: BinaryIO) -> bytes:
-    """Keyed digest; XXH3 reads a file at the speed of memory, and its secret seed leaves nobody to make two alike."""
-    seed = int.from_bytes(salt[:8], "little")
+def _digest_content(secret: bytes, stored: Stored, file: BinaryIO) -> bytes:
+    """Keyed digest; XXH3 reads a file at the speed of memory, and nobody without its secret seed can make two alike."""
+    seed = int.from_bytes(secret[:8], "little")
     content = hashlib.file_digest(file, partial(xxhash.xxh3_128, seed=seed)).digest()  # type: ignore[arg-type]
-    return hashlib.blake2b(repr(tuple(stored)).encode() + content, key=salt, digest_size=16).digest()
+    return hashlib.blake2b(repr(tuple(stored)).encode() + content, key=secret, digest_size=16).digest()
 
 
-def failure_of(error: OSError) -> Failure:
-    """What an error of the operating system says of a file: nothing about its content."""
+def _classify(error: OSError) -> Failure:
+    """The failure that an error of the operating system is: it says nothing about the file's content."""
     if error.errno in _ABSENT:
         return MISSING
     if error.errno == errno.ENOMEM:
@@ -315,47 +311,24 @@ def failure_of(error: OSError) -> Failure:
     return Failure("denied" if denied else "disk", f"cannot be read ({error.strerror or type(error).__name__})")
 
 
-def _crashed(_: object) -> tuple[None, Failure]:
+def _report_crash(_: object) -> tuple[None, Failure]:
     return None, _CRASHED
 
 
-def files_of(folder: Path) -> Index:
-    """The paths, stamps and contents of a store."""
-    return Index(folder / "files.sqlite", {"stamp": "V8", "content": KEY})
-
-
-def _create(folder: Path, table: Table) -> None:
-    """A folder with a secret that only its owner can read, or the group too if the folder is the group's (setgid)."""
-    about = {
-        "what": "results of chestfed about image files; safe to delete, made again when needed",
-        "site": table.name,
-        "synthetic": table.synthetic,
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        let_the_group_write(folder)
-        with FileLock(folder / "create.lock", mode=lock_mode(folder)):
-            if (folder / "salt").exists():
-                return
-            (folder / "cache.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-            temporary = folder / "salt.part"
-            temporary.unlink(missing_ok=True)  # left by a killed process
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(_SALT_BYTES))
-            let_the_group_write(temporary)
-            temporary.replace(folder / "salt")
-    except OSError as error:
-        raise ChestfedError(
-            f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache"
-        ) from None
-
-
 @contextmanager
-def _only_writer(index: Index) -> Iterator[None]:
-    """One process at a time; none has to wait where nothing can be written."""
-    if not index.writable:
+def _only_writer(database: Database) -> Iterator[None]:
+    """One process at a time makes results; none has to wait where nothing can be written."""
+    if not database.writable:
         yield
         return
-    with writing(index.file):
+    mode = 0o660 if is_shared(database.file.parent) else 0o600
+    lock = FileLock(database.file.with_suffix(".lock"), mode=mode)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is filling {database.file}; waiting for it", flush=True)
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()

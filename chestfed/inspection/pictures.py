@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ConfigError, Problem
-from chestfed.core.workers import spread
+from chestfed.core.workers import parallel_map
 from chestfed.images.polarity import UNSURE
 from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
 from chestfed.inspection.facts import HASH_BITS
@@ -197,7 +197,7 @@ def verify_checksums(
         example = f", such as '{(images or label_files)[0]}'" if images or label_files else ""
         raise ConfigError(f"{sums}: lists no file of the site{example}")
     wrong: dict[str, str] = {}
-    for done, found in enumerate(spread(_sum_of, [root / name for name in known], workers, what="checksums"), 1):
+    for done, found in enumerate(parallel_map(_sum_of, [root / name for name in known], workers, what="checksums"), 1):
         name = known[done - 1]
         if isinstance(found, str) and found != listed[name]:
             wrong[name] = "differs from the published file"

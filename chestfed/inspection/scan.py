@@ -55,16 +55,10 @@ def scan_images(
 
     Raises `ChestfedError` if the results cannot be saved.
     """
-    store = SiteStore(cache_root, table)
-    index = store.index(FACTS)
-
-    def keep(found: Mapping[bytes, Facts]) -> None:
-        index.keep([(content, *_columns(facts)) for content, facts in found.items()])
-
-    files = store.complete(FACTS, keep, workers=workers, progress=progress)
+    files = SiteStore(cache_root, table).complete(FACTS, workers=workers, progress=progress)
     made = files.refused | {row: Facts(error=failure.reason) for row, failure in files.failures.items()}
     facts = [
-        _facts(*(files.found[name][row] for name in FACTS.columns)) if there else made[row]
+        _facts(*(files.cells[name][row] for name in FACTS.columns)) if there else made[row]
         for row, there in enumerate(files.known.tolist())
     ]
     return _scan(table, facts, files.failures)
@@ -79,18 +73,19 @@ def _scan(table: SiteTable, facts: Sequence[Facts], failures: Mapping[int, Failu
     return Scan(table, pd.DataFrame(columns), digests, hashes, hashed, histograms, failures)
 
 
-#: What is kept of each file: `_columns`.
+def _encode(facts: Facts) -> tuple[tuple[str, bytes, bytes, bytes], None]:
+    plain = json.dumps({name: getattr(facts, name) for name in _PLAIN})
+    return (plain, facts.digest, facts.hash, facts.histogram.astype("<i4").tobytes()), None
+
+
+#: What is kept of each file.
 FACTS: Final = Kind(
     f"facts-{FACTS_VERSION}",
     dict.fromkeys(("plain", *_BYTES), object),
     look_at,
+    _encode,
     "looking at images",
 )
-
-
-def _columns(facts: Facts) -> tuple[str, bytes, bytes, bytes]:
-    plain = json.dumps({name: getattr(facts, name) for name in _PLAIN})
-    return plain, facts.digest, facts.hash, facts.histogram.astype("<i4").tobytes()
 
 
 def _facts(plain: str, digest: bytes, picture_hash: bytes, histogram: bytes) -> Facts:

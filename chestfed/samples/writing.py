@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import spread
+from chestfed.core.workers import parallel_map
 from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
@@ -97,7 +97,7 @@ def _write_all(
     with ExitStack() as unfinished:
         parts = {one.name: unfinished.enter_context(begun(folder / one.folder)) for one in hospitals}
         jobs = [(parts[one.name], one, film, seed) for one in hospitals for film in films[one.name]]
-        with closing(spread(_write_film, jobs, workers, chunk=16, what="drawing the hospitals")) as drawn:
+        with closing(parallel_map(_write_film, jobs, workers, chunk=16, what="drawing the hospitals")) as drawn:
             for hospital in hospitals:
                 yield from islice(drawn, len(films[hospital.name]))
                 WRITERS[hospital.name](parts[hospital.name], films[hospital.name], hospital, seed)

@@ -26,7 +26,7 @@ from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, v
 from chestfed.evaluation.summary import Summary, group_columns, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
-from chestfed.images.index import blobs
+from chestfed.images.database import unpack_keys
 from chestfed.models import restore_statistics
 from chestfed.results.predictions import predictions_frame
 from chestfed.scoring.batch_norm import Choice, ChosenStatistics, choose_statistics
@@ -303,6 +303,6 @@ def _notes(
 def _study_names(digests: np.ndarray, of_row: np.ndarray, key: SiteKey) -> tuple[str, ...]:
     """Keyed name per study, by its images in any order."""
     members: list[list[bytes]] = [[] for _ in range(int(of_row.max()) + 1)]
-    for digest, number in zip(blobs(digests), of_row, strict=True):
+    for digest, number in zip(unpack_keys(digests), of_row, strict=True):
         members[number].append(digest)
     return tuple(key.name("study", *sorted(part)) for part in members)

@@ -39,7 +39,7 @@ from chestfed.images.batches import (
     normalize,
 )
 from chestfed.images.cache import CachedImages, fill_cache, lacking_bytes
-from chestfed.images.index import blobs
+from chestfed.images.database import unpack_keys
 from chestfed.models import FlatModule, renew_statistics
 from chestfed.results.table import Row
 from chestfed.sites.table import SiteTable
@@ -465,7 +465,7 @@ def _rows_in_use(studies: Sequence[StudyTables]) -> list[SiteTable]:
 
 def image_names(picture_digests: np.ndarray, key: SiteKey) -> tuple[str, ...]:
     """Keyed name of each image, by its content before preprocessing: models of any input size name it alike."""
-    return tuple(key.name("image", digest) for digest in blobs(picture_digests))
+    return tuple(key.name("image", digest) for digest in unpack_keys(picture_digests))
 
 
 def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[str, ...]:

@@ -18,8 +18,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import SiteKey
 from chestfed.experiment.pipeline import Overlap
-from chestfed.images.cache import digest_of
-from chestfed.images.index import blobs, packed
+from chestfed.images.database import digest_pixels, pack_keys, unpack_keys
 from chestfed.sites.table import SiteTable
 
 if TYPE_CHECKING:
@@ -84,10 +83,10 @@ def _rows(table: SiteTable, test: bool, sites: Mapping[str, SiteImages]) -> pd.D
     site = sites[table.name]
     places = site.places(table)
     images = site.images.take(places)
-    blank = packed([digest_of(bytes([level]) * images.size**2) for level in range(256)])
+    blank = pack_keys([digest_pixels(bytes([level]) * images.size**2) for level in range(256)])
     digests = np.where(np.isin(images.digests.view("S16"), blank.view("S16")), b"", images.digests.view("S16"))
     lines, patients = table.frame["row"].to_numpy(), table.frame["patient"].to_numpy(dtype=object)
-    columns = (table.name, places, lines, test, patients, digests.astype(object), blobs(images.sources))
+    columns = (table.name, places, lines, test, patients, digests.astype(object), unpack_keys(images.sources))
     return pd.DataFrame(dict(zip(_COLUMNS, columns, strict=True)))[images.records >= 0]
 
 

@@ -11,7 +11,7 @@ from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.core.randomness import stream_seed
 from chestfed.experiment.pipeline import CollectionEntry, Pipeline
 from chestfed.images.batches import Rows
-from chestfed.images.index import packed
+from chestfed.images.database import pack_keys
 from chestfed.images.preprocess import Preprocess
 from chestfed.public_datasets import partition
 from chestfed.public_datasets.collection import Part, open_collection
@@ -25,7 +25,7 @@ class CollectionImages:
     def __init__(self, pixels: Pixels, rows: np.ndarray, preprocess: Preprocess) -> None:
         self._pixels, self._rows, self._preprocess = pixels, rows, preprocess
         self.records = np.arange(len(rows))
-        self.digests = packed([pixels.digest(int(row)) for row in rows])
+        self.digests = pack_keys([pixels.digest(int(row)) for row in rows])
 
     def read(self, rows: Rows) -> np.ndarray:
         """Pixels uint8 `[n, size, size]` or `[n, size, size, 3]`."""

@@ -55,7 +55,6 @@ runs/synthetic-small-*/k1: compare --k 1 predictions.parquet . --resamples 10
 ui --out runs --port 1
 tune pipelines/small.yaml --methods fedprox --trials 1 --seeds 1 --no-tracking
 cache list cache
-cache verify cache
 cache prune cache
 federation init trial --samples synthetic_hospitals
 federation hospital trial/hospitals/vindr --check

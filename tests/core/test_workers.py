@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.workers import cores, limited_time, spread
+from chestfed.core.workers import cores, limit_time, parallel_map
 from tests.cases import assert_refused
 from tests.core.worker_jobs import (
     blocks_interrupts,
@@ -81,40 +81,42 @@ def test_the_pools_of_the_package_start_their_workers_so() -> None:
 
 def test_results_come_in_the_order_of_the_jobs_however_many_workers() -> None:
     jobs = list(range(100))
-    assert list(spread(double, jobs, 2, small=1)) == list(spread(double, jobs, 1)) == [2 * job for job in jobs]
+    assert (
+        list(parallel_map(double, jobs, 2, small=1)) == list(parallel_map(double, jobs, 1)) == [2 * job for job in jobs]
+    )
 
 
 def test_a_job_that_ends_its_process_is_told_and_the_others_are_done() -> None:
     jobs = [*range(3, 11), *range(50, 74)]  # sixteen chunks; after the first crash eight of them go alone
     expected = [-job if job % 50 == 7 else 2 * job for job in jobs]
-    assert list(spread(double_or_end, jobs, 2, small=1, chunk=2, crashed=gone)) == expected
+    assert list(parallel_map(double_or_end, jobs, 2, small=1, chunk=2, crashed=gone)) == expected
 
 
 def test_a_job_that_takes_too_long_is_told_and_the_others_are_done() -> None:
     jobs = list(range(54, 60))
     expected = [-job if job == 57 else 2 * job for job in jobs]
-    assert list(spread(double_or_stick, jobs, 2, small=1, chunk=3, crashed=gone)) == expected
-    with limited_time(1e-3):  # not in a process of somebody else
+    assert list(parallel_map(double_or_stick, jobs, 2, small=1, chunk=3, crashed=gone)) == expected
+    with limit_time(1e-3):  # not in a process of somebody else
         time.sleep(0.1)
 
 
 def test_the_end_of_a_worker_does_not_hold_up_those_with_large_results() -> None:
-    results = list(spread(large_or_end, range(20), 2, small=1, chunk=4, crashed=lambda _: b""))
+    results = list(parallel_map(large_or_end, range(20), 2, small=1, chunk=4, crashed=lambda _: b""))
     assert [number for number, result in enumerate(results) if not result] == [5]
 
 
 def test_without_a_result_for_crashes_the_end_of_a_worker_is_an_error() -> None:
     with assert_refused(ChestfedError, "worker ended"):
-        list(spread(double_or_end, list(range(10)), 2, small=1))
+        list(parallel_map(double_or_end, list(range(10)), 2, small=1))
 
 
 def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path: Path) -> None:
     script = (
         "from tests.core.worker_jobs import blocks_interrupts, double, double_or_end, gone\n"
-        "from chestfed.core.workers import spread\n"
+        "from chestfed.core.workers import parallel_map\n"
         "print('started')\n"
         "for work in (double, double_or_end):\n"
-        "    print(sum(spread(work, list(range(8)), 2, small=1, chunk=4, crashed=gone)))\n"
+        "    print(sum(parallel_map(work, list(range(8)), 2, small=1, chunk=4, crashed=gone)))\n"
     )
     (tmp_path / "script.py").write_text(script)
     root = Path(__file__).parents[2]
@@ -130,7 +132,7 @@ def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked here")
 def test_an_interrupt_does_not_reach_a_worker_not_even_while_it_starts() -> None:
-    assert set(spread(blocks_interrupts, [0, 1], 2, small=1)) == {True}
+    assert set(parallel_map(blocks_interrupts, [0, 1], 2, small=1)) == {True}
     assert not blocks_interrupts(0)
 
 

@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from chestfed.core.workers import limited_time, spread
+from chestfed.core.workers import limit_time, parallel_map
 
 
 def blocks_interrupts(_: int) -> bool:
@@ -25,7 +25,7 @@ def double_or_end(number: int) -> int:
 
 
 def double_or_stick(number: int) -> int:
-    with limited_time(0.3 if number == 57 else 60.0):
+    with limit_time(0.3 if number == 57 else 60.0):
         if number == 57:
             re.fullmatch("(a|a)*b", "a" * 60)  # for years, in C, with Python's lock
         return double(number)
@@ -43,4 +43,4 @@ def large_or_end(number: int) -> bytes:
 
 
 def results_of_a_child(numbers: list[int]) -> list[int]:
-    return list(spread(double, numbers, 2, small=1))
+    return list(parallel_map(double, numbers, 2, small=1))

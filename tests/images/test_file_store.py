@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from chestfed.cli import app
 from chestfed.core.errors import ChestfedError, SiteError
-from chestfed.core.workers import spread
-from chestfed.images import cache, file_store, index
+from chestfed.core.workers import parallel_map
+from chestfed.images import cache, file_store
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.decode import prepared
 from chestfed.images.file_store import NOT_READ_NOW
@@ -30,7 +30,7 @@ from chestfed.images.levels import Stored
 from chestfed.inspection import facts
 from tests.cases import each
 from tests.images.lethal import decode_or_die
-from tests.images.test_cache import FORK, SMALL, Table, expected, make_site
+from tests.images.test_cache import FORK, SMALL, Table, change, expected, make_site
 
 BAD_DAYS = {
     "I/O error": OSError(errno.EIO, "Input/output error"),
@@ -132,7 +132,7 @@ def test_a_killed_decoder_costs_one_image_and_only_this_time(tmp_path: Path, mon
     table = make_site(tmp_path, 4)
     kind = cache.pixels(SMALL)._replace(work=partial(decode_or_die, SMALL))
     monkeypatch.setattr(cache, "pixels", lambda _: kind)
-    monkeypatch.setattr(file_store, "spread", partial(spread, small=1))
+    monkeypatch.setattr(file_store, "parallel_map", partial(parallel_map, small=1))
     (table.root / "kill").touch()
     images = fill_cache(table, tmp_path / "cache", SMALL, workers=2, skip_unreadable=True)
     assert [(problem.kind, problem.row) for problem in images.quarantined] == [(NOT_READ_NOW, 4)]
@@ -172,14 +172,12 @@ CHANGES = {"moved folder": move, "copied without times": copy, "touched": touch,
 def test_the_same_content_is_found_again_and_not_decoded(tmp_path: Path, name: str) -> None:
     table = make_site(tmp_path)
     first = fill_cache(table, tmp_path / "cache", SMALL)
-    size = first.file.stat().st_size
     changed = CHANGES[name](table)
     with pytest.MonkeyPatch.context() as patch, counting(patch) as seen:
         again = fill_cache(changed, tmp_path / "cache", SMALL)
         assert seen == []
         assert again.records.tolist() == first.records.tolist()
-        assert again.file.stat().st_size == size
-        patch.setattr(file_store, "_result_of", lambda *_: pytest.fail("opened again"))
+        patch.setattr(file_store, "_work_on_file", lambda *_: pytest.fail("opened again"))
         fill_cache(changed, tmp_path / "cache", SMALL)
 
 
@@ -280,10 +278,10 @@ def test_in_a_folder_of_a_group_everything_is_the_groups(tmp_path: Path) -> None
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o2770)
     images = fill_cache(make_site(tmp_path), tmp_path / "cache", SMALL)
-    for path in images.file.parent.iterdir():
-        if path.name != "cache.json":
-            assert path.stat().st_mode & 0o777 == 0o660, path.name
-    assert images.file.parent.stat().st_mode & stat.S_IWGRP
+    folder = images.database.file.parent
+    for path in folder.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o660, path.name
+    assert folder.stat().st_mode & stat.S_IWGRP
 
 
 def run(*command: str) -> tuple[int, str]:
@@ -291,54 +289,37 @@ def run(*command: str) -> tuple[int, str]:
     return (1 if isinstance(result.exception, ChestfedError) else result.exit_code), result.output
 
 
-def test_a_cache_is_listed_verified_and_pruned(tmp_path: Path) -> None:
+def test_a_cache_is_listed_and_pruned(tmp_path: Path) -> None:
     table, folder = make_site(tmp_path, 8), tmp_path / "cache"
     (table.root / table.frame["image"][7]).write_bytes(b"nothing")
-    images = fill_cache(table, folder, SMALL, skip_unreadable=True)
-    assert run("verify", str(tmp_path)) == (0, f"{tmp_path}: no cache found\n")
-    assert run("prune", str(tmp_path / "none")) == (0, f"{tmp_path / 'none'}: no cache found\n")
+    name = cache.pixels(SMALL).name
+
+    def rows() -> tuple[int, int]:
+        return database.count("pixels"), database.count(name)
+
+    database = fill_cache(table, folder, SMALL, skip_unreadable=True).database
+    for missing in (str(tmp_path), str(tmp_path / "none")):
+        assert run("list", missing) == run("prune", missing) == (0, f"{missing}: no cache found\n")
     code, shown = run("list", str(folder))
-    assert code == 0
-    assert [cell.strip() for cell in shown.splitlines()[3].split("  ") if cell.strip()][:4] == [
-        "toy",
-        f"pixels {images.file.stem.removeprefix('pixels-')}",
-        "8",
-        "1",
-    ]
-    assert run("verify", str(folder))[0] == 0
-    with images.file.open("r+b") as file:
-        file.seek(3 * 32 * 32)
-        file.write(b"\x01\x02\x03")
-    code, shown = run("verify", str(folder))
-    assert (code, "8 checked, 1 damaged" in shown.replace("\n", " ")) == (1, True)
+    cells = [cell.strip() for cell in shown.splitlines()[3].split("  ") if cell.strip()]
+    assert (code, cells[:4]) == (0, ["toy", f"pixels {name.removeprefix('pixels-')}", "8", "1"])
+    change(folder, "UPDATE pixels SET data = zeroblob(1024) WHERE number = 4")
+    Image.new("L", (40, 50), 7).save(table.root / table.frame["image"][0])
+    filled_but_damaged = fill_cache(table, folder, SMALL, skip_unreadable=True)
+    assert (filled_but_damaged.quarantined[0].row, rows()) == (9, (8, 9))
+    code, shown = run("prune", str(folder))
+    assert (code, "1 damaged" in shown, rows()) == (0, True, (6, 7))
     with pytest.MonkeyPatch.context() as patch, counting(patch) as seen:
         filled(table, folder, skip_unreadable=True)
         assert seen == ["patient00003.png"]
-    Image.new("L", (40, 50), 7).save(table.root / table.frame["image"][0])
-    filled(table, folder, skip_unreadable=True)
-    assert images.file.stat().st_size == 9 * 32 * 32
-    code, shown = run("prune", str(folder))
-    assert (code, images.file.stat().st_size) == (0, 7 * 32 * 32)
-    with pytest.MonkeyPatch.context() as patch, counting(patch) as seen:
-        filled(table, folder, skip_unreadable=True)
-        assert seen == []
-    assert run("verify", str(folder))[0] == 0
-    assert run("prune", str(folder), "--unused", "1")[0] == 0
-    assert images.file.exists()
-    os.utime(images.file.with_suffix(".sqlite"), (1, 1))
+    assert "0 damaged" in run("prune", str(folder), "--unused", "1")[1]
+    assert rows() == (7, 8)
+    change(folder, "UPDATE kinds SET used = 1")
+    size = database.file.stat().st_size
     run("prune", str(folder), "--unused", "1")
-    assert not images.file.exists()
-
-
-def test_lost_pixels_are_decoded_again(tmp_path: Path) -> None:
-    table = make_site(tmp_path)
-    images = filled(table, tmp_path / "cache")
-    os.truncate(images.file, 4 * 32 * 32 - 1)
-    with pytest.MonkeyPatch.context() as patch, counting(patch) as seen:
-        filled(table, tmp_path / "cache")
-        assert len(seen) == 3
-    images.file.unlink()
-    filled(table, tmp_path / "cache")
+    assert (rows(), database.kinds()) == ((0, 0), {})
+    assert database.file.stat().st_size < size
+    filled(table, folder, skip_unreadable=True)
 
 
 def test_the_same_picture_twice_in_a_site_has_one_record(tmp_path: Path) -> None:
@@ -346,25 +327,4 @@ def test_the_same_picture_twice_in_a_site_has_one_record(tmp_path: Path) -> None
     shutil.copyfile(table.root / table.frame["image"][0], table.root / table.frame["image"][2])
     images = filled(table, tmp_path / "cache")
     assert images.records[0] == images.records[2]
-    assert images.file.stat().st_size == 5 * 32 * 32
-
-
-@each("many", [1, 100])
-def test_keys_that_end_with_zeros_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(index, "_MANY", many)
-    kept = index.Index(tmp_path / "some.sqlite", {"number": np.int64, "blob": index.KEY})
-    keys = [b"a" * 15 + b"\0", b"a" * 14 + b"\0\0", b"b" * 16]
-    kept.keep([(key, number, key) for number, key in enumerate(keys)])
-    known, found = kept.find(index.packed([*keys[::-1], bytes(16), keys[0]]))
-    assert known.tolist() == [True, True, True, False, True]
-    assert found["number"][known].tolist() == [2, 1, 0, 0]
-    assert index.blobs(found["blob"][known]) == [keys[2], keys[1], keys[0], keys[0]]
-
-
-def test_an_index_that_another_process_is_just_making_holds_nothing_yet(tmp_path: Path) -> None:
-    kept = index.Index(tmp_path / "some.sqlite", {"number": np.int64})
-    kept.file.touch()  # as sqlite leaves it between opening it and the first table
-    assert (kept.count(), list(kept.all())) == (0, [])
-    assert not kept.has(index.packed([b"a" * 16])).any()
-    kept.keep([(b"a" * 16, 1)])
-    assert kept.has(index.packed([b"a" * 16])).all()
+    assert images.database.count("pixels") == 5

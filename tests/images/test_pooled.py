@@ -6,7 +6,7 @@ import numpy as np
 
 from chestfed.images.augment import Augment
 from chestfed.images.batches import PooledImages, TrainBatches
-from chestfed.images.index import packed
+from chestfed.images.database import pack_keys
 
 
 class Few:
@@ -15,7 +15,7 @@ class Few:
     def __init__(self, levels: list[int]) -> None:
         self.levels = levels
         self.records = np.array([-1 if level == 0 else 5 for level in levels])
-        self.digests = packed([bytes([level]) * 16 for level in levels])
+        self.digests = pack_keys([bytes([level]) * 16 for level in levels])
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         return np.array(self.levels, np.uint8)[rows][:, None, None] * np.ones((4, 4), np.uint8)

@@ -19,6 +19,7 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, Problem
 from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import NO_CHECKSUM, PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS, WRONG_CHECKSUM
+from chestfed.inspection.scan import FACTS
 from chestfed.report.site_report import SiteReport, print_report
 from chestfed.report.site_report.render import as_json, as_markdown
 from tests.cases import each
@@ -400,7 +401,7 @@ def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chestfed.core.workers import spread
+    from chestfed.core.workers import parallel_map
     from chestfed.images import file_store
 
     hospital = Hospital(tmp_path)
@@ -408,7 +409,7 @@ def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         FILES[name][0](hospital.image(number))
     hospital.save()
     one = check(tmp_path)
-    monkeypatch.setattr(file_store, "spread", lambda *args, **keys: spread(*args, **keys, small=1))
+    monkeypatch.setattr(file_store, "parallel_map", lambda *args, **keys: parallel_map(*args, **keys, small=1))
     site = config(tmp_path, ONEHOT)
     two = check_site(site, tmp_path, cache_root=tmp_path / "other cache", workers=2)
     assert as_json(two) == as_json(one)
@@ -457,11 +458,11 @@ def test_every_kind_of_warning_is_told_apart_from_the_errors() -> None:
 assert len(DISEASES) == 5
 
 
-@pytest.mark.parametrize("harm", ["plain = 'no JSON'", "histogram = x'00'", "plain = 7"])
+@pytest.mark.parametrize("harm", ["c0 = 'no JSON'", "c3 = x'00'", "c0 = 7"])
 def test_damaged_facts_are_made_again(tmp_path: Path, harm: str) -> None:
     Hospital(tmp_path).save()
     first = check(tmp_path)
-    (file,) = (tmp_path / "cache").rglob("facts-*.sqlite")
+    (file,) = (tmp_path / "cache").rglob("images.sqlite")
     with closing(sqlite3.connect(file)) as index, index:
-        index.execute(f"UPDATE result SET {harm}")
+        index.execute(f'UPDATE "{FACTS.name}" SET {harm}')
     assert told(check(tmp_path)) == told(first)

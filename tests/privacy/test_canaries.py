@@ -25,6 +25,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key, read_key
 from chestfed.experiment.loading import load_pipeline
 from chestfed.federation.local import OwnData
+from chestfed.images.database import Database
 from chestfed.sites import load_site_config, open_site
 from chestfed.training.clients import load_images
 from chestfed.training.study_tables import open_sites, study_tables
@@ -156,7 +157,7 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
     files = [path for folder in session.written for path in folder.rglob("*") if path.is_file()]
     assert {
         "mlflow.db",
-        "files.sqlite",
+        "images.sqlite",
         "predictions.parquet",
         "report.html",
         "sites.json",
@@ -195,9 +196,10 @@ def check_names(home: Path, run: Path) -> None:
     alone = pd.read_parquet(home / "runs" / "one" / "predictions.parquet")
     assert alone[["image", "patient"]].equals(frame[["image", "patient"]])
 
-    (index,) = (home / "cache").glob("*/pixels-*.sqlite")
-    with closing(sqlite3.connect(index)) as cache:
-        rows = list(cache.execute("SELECT digest, source FROM result"))
+    (file,) = (home / "cache").glob("*/images.sqlite")
+    with closing(sqlite3.connect(file)) as cache:
+        (kind,) = (name for name in Database(file).kinds() if name.startswith("pixels-"))
+        rows = list(cache.execute(f'SELECT c0, c1 FROM "{kind}"'))
     assert {key.name("image", source) for _, source in rows} >= set(frame["image"])
     pixels = [digest.hex() for row in rows for digest in row]
     patients = [hashlib.blake2b(name.encode(), digest_size=16).hexdigest() for name in table.frame["patient"]]

@@ -138,7 +138,7 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     read = CachedImages.read
 
     def noted(images: CachedImages, row: int) -> np.ndarray:
-        read_from[stage].add(images.file.parent.name)
+        read_from[stage].add(images.database.file.parent.name)
         return read(images, row)
 
     monkeypatch.setattr(CachedImages, "read", noted)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ImageError
-from chestfed.core.workers import spread
+from chestfed.core.workers import parallel_map
 from chestfed.dicom.file_kinds import DICOM, UNKNOWN, counted, kind_of, without_strangers
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import quiet, read, reason
@@ -72,7 +72,9 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
     with _counting(source, len(images)) as count:
         read = partial(_read_one, root=str(source.root), tags=wanted)
         headers = []
-        for header in spread(read, images, small=_SMALL_JOB, chunk=_BATCH, what="reading headers", crashed=_crashed):
+        for header in parallel_map(
+            read, images, small=_SMALL_JOB, chunk=_BATCH, what="reading headers", crashed=_crashed
+        ):
             headers.append(header)
             count(len(headers))
     kinds = without_strangers(images, [header.kind for header in headers])

@@ -1,4 +1,4 @@
-"""Bits of a cache's indexes that have changed: a record is what was written, or is made again."""
+"""The database of a site: keys, and bits that have changed: a result is what was written, or is made again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chestfed.core.errors import ChestfedError, SiteError
-from chestfed.images import index
 from chestfed.images.cache import CachedImages, fill_cache
-from chestfed.images.index import Index
-from chestfed.images.maintenance import verify
+from chestfed.images.database import KEY, Database, Row, pack_keys, unpack_keys
+from chestfed.images.maintenance import prune
 from tests.images.test_cache import SMALL, Table, make_site
 
 IMAGES = 4
@@ -59,19 +58,24 @@ def flip_cell(cell: Any, bit: int) -> Any:
 
 
 @settings(deadline=None, max_examples=60)
-@given(kind=st.sampled_from(["pixels", "files"]), column=st.integers(0, 9), row=st.integers(0, 3), bit=st.integers(0))
+@given(kind=st.sampled_from(["pixels-", "files"]), column=st.integers(0, 9), row=st.integers(0, 3), bit=st.integers(0))
 def test_a_flipped_bit_of_any_column_changes_no_record(
     table: Table, kind: str, column: int, row: int, bit: int
 ) -> None:
     with copied(table) as cache:
-        (file,) = cache.glob(f"*/{kind}*.sqlite")
+        (file,) = cache.glob("*/*.sqlite")
         with closing(sqlite3.connect(file)) as connection, connection:
-            names = [column[1] for column in connection.execute("PRAGMA table_info(result)")]
-            name, cells = names[column % len(names)], connection.execute("SELECT * FROM result").fetchall()[row]
+            query = "SELECT name FROM sqlite_master WHERE name LIKE ?"
+            ((table_name,),) = connection.execute(query, (f"{kind}%",)).fetchall()
+            names = [column[1] for column in connection.execute(f"PRAGMA table_info('{table_name}')")]
+            name, cells = (
+                names[column % len(names)],
+                connection.execute(f"SELECT * FROM '{table_name}'").fetchall()[row],
+            )
             changed = flip_cell(cells[column % len(names)], bit)
-            connection.execute(f"UPDATE result SET {name} = ? WHERE key = ?", (changed, cells[0]))
+            connection.execute(f"UPDATE '{table_name}' SET {name} = ? WHERE key = ?", (changed, cells[0]))
         again = Path(shutil.copytree(cache, cache.with_name("again")))
-        assert verify(cache)[file] == (IMAGES, 1)
+        assert prune(cache)[1] == {"toy": 1}
         expected = read(table, table.root.parent / "cache")
         assert read(table, cache) == expected
         assert read(table, again) == expected
@@ -94,10 +98,21 @@ def test_a_flipped_bit_anywhere_in_an_index_changes_no_record(table: Table) -> N
     assert refused < 80
 
 
-def test_an_index_of_another_format_is_made_anew(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    with copied(table) as cache:
-        monkeypatch.setattr(index, "FORMAT", 1)
-        (file,) = cache.glob("*/pixels*.sqlite")
-        assert Index(file, {}).count() == 0
-        assert read(table, cache) == read(table, table.root.parent / "cache")
-        assert Index(file, {}).count() == IMAGES
+def test_keys_that_end_with_zeros_are_kept_apart(tmp_path: Path) -> None:
+    database = Database(tmp_path / "some.sqlite")
+    database.create()
+    keys = [b"a" * 15 + b"\0", b"a" * 14 + b"\0\0", b"b" * 16]
+    database.add({"some": [Row(key, (number, key)) for number, key in enumerate(keys)]})
+    known, numbers, cells = database.find("some", {"n": np.int64, "blob": KEY}, pack_keys([*keys[::-1], bytes(16)]))
+    assert (known.tolist(), numbers.tolist()) == ([True, True, True, False], [-1] * 4)
+    assert cells["n"].tolist() == [2, 1, 0, 0]
+    assert unpack_keys(cells["blob"][known]) == keys[::-1]
+
+
+def test_a_database_just_being_made_is_empty(tmp_path: Path) -> None:
+    database = Database(tmp_path / "some.sqlite")
+    database.file.touch()  # as sqlite leaves it between opening it and the first table
+    assert (database.count("some"), database.has("some", b"a" * 16)) == (0, False)
+    database.create()
+    database.add({"some": [Row(b"a" * 16, (1,))]})
+    assert database.has("some", b"a" * 16)
