@@ -33,8 +33,8 @@ from chestfed.sites.reader import (
     leaves_root,
     without_invisible,
 )
-from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 from chestfed.sites.table import SiteTable
+from chestfed.sites.tables.dicom_headers import SET_ASIDE
 
 #: A folder with this file is synthetic, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
