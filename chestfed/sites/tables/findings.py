@@ -144,8 +144,8 @@ def _choose_readers(rows: TableRows, long: Long, of_image: np.ndarray) -> np.nda
         return np.ones(1, dtype=bool)
     column = rows.table.columns.reader
     if column is not None and rows.table.columns.finding is None:
-        twice = pd.DataFrame({"image": of_image, "reader": rows.frame[column]}).duplicated().to_numpy(dtype=bool)
-        twice &= rows.frame[column].notna().to_numpy(dtype=bool)
+        pairs = pd.DataFrame({"image": of_image, "reader": rows.frame[column]})
+        twice = (pairs.duplicated() & pairs["reader"].notna()).to_numpy(dtype=bool)
         text, advice = "an earlier row has the same image and annotator", "keep one row per image and annotator"
         rows.report("duplicate image", twice, text, advice)
     kept = np.array([rule in (*RULES, name) for name in (*names, "")], dtype=bool)

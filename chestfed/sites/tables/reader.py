@@ -164,9 +164,9 @@ def _take_from_path(rows: TableRows, paths: pd.Series) -> TableRows:
     for group in table.path_groups():
         names[group] = f"{group} in the path"
         frame[names[group]] = groups[group].astype(object).where(groups[group].notna(), None).to_numpy()
-    cells = frame[list(names.values())].isna()
-    unfit = (cells.any(axis=1) if "finding" in names else cells.all(axis=1)).to_numpy(dtype=bool)
-    unfit &= paths.notna().to_numpy(dtype=bool)
+    needed = frame[[names[group] for group in ("patient", "finding") if group in names]].isna()
+    lacking = needed.any(axis=1) if "finding" in names else frame[list(names.values())].isna().all(axis=1)
+    unfit = (lacking & paths.notna().to_numpy(dtype=bool)).to_numpy(dtype=bool)
     advice = "fix the path, or the pattern in the site's YAML, or keep other images out of label_files.images"
     rows.report("unknown path", unfit, "table.from_path does not fit the path of the image", advice)
     finding = {"findings": names.pop("finding")} if "finding" in names else {}
