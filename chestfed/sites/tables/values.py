@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -108,11 +109,20 @@ class Values:
                 others = f"{plural(len(hidden), 'other value')}, first in row" if shown else "first in row"
                 shown.append(f"{others} {numbers}")
             text = f"'{column}' has {plural(len(values), 'value')} of unknown meaning: {'; '.join(shown)}"
+            text += self._suggest(kind, values)
             what = "numbers other than 0 and 1 need a code each, and so do 0 and 1 then; " if kind == LABEL else ""
             advice = f"{what}enter the meaning (kind {kind}) in {self.place}, or fix the cells"
             row = first[0] if first and len(values) == 1 else None
             rows.source.problem(f"unknown {kind}", rows.name, text, row, advice)
         self.unknown.clear()
+
+    def _suggest(self, kind: str, values: Collection[str]) -> str:
+        """The closest values of the YAML; those of a code book are cells, which messages do not show."""
+        known = [code.value for code in self.codes if code.kind == kind] if self.place == "table.codes" else []
+        short = [value for value in values if len(value) <= _LONGEST_SHOWN]
+        close = [difflib.get_close_matches(value, known, n=1, cutoff=0.6) for value in short]
+        words = dict.fromkeys(f"'{match[0]}'" for match in close if match)
+        return f"; closest: {', '.join([*words][:_MOST_SHOWN])}" if words else ""
 
 
 def load_values(source: Source, table: TableFormat) -> Values:
