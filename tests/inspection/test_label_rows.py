@@ -62,7 +62,7 @@ def test_the_cells_of_all_rows_of_an_image_are_shown(tmp_path: Path) -> None:
 
 def test_a_site_with_problems_is_refused(tmp_path: Path) -> None:
     save_rows(tmp_path / "site/labels.csv", [wide(1, *"70000")])
-    with pytest.raises(SiteError, match="bad label value"):
+    with pytest.raises(SiteError, match="unknown label"):
         label_rows(config(tmp_path, {}), tmp_path, 5)
 
 

@@ -74,8 +74,8 @@ def test_duplicates_that_differ_are_refused_all_the_same(tmp_path: Path) -> None
 
 def test_a_label_that_is_not_known_is_never_left_out(tmp_path: Path) -> None:
     every = dict.fromkeys(("contradictory", "duplicate", "total", "unnamed"), "drop")
-    (problem,) = problems(tmp_path, ONEHOT, [wide(1), wide(2, *"70000")], rows=every)
-    assert (problem.kind, problem.row) == ("unknown label", 3)
+    found = problems(tmp_path, ONEHOT, [wide(1), wide(2, *"70000")], rows=every)
+    assert {problem.kind for problem in found} == {"unknown label"}
 
 
 def test_a_label_file_may_be_larger_than_the_folder_and_damaged_films_are_still_told(tmp_path: Path) -> None:
