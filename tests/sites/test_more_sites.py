@@ -16,7 +16,7 @@ from chestfed.images.decode import decode
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.releases.padchest import tree
-from chestfed.sites.tables.codebook import read_book, FINDING
+from chestfed.sites.tables.codebook import FINDING, read_book
 from chestfed.sites.tables.terms import normal
 from tests.cases import each
 from tests.command_line import call
@@ -289,6 +289,7 @@ def test_padchests_terms_mean_to_a_table_what_they_mean_to_padchests_own_reader(
     rows, problems = read_book(MORE / "padchest.codes.csv", site.diseases)
     assert not problems
     from chestfed.sites.tables.terms import parse_meaning
+
     found = {row.value: parse_meaning(row.meaning) for row in rows if row.kind == FINDING}
     assert found.keys() == {normal(term) for term in tree()}
     for term, above in tree().items():
