@@ -18,7 +18,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, 
 
 from chestfed.core.diseases import DISEASES
 from chestfed.images.polarity import MEAN_FILM
-from tests.sites.own_tables import NAMES, onehot, save_rows
+from tests.sites.own_tables import NAMES, save_rows, wide
 
 SIDE = 96
 IMAGES = 24
@@ -256,7 +256,7 @@ class Hospital:
             suffix = (".png", ".jpg", ".dcm")[number % 3]
             split = "train" if number < 16 else "test"
             values = ["1" if (number + place) % 4 == 0 else "0" for place in range(len(DISEASES))]
-            self.rows.append(onehot(number, *values, File=f"{number}{suffix}", MRN=f"p{number // 2}", Set=split))
+            self.rows.append(wide(number, *values, File=f"{number}{suffix}", MRN=f"p{number // 2}", Set=split))
             write_image(self.image(number), picture(number))
 
     def image(self, number: int) -> Path:
@@ -327,7 +327,7 @@ ROWS: dict[str, tuple[Callable[[Hospital], int], str, bool, str]] = {
     "near copy": (_near_copy, "nearly the same picture", False, "labels.csv:2"),
     "patient crosses": (_crossing, "patient in two splits", True, "labels.csv:2"),
     "image twice": (_row_twice, "duplicate image", True, "labels.csv:6"),
-    "unknown value": (_cell(NAMES["edema"][0], "perhaps"), "bad label value", True, "'Edema'"),
+    "unknown value": (_cell(NAMES["edema"][0], "perhaps"), "unknown label", True, "'Edema'"),
     "unknown view": (_cell("Projection", "upside down"), "unknown view", True, "Projection"),
     "unknown split": (_cell("Set", "later"), "unknown split", True, "Set"),
     "bad age": (_cell("Age", "630"), "bad age", True, "Age"),

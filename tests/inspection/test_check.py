@@ -39,7 +39,7 @@ from tests.inspection.planted import (
 from tests.inspection.planted import save as save_dicom
 from tests.sites.own_tables import config, meanings, person, save_rows
 
-ONEHOT: dict[str, Any] = {"layout": "onehot"}
+ONEHOT: dict[str, Any] = {}
 
 
 def check(folder: Path, table: dict[str, Any] | None = None, file: str = "labels.csv", **keys: Any) -> CheckReport:
@@ -263,7 +263,7 @@ def test_another_encoding_is_told_and_the_rest_is_checked_all_the_same(
     hospital.rows[9]["Edema"] = "perhaps"
     hospital.save(encoding)
     report = check(tmp_path)
-    assert told(report) == [("wrong encoding", row), ("bad label value", row_of(9))]
+    assert told(report) == [("wrong encoding", row), ("unknown label", row_of(9))]
     assert words in report.errors[0].message
     assert "Mül" not in str(report.errors)
 
@@ -286,9 +286,8 @@ def test_an_unknown_term_is_reported_with_the_closest_known_one(tmp_path: Path) 
     rows[5]["Terms"] = "Atelektasis"
     save_rows(tmp_path / "site/labels.csv", rows)
     table = {
-        "layout": "delimited",
         "columns": {"image": "File", "patient": "MRN", "findings": "Terms"},
-        "terms": meanings(),
+        "codes": {"findings": meanings()},
     }
     report = check(tmp_path, table)
     (problem,) = report.errors
@@ -349,7 +348,7 @@ def test_labels_alone_can_be_checked(tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere.csv"
     path.rename(moved)
     for report in (check(tmp_path, labels_file=moved), check(tmp_path, labels_file=moved, images=False)):
-        assert told(report) == [("bad label value", row_of(5))]
+        assert told(report) == [("unknown label", row_of(5))]
         assert (report.counts.files, report.counts.studies) == (None, None)
 
 

@@ -44,7 +44,6 @@ SITE = {
     "blank": "missing",
     "splits": {"valid_fraction": 0.4},
     "table": {
-        "layout": "dicom",
         "columns": {
             "patient": "PatientID",
             "study": "StudyInstanceUID",
@@ -53,7 +52,7 @@ SITE = {
             "age": "PatientAge",
             "findings": "ImageComments",
         },
-        "terms": {"Edema": "edema", "Normal": "normal"},
+        "codes": {"findings": {"Edema": "edema", "Normal": "normal"}},
     },
 }
 #: Where the hospital's files are: places that no result names.
@@ -246,7 +245,7 @@ def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session
     rows = "".join(f"{name},{CELL}{number},{number % 2},{CELL} remark\n" for number, name in enumerate(names))
     (root / "QZTABLE.csv").write_text(f"File,Patient,Edema,{CELL} column\n" + rows)
     columns = {"image": "File", "patient": "Patient"}
-    table = {"layout": "onehot", "columns": columns, "default_view": "frontal"}
+    table = {"columns": columns, "default_view": "frontal"}
     labels = {"edema": ["Edema"]}
     site = {**SITE, "label_files": {"table": ["QZTABLE.csv"]}, "labels": labels, "table": table}
     (session.home / YAML).write_text(yaml.safe_dump(site), encoding="utf-8")

@@ -111,12 +111,15 @@ def _labels(report: SiteReport) -> Section:
 def _meanings(report: SiteReport) -> Section:
     """What the labels are made of: words of the site's YAML, and counts; no cell is quoted."""
     config, table = report.config, report.check.looked.survey.table
+    codes = config.table.codes if config.table is not None else None
+    terms = len(codes.get("findings", ())) if isinstance(codes, dict) else 0
+    source = f"{terms} findings of the YAML" if terms else "findings of the code book"
     heads = ("disease", "read from", "uncertain counts as", "not mentioned counts as")
     rows = (
         (
             title_of(disease),
             (
-                ", ".join(config.labels.get(disease, ())) or ("-" if config.table is None else "the code book"),
+                ", ".join(config.labels.get(disease, ())) or ("-" if config.table is None else source),
                 config.uncertain[disease],
                 config.blank[disease],
             ),
@@ -124,6 +127,8 @@ def _meanings(report: SiteReport) -> Section:
         for disease in config.diseases
     )
     words = [f"Reader: {config.reader.name}."]
+    if config.table is not None and config.table.columns.reader is not None:
+        words.append(f"Several annotators per image are combined by the rule '{config.table.raters}'.")
     words += [f"{note[:1].upper()}{note[1:]}." for note in table.notes]
     tables = [grid_of("meanings", "Labels", heads, rows)]
     if vague := table.not_understood:
