@@ -25,6 +25,8 @@ PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 PARTS = {
     "[Content_Types].xml": "<Types/>",
+    "_rels/.rels": f'<Relationships xmlns="{PACKAGE}">'
+    f'<Relationship Id="a" Type="{OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
     "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{PACKAGE}">'
     f'<Relationship Id="r1" Type="{OFFICE}/worksheet" Target="/xl/one.xml"/>'
     f'<Relationship Id="r2" Type="{OFFICE}/sharedStrings" Target="sharedStrings.xml"/>'
@@ -186,7 +188,8 @@ def test_an_ods_is_read_and_its_formulas_are_checked(tmp_path: Path, cell: str, 
         "</table:table></office:spreadsheet></office:body></office:document-content>"
     )
     mime = "application/vnd.oasis.opendocument.spreadsheet"
-    save(tmp_path / "t.ods", {"mimetype": mime, "content.xml": content})
+    manifest = '<m:manifest xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"/>'
+    save(tmp_path / "t.ods", {"mimetype": mime, "META-INF/manifest.xml": manifest, "content.xml": content})
     source, table = open_files(tmp_path, "t.ods")
     assert kinds(source) == ([("unreadable file", N)] if refused else [])
     assert refused or cells(table) == [["1"]]
@@ -205,13 +208,12 @@ def test_what_openpyxl_writes_is_read(tmp_path: Path, rows: list[list[str | int 
             sheet.append([f"t{cell}" if isinstance(cell, str) else cell for cell in row])
         book.save(tmp_path / "a.xlsx")
         (opened,) = open_workbook((tmp_path / "a.xlsx").read_bytes(), "a", "One", 1)
-        width = max((len(row) for row in rows), default=0)
         assert _filled(opened) == {
             (number, place): f"t{cell}" if isinstance(cell, str) else str(cell)
             for number, row in enumerate(rows, start=2)
             for place, cell in enumerate(row)
             if cell is not None
-        }, width
+        }
 
 
 def _filled(sheet: Sheet) -> dict[tuple[int, int], str]:
