@@ -213,7 +213,8 @@ def _select_rows(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     frame = pd.json_normalize(objects)
     if len(frame.columns) > _MOST_COLUMNS:
         raise UnreadableError(f"has more than {_MOST_COLUMNS:,} columns", "flatten it with pandas (docs/convert.md)")
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
+    return [dict(zip(map(str, frame.columns), row, strict=True)) for row in rows]
 
 
 def _number_lists(value: Any) -> Any:
