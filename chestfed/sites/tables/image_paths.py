@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -108,6 +109,15 @@ def in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folder
     strays = np.array([folders.strays(path) for path in paths], dtype=bool)
     placed = Placed(pd.Series(paths, dtype=object), pd.Series(below, dtype=object), strays, np.zeros(len(paths), bool))
     return file.frame.iloc[rows].reset_index(drop=True), placed
+
+
+def report_archives(file: TableRows, placed: Placed, folders: Folders) -> None:
+    """Note each zip file in the site's root if none of the images is on the disk."""
+    if any(folders.holds(path) for path in placed.images if isinstance(path, str)):
+        return
+    for archive in sorted(Path(folders.root).glob("*.[zZ][iI][pP]")):
+        advice = f"unpack it in the site's root: unzip '{archive.name}'"
+        file.source.problem("zipped images", archive.name, "no image is there, but a zip file is", advice=advice)
 
 
 def _plain(paths: pd.Series) -> pd.Series:

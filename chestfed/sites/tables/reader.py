@@ -23,7 +23,14 @@ from chestfed.sites.tables.codebook import AGE, KEEP, MISSING, in_form
 from chestfed.sites.tables.dicom_headers import FILES, read_headers
 from chestfed.sites.tables.findings import combine
 from chestfed.sites.tables.image_headers import join_headers
-from chestfed.sites.tables.image_paths import Placed, image_names, in_folders, in_roots, template_columns
+from chestfed.sites.tables.image_paths import (
+    Placed,
+    image_names,
+    in_folders,
+    in_roots,
+    report_archives,
+    template_columns,
+)
 from chestfed.sites.tables.melt import melt
 from chestfed.sites.tables.rows import TableRows, read_rows
 from chestfed.sites.tables.schema import TableFormat
@@ -90,6 +97,8 @@ def _read_table(
         return None
     else:
         frame, placed = join_headers(rows, folders)
+    if folders is not None:
+        report_archives(rows, placed, folders)
     return _assemble(replace(rows, frame=frame), values, placed, split)
 
 

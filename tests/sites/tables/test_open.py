@@ -22,10 +22,11 @@ from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.tables.open import FILE, FILE_NAME, OpenedTable, open_table
 from chestfed.sites.tables.schema import FileFormat
 from tests.cases import each
+from tests.sites.own_tables import problems, wide
 from tests.sites.small_sites import config_of
 
 N = None
-FRAME = pd.DataFrame({"image": ["1.png", "2.png"], "edema": [1.0, float("nan")], "age": [63, 40]})
+FRAME = pd.DataFrame({"image": ["1.png", "2.png"], "edema": pd.array([1, None], "Int64"), "age": [63, 40]})
 ROWS = [["1.png", "1", "63"], ["2.png", N, "40"]]
 
 
@@ -207,8 +208,6 @@ def test_labels_of_stata_values_are_read(tmp_path: Path) -> None:
 
 
 def test_spss_names_the_package_it_needs(tmp_path: Path) -> None:
-    if pytest.importorskip is None:  # pragma: no cover
-        return
     source, _ = open_files(tmp_path, {"t.sav": b"$FL2 damaged"})
     assert kinds(source) == [("unreadable file", N)]
 
@@ -293,6 +292,14 @@ def test_zipped_images_name_the_unzip_command(tmp_path: Path) -> None:
         file.writestr("1.png", b"")
     (problem,) = open_files(tmp_path, "images.zip")[0].problems
     assert "unzip 'images.zip' -d 'images'" in problem.advice
+
+
+def test_a_site_with_zipped_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "images.zip").touch()
+    assert [problem.kind for problem in problems(tmp_path, {}, [wide(1)])] == ["zipped images"]
+    (tmp_path / "site" / "1.png").touch()
+    assert problems(tmp_path, {}, [wide(1)]) == []
 
 
 @each(
