@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
-from chestfed.sites.terms import IGNORED, NORMAL, Meaning
+from chestfed.sites.tables.terms import IGNORED, NORMAL, Meaning
 
 _DATA: Final[Any] = yaml.safe_load(resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8"))
 
@@ -63,9 +63,12 @@ NO_FINDING: Final = _plain_set(_all(_DATA["normal"]))
 MAYBE_NORMAL: Final = _plain_set(_DATA["maybe_normal"])
 _DENIALS: Final = sorted({str(word) for word in _all(_DATA["denials"])}, key=len, reverse=True)
 _DOUBTS: Final = sorted({str(word) for word in _all(_DATA["doubts"])}, key=len, reverse=True)
-_TURNING: Final = _plain_set(_DATA["turning"])
+TURNING: Final = _plain_set(_DATA["turning"])
 QUALIFIERS: Final = _plain_set(_DATA["qualifiers"])
 SIDES: Final = _plain_set(_DATA["sides"])
+#: Values of filter columns.
+KEPT: Final = _plain_set(_DATA["kept"])
+DROPPED: Final = _plain_set(_DATA["dropped"])
 #: What a column is -> what it may be called.
 COLUMNS: Final = {role: _plain_set(names) for role, names in _DATA["columns"].items()}
 #: Word in `plain` form -> meaning.
@@ -162,4 +165,4 @@ def _find_names(term: str) -> Suggestion:
 
 def may_turn(term: str) -> bool:
     """Whether a word or sign in a term may deny or doubt it, or the term after it."""
-    return not is_clear(term) or not _TURNING.isdisjoint(plain(term).split())
+    return not is_clear(term) or not TURNING.isdisjoint(plain(term).split())
