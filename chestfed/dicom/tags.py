@@ -43,6 +43,8 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "view": DESCRIPTIONS,
     "split": DESCRIPTIONS,
     "findings": DESCRIPTIONS,
+    "finding": DESCRIPTIONS,
+    "keep": (*DESCRIPTIONS, "PresentationIntentType"),
     "sex": ("PatientSex",),
     "age": ("PatientAge",),
 }

@@ -14,8 +14,9 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import CHEST, InvertedBy
 from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
-from chestfed.sites.spreadsheet.config import TERM_LAYOUTS, TableFormat
-from chestfed.sites.terms import parse_meaning
+from chestfed.sites.tables.codebook import FINDING
+from chestfed.sites.tables.schema import READER, ROLES, FileFormat, TableFormat
+from chestfed.sites.tables.terms import parse_meaning
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "load_site_config"]
 
@@ -132,8 +133,8 @@ class SiteConfig(StrictModel):
     titles: Titles = Field({}, description="disease -> its name in tables, for diseases without a known title")
     labels: dict[str, list[str]] = Field(
         {},
-        description="disease -> its names in the site's vocabulary; not for findings in words, whose meanings "
-        "'table.terms' has",
+        description="disease -> its names in the site's vocabulary, of a table its columns: NAME_{reader} stands "
+        "for a column per annotator. Not for findings in words, whose meanings 'table.codes' has",
     )
     uncertain: Annotated[
         dict[str, Uncertain],
@@ -147,9 +148,12 @@ class SiteConfig(StrictModel):
         description="how to treat diseases that are not mentioned, for all or per disease (others: the diseases "
         "not named)"
     )
+    one_class: list[DiseaseName] | Literal["all"] = Field(
+        [], description="diseases that may have no positives or no negatives; any other is an error (reader table)"
+    )
     pictures: Pictures = Field(Pictures(), description="how image files are read, and which are accepted")
     table: TableFormat | None = Field(
-        None, validate_default=True, description="layout of the site's own table (reader table)"
+        None, validate_default=True, description="columns of the site's own table (reader table), and their codes"
     )
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
         {}, description="disease -> number of extra copies of its positives in the training list"
@@ -171,9 +175,11 @@ class SiteConfig(StrictModel):
         """Whether the root says where the site is, without a data root."""
         return expand_path(self.root, Path()).is_absolute()
 
-    @field_validator("diseases", "labels", "uncertain", "blank", "upsample")
+    @field_validator("diseases", "labels", "uncertain", "blank", "one_class", "upsample")
     @classmethod
     def _diseases_are_listed(cls, value: Any, info: ValidationInfo) -> Any:
+        if value == "all":
+            return value
         if len(set(value)) < len(value):
             raise ValueError("duplicate disease")
         diseases = info.data.get("diseases", value)
@@ -192,16 +198,11 @@ class SiteConfig(StrictModel):
         if value is not None and reader not in (None, "table"):
             raise ValueError(f"only with reader: table; reader '{reader}' knows its format")
         if value is None and reader == "table":
-            raise ValueError("reader 'table' needs it: format, columns and layout of the site's table")
+            raise ValueError("reader 'table' needs it: the columns of the site's table")
         labels, diseases = info.data.get("labels"), info.data.get("diseases")
-        mistakes = [] if value is None else _wrong_roles(value, info.data.get("label_files", {}))
-        if labels is None or diseases is None:
-            pass  # wrong by themselves
-        elif value is not None and value.layout in TERM_LAYOUTS:
-            mistakes += [f"layout '{value.layout}' has terms and no 'labels'"] if labels else []
-            mistakes += _strange_meanings(value, diseases)
-        elif lacking := [disease for disease in diseases if disease not in labels]:
-            mistakes.append(f"'labels' says nothing about {', '.join(lacking)}")
+        if value is None or labels is None or diseases is None:
+            return value  # none, or wrong by itself
+        mistakes = [*_check_roles(value, info.data.get("label_files", {})), *_check_labels(value, labels, diseases)]
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return value
@@ -231,19 +232,57 @@ class SiteConfig(StrictModel):
         return value
 
 
-def _strange_meanings(table: TableFormat, diseases: Sequence[str]) -> list[str]:
-    """What terms of the YAML mean that is neither a known disease nor one of the site's."""
-    meanings = table.terms.values() if isinstance(table.terms, dict) else ()
-    named = dict.fromkeys(name for meaning in meanings for name in parse_meaning(meaning).findings)
-    strange = [name for name in named if name not in TITLES and name not in diseases]
-    hint = nearest_hint(strange, [*diseases, *TITLES])
-    return [f"table.terms: {', '.join(strange)}: not among the site's 'diseases'{hint}"] if strange else []
+def _check_labels(table: TableFormat, labels: Mapping[str, list[str]], diseases: Sequence[str]) -> list[str]:
+    """What does not fit between the columns of labels, the diseases and the keys of the table."""
+    names = [name for columns in labels.values() for name in columns]
+    readers = any(READER in name for name in names)
+    mistakes = []
+    if table.has_terms():
+        mistakes += ["findings are words, whose meanings table.codes has: remove 'labels'"] if labels else []
+    elif lacking := [disease for disease in diseases if not labels.get(disease)]:
+        hint = " (or name columns.findings, columns.finding or a group finding in from_path)" if not labels else ""
+        mistakes.append(f"'labels' says nothing about {', '.join(lacking)}{hint}")
+    if readers and table.columns.reader is not None:
+        mistakes.append("columns.reader and {reader} in 'labels' exclude each other")
+    if "raters" in table.model_fields_set and not readers and table.columns.reader is None:
+        mistakes.append("'raters' has no effect without annotators: columns.reader, or {reader} in 'labels'")
+    if table.threshold is not None and table.has_terms() and table.columns.value is None:
+        mistakes.append("'threshold' has no effect without label columns or columns.value")
+    if isinstance(table.threshold, dict) and table.columns.value is not None:
+        mistakes.append("'threshold' of columns.value is one number")
+    per_disease = {"any_column": table.any_column, "threshold": table.threshold}
+    for key, value in per_disease.items():
+        strange = [name for name in value if name not in diseases] if isinstance(value, list | dict) else []
+        mistakes += [f"{key}: {name}: not among the site's 'diseases'" for name in strange]
+    mistakes += [f"any_column: {name} has one column" for name in table.any_column if len(labels.get(name, ())) == 1]
+    return [*mistakes, *_check_codes(table, names, diseases)]
 
 
-def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:
-    """Which files there may be: of headers, one table, or one for each split; and those that are joined."""
-    if table.layout == "dicom":
-        return [] if set(label_files) == {"images"} else ["layout 'dicom' needs label_files.images and no other file"]
+def _check_codes(table: TableFormat, labels: Sequence[str], diseases: Sequence[str]) -> list[str]:
+    """Codes of the YAML for columns that are not read, and meanings that are diseases of another site."""
+    if isinstance(table.codes, str):
+        return []
+    columns, mistakes = [*table.used_columns(), *labels], []
+    for column, meanings in table.codes.items():
+        if column not in ROLES and column not in columns and not any(READER in name for name in labels):
+            hint = nearest_hint([column], columns)
+            mistakes.append(f"codes: '{column}' is neither a column that is read{hint} nor a role")
+        if (ROLES.get(column) or table.column_kind(column)) == FINDING:
+            named = dict.fromkeys(name for text in meanings.values() for name in parse_meaning(text).findings)
+            strange = [name for name in named if name not in TITLES and name not in diseases]
+            hint = nearest_hint(strange, [*diseases, *TITLES])
+            mistakes += [f"codes: {', '.join(strange)}: not among the site's 'diseases'{hint}"] if strange else []
+    return mistakes
+
+
+def _check_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:
+    """Which files there may be: images, or one table, or one for each split; and those that are joined."""
+    if "images" in label_files:
+        idle = sorted(table.model_fields_set & {*FileFormat.model_fields, "images", "join"})
+        idle += ["columns.image"] if table.columns.image is not None else []
+        mistakes = [f"'{key}' has no effect where label_files has images" for key in idle]
+        others = ["label_files has images and no other file beside them"] if len(label_files) > 1 else []
+        return [*mistakes, *others, *table.refuse_elements()]
     joined = {join.file for join in table.join}
     roles = set(label_files) - joined
     mistakes = [
@@ -252,11 +291,13 @@ def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[
     mistakes += [f"join: '{role}' is the table itself" for role in sorted(joined & {"table", *SPLITS})]
     if roles != {"table"} and not ("train" in roles and roles <= set(SPLITS)):
         text = "label_files takes 'table', or 'train' and, if they exist, 'valid' and 'test'"
-        return [*mistakes, f"{text}, and the joined files"]
-    if "table" not in roles and table.tells_split():
-        told = "columns.split" if table.columns.split is not None else "the group 'split' of from_path"
-        mistakes.append(f"files for each split and {told} exclude each other")
-    if "default_split" in table.model_fields_set and ("table" not in roles or table.tells_split()):
+        return [*mistakes, f"{text}, and the joined files; or 'images' alone"]
+    if table.columns.image is None and table.images.path is None:
+        mistakes.append("columns.image is needed, or images.path")
+    if "table" not in roles and table.has_split():
+        column = "columns.split" if table.columns.split is not None else "the group 'split' of from_path"
+        mistakes.append(f"files for each split and {column} exclude each other")
+    if "default_split" in table.model_fields_set and ("table" not in roles or table.has_split()):
         mistakes.append("'default_split' has no effect where files, a column or from_path give the split")
     return mistakes
 
@@ -276,7 +317,7 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
         # Absolute, because a relative name would be looked for in the site's root.
         beside = expand_path(config.splits.file, document.folder(("splits", "file")).absolute())
         update["splits"] = config.splits.model_copy(update={"file": str(beside)}) if beside.exists() else config.splits
-    if config.table is not None and isinstance(config.table.terms, str):
-        terms = expand_path(config.table.terms, document.folder(("table", "terms")))
-        update["table"] = config.table.model_copy(update={"terms": str(terms)})
+    if config.table is not None and isinstance(config.table.codes, str):
+        codes = expand_path(config.table.codes, document.folder(("table", "codes")).absolute())
+        update["table"] = config.table.model_copy(update={"codes": str(codes)})
     return config.model_copy(update=update)

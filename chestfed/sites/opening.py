@@ -17,8 +17,10 @@ from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import FORMULA, Source
+from chestfed.sites.label_counts import count_labels
 from chestfed.sites.left_out import Rows, to_leave_out, told
 from chestfed.sites.partition import with_shares, with_splits
+from chestfed.sites.patients import similar_ids
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -33,8 +35,8 @@ from chestfed.sites.reader import (
     leaves_root,
     without_invisible,
 )
-from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 from chestfed.sites.table import SiteTable
+from chestfed.sites.tables.dicom_headers import SET_ASIDE
 
 #: A folder with this file is synthetic, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
@@ -131,6 +133,9 @@ def survey_site(
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
     )
+    problems += _check_table(table, kept, config, labels=not problems)
+    if problems and not keep_going:
+        kept, table = kept.iloc[:0], table.with_frame(table.frame.iloc[:0])
     of_row, names = pd.factorize(kept["file"])
     files = tuple(np.asarray(names, dtype=object)[of_row])  # each name once in memory
     return Survey(raw, table, files, source.has_images, tuple(problems))
@@ -169,6 +174,26 @@ def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
         tuple(source.remarks),
         config.pictures,
     )
+
+
+def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, labels: bool) -> list[Problem]:
+    """The problems of the rows that are kept, with their final splits and `labels`; `raw` are the same rows."""
+    frame, problems = table.frame, []
+    for place, earlier in similar_ids(frame).items():
+        text = (
+            f"this row's patient is in '{frame['split'].iat[place]}' here; an id that differs only in case, spaces or "
+            f"'.0' is in '{frame['split'].iat[earlier]}' at {raw['file'].iat[earlier]}:{raw['row'].iat[earlier]}"
+        )
+        advice = "use one spelling of the id; of two persons, ids that differ in a letter or digit"
+        row = int(raw["row"].iat[place])
+        problems.append(Problem("similar patients", str(raw["file"].iat[place]), text, row, advice))
+    if labels and config.reader.name == "table" and config.one_class != "all" and len(frame):
+        for disease, counts in zip(table.diseases, count_labels(table.labels()), strict=True):
+            if disease not in config.one_class and not (counts.positive and counts.negative):
+                text = f"{disease} has {counts.positive:,} positive and {counts.negative:,} negative images"
+                advice = "check what the values mean (table.codes, 'blank'); if it is so, name it in 'one_class'"
+                problems.append(Problem("one class", str(raw["file"].iat[0]), text, None, advice))
+    return problems
 
 
 def _labeled(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:

@@ -122,7 +122,7 @@ class SiteReader:
 _LOOKED_FOR: Final = 2_000
 
 #: The modules of these packages declare the built-in readers.
-_PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.spreadsheet")
+_PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.tables")
 READERS: Final = Catalogue("reader", "chestfed.readers", SiteReader, packages=_PACKAGES)
 
 

@@ -14,7 +14,7 @@ CONFIGS = Path(chestfed.__file__).parent.parent / "site_configs"
 
 def config_of(site: str, *overrides: str) -> SiteConfig:
     """The shipped configuration of a site; its root is the folder `site`."""
-    return load_site_config(CONFIGS / f"{site}.yaml", [*overrides, "root=site"])
+    return load_site_config(CONFIGS / f"{site}.yaml", ["one_class=all", *overrides, "root=site"])
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:

@@ -16,8 +16,8 @@ from chestfed.images.decode import decode
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.releases.padchest import tree
-from chestfed.sites.spreadsheet.term_table import read_terms
-from chestfed.sites.terms import normal
+from chestfed.sites.tables.codebook import read_book, FINDING
+from chestfed.sites.tables.terms import normal
 from tests.cases import each
 from tests.command_line import call
 from tests.sites.more_sites import GREY, NIH, SETS, png
@@ -31,7 +31,7 @@ MORE = CONFIGS / "more"
 
 def opened(folder: Path, name: str, *overrides: str) -> SiteTable:
     """The set, written and opened with its shipped configuration."""
-    return open_files(folder, f"more/{name}", SETS[name](folder), *overrides)
+    return open_files(folder, f"more/{name}", SETS[name](folder), "one_class=all", *overrides)
 
 
 def test_every_configuration_is_exercised_here() -> None:
@@ -286,9 +286,10 @@ def test_cxr_lt_takes_patients_from_the_path_and_refuses_an_image_that_mimic_doe
 
 def test_padchests_terms_mean_to_a_table_what_they_mean_to_padchests_own_reader() -> None:
     site = load_site_config(CONFIGS / "padchest.yaml")
-    rows, problems = read_terms(MORE / "padchest.terms.csv", site.diseases)
+    rows, problems = read_book(MORE / "padchest.codes.csv", site.diseases)
     assert not problems
-    found = {row.term: row.meant for row in rows}
+    from chestfed.sites.tables.terms import parse_meaning
+    found = {row.value: parse_meaning(row.meaning) for row in rows if row.kind == FINDING}
     assert found.keys() == {normal(term) for term in tree()}
     for term, above in tree().items():
         meant = found[normal(term)]

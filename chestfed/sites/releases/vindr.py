@@ -34,8 +34,8 @@ from chestfed.sites.reader import (
     raw_rows,
     sexes,
 )
-from chestfed.sites.spreadsheet.dicom_headers import read_elements
-from chestfed.sites.spreadsheet.files import Column
+from chestfed.sites.tables.dicom_headers import read_elements
+from chestfed.sites.tables.schema import Column
 
 _NAMES: Final = names_of("vindr")
 NO_FINDING: Final = "No finding"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Final, Literal
 
@@ -14,7 +14,7 @@ from chestfed.core.config import StrictModel
 from chestfed.dicom.tags import refusal
 from chestfed.sites.folders import composed
 from chestfed.sites.reader import Split, View
-from chestfed.sites.tables.codebook import KINDS, in_form, parse_code
+from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, in_form, parse_code
 
 #: What a pattern may take from the path of the image, as named groups.
 IN_PATH: Final = ("patient", "study", "view", "split", "finding")
@@ -23,8 +23,8 @@ FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
 #: In the name of a label column, stands for the annotator.
 READER: Final = "{reader}"
 #: Keys of `codes` that are roles, not column headers -> the kind of their values.
-ROLES: Final[Mapping[str, str]] = {"labels": "label", "findings": "finding"} | {
-    kind: kind for kind in ("view", "split", "sex", "age", "keep")
+ROLES: Final[Mapping[str, str]] = {"labels": LABEL, "findings": FINDING} | {
+    kind: kind for kind in ("view", "split", "sex", AGE, KEEP)
 }
 
 
@@ -64,6 +64,11 @@ Column = Annotated[str, Field(min_length=1), BeforeValidator(_text, json_schema_
 class FileFormat(StrictModel):
     """How a file with rows and columns is written, where the file itself leaves it open."""
 
+    prepare: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="package.module:function, which is given the paths and returns a frame",
+    )
     encoding: Annotated[str, AfterValidator(_encoding)] | None = Field(
         None, description="encoding of a text file, by Python's name; default: detected, and refused if ambiguous"
     )
@@ -223,9 +228,6 @@ Codes = dict[str, dict[str, str]]
 class TableFormat(FileFormat):
     """A hospital's own table. What its labels mean for training (`uncertain`, `blank`) is outside."""
 
-    prepare: str | None = Field(
-        None, pattern=r"^[\w.]+:\w+$", description="package.module:function(paths), which returns the frame"
-    )
     join: list[Join] = Field([], description="files whose columns are joined to the rows, in this order")
     columns: Columns = Field(Columns(), description="the columns to read")
     images: Images = Field(Images(), description="how to find the image of a row")
@@ -263,26 +265,6 @@ class TableFormat(FileFormat):
         [], description="cells of patient, study, view, split, sex and age that count as empty, such as N/A"
     )
 
-    @field_validator("codes")
-    @classmethod
-    def _meanings_are_known(cls, value: str | Codes) -> str | Codes:
-        wrong: list[str] = []
-        for column, meanings in value.items() if isinstance(value, dict) else ():
-            kinds = (ROLES[column],) if column in ROLES else KINDS
-            forms = [in_form(ROLES.get(column, "view"), cell) for cell in meanings]
-            wrong += [f"'{column}' has a value twice (case and spaces do not matter)"] * (len(set(forms)) < len(forms))
-            for cell, meaning in meanings.items():
-                errors = []
-                for kind in kinds:
-                    try:
-                        parse_code(kind, meaning)
-                    except ValueError as error:
-                        errors.append(f"'{column}', '{cell}': {error}")
-                wrong += errors[:1] if len(errors) == len(kinds) else []
-        if wrong:
-            raise ValueError("; ".join(wrong))
-        return value
-
     @field_validator("from_path")
     @classmethod
     def _pattern_has_groups(cls, value: str | None) -> str | None:
@@ -300,7 +282,7 @@ class TableFormat(FileFormat):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> TableFormat:
-        mistakes = [*self._idle_keys(), *self._exclusive_keys(), *self._joins(), *self._elements()]
+        mistakes = [*self._idle_keys(), *self._exclusive_keys(), *self._joins(), *self._elements(), *self._codes()]
         if self.columns.patient is None and "patient" not in self.path_groups():
             mistakes.append("columns.patient is needed, or from_path with a group (?P<patient>...)")
         if mistakes:
@@ -340,14 +322,46 @@ class TableFormat(FileFormat):
 
     def _elements(self) -> list[str]:
         """DICOM elements that may not be read, or that nothing reads."""
-        columns, elements = self.columns.model_dump(exclude_none=True), self.images.elements
-        tags = {name: tag for name, tag in columns.items() if tag in elements}
-        idle = [f"images.elements: no key of 'columns' names '{tag}'" for tag in elements if tag not in tags.values()]
-        return [*(why for name, tag in tags.items() if (why := refusal(name, tag)) is not None), *idle]
+        elements = self.images.elements
+        idle = [tag for tag in elements if tag not in self.used_columns()]
+        return [*self.refuse_elements(elements), *(f"images.elements: no column is '{tag}'" for tag in idle)]
+
+    def refuse_elements(self, elements: Collection[str] | None = None) -> list[str]:
+        """Why columns may not be these DICOM elements; without them, any columns."""
+        columns = [*self.columns.model_dump(exclude_none=True).items(), *(("keep", name) for name in self.keep)]
+        columns += [("patient", self.patient_prefix)] if self.patient_prefix else []
+        tags = [(role, tag) for role, tag in columns if elements is None or tag in elements]
+        return [why for role, tag in tags if (why := refusal(role, tag)) is not None]
+
+    def _codes(self) -> list[str]:
+        """Codes of the YAML that nothing can mean."""
+        mistakes = []
+        for column, meanings in self.codes.items() if isinstance(self.codes, dict) else ():
+            kind = ROLES.get(column) or self.column_kind(column)
+            if len({in_form(kind, value) for value in meanings}) < len(meanings):
+                mistakes.append(f"codes: '{column}' has a value twice (case and spaces do not matter)")
+            for value, meaning in meanings.items():
+                try:
+                    parse_code(kind, meaning)
+                except ValueError as error:
+                    mistakes.append(f"codes: '{column}', '{value}': {error}")
+        return mistakes
+
+    def column_kind(self, column: str) -> str:
+        """The kind of the values of a column, by the key that names it."""
+        columns = self.columns
+        kinds = {columns.view: "view", columns.split: "split", columns.sex: "sex", columns.age: AGE}
+        kinds |= {columns.findings: FINDING, columns.finding: FINDING, **dict.fromkeys(self.keep, KEEP)}
+        return kinds.get(column, LABEL)
 
     def path_groups(self) -> tuple[str, ...]:
         """The groups of `from_path`."""
         return () if self.from_path is None else tuple(re.compile(self.from_path).groupindex)
+
+    def used_columns(self) -> list[str]:
+        """The columns that are read besides those of labels and of paths."""
+        names = [name for name in self.columns.model_dump().values() if name is not None]
+        return [*names, *self.keep, *([self.patient_prefix] if self.patient_prefix else [])]
 
     def has_terms(self) -> bool:
         """Whether findings are words in cells or paths, not columns of their own."""

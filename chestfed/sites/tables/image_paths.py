@@ -12,8 +12,8 @@ from chestfed.dicom.file_kinds import images_among
 from chestfed.sites.folders import Folders
 from chestfed.sites.left_out import MISSING_IMAGE
 from chestfed.sites.reader import leaves_root
-from chestfed.sites.spreadsheet.config import FIELD, Images
-from chestfed.sites.spreadsheet.rows import TableRows
+from chestfed.sites.tables.rows import TableRows
+from chestfed.sites.tables.schema import FIELD, Images
 
 
 def template_columns(images: Images, roles: Mapping[str, str | None]) -> list[str]:
@@ -99,12 +99,12 @@ def in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folder
                 paths += found
                 below += [path.removeprefix(prefix) for path in found]
                 break
-    file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
+    file.report("blank name", empty, "no image name", "fill the cell or remove the row")
     advice = "image paths must be relative to the site's root and stay inside it; fix the row"
-    file.bad("path outside the root", outside, "the image's path leaves the site's root", advice)
+    file.report("path outside the root", outside, "the image's path leaves the site's root", advice)
     without = ~np.isin(np.arange(len(names)), rows) & ~outside & ~empty
     advice = "add the images, or set rows.missing_image: drop in the site's YAML"
-    file.bad(MISSING_IMAGE, without, "no image is in the folder of this row", advice)
+    file.report(MISSING_IMAGE, without, "no image is in the folder of this row", advice)
     strays = np.array([folders.strays(path) for path in paths], dtype=bool)
     placed = Placed(pd.Series(paths, dtype=object), pd.Series(below, dtype=object), strays, np.zeros(len(paths), bool))
     return file.frame.iloc[rows].reset_index(drop=True), placed

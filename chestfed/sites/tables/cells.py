@@ -20,7 +20,7 @@ from chestfed.sites.label_files.encodings import is_text
 from chestfed.sites.label_files.parquet import ParquetColumns
 from chestfed.sites.label_files.source import ROW, Source, UnreadableError, nearest, row_numbers, shown
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
-from chestfed.sites.spreadsheet.files import FileFormat
+from chestfed.sites.tables.schema import FileFormat
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ def column_names(source: Source, path: Path, table: FileFormat) -> list[str] | N
 
 def _open(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
-    kind = table.format or by_ending(path)
-    source.remarks += [f"{source.name(path)}: {text}" for text in table.idle_keys(kind)]
+    kind = by_ending(path)
     sheet = openers["csv" if kind in ("tsv", "csv.gz") else kind](source, path, table)
     return sheet and replace(sheet, names=[composed(name) for name in sheet.names])
 
@@ -117,11 +116,11 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     text = source.text(path, table.encoding)
     if text is None:
         return None
-    tabs = table.format == "tsv" or (
-        table.format is None and path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
-    )
+    tabs = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
     separator, text = excel_separator(text)
-    delimiter = table.delimiter or separator or ("\t" if tabs else ",")
+    line = text.split(b"\n", 1)[0].decode("utf-8")
+    sniffed = "\t" if tabs else max(",;\t|", key=line.count)
+    delimiter = table.delimiter or separator or sniffed
     above = table.header_row - 1
     text = without_rows(text, above, delimiter)
     names = [name.strip() for name in first_cells(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]

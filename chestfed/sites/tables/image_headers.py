@@ -13,10 +13,10 @@ import pandas as pd
 
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.spreadsheet.config import Images
-from chestfed.sites.spreadsheet.dicom_headers import read_elements
-from chestfed.sites.spreadsheet.image_paths import Placed, prefix_of
-from chestfed.sites.spreadsheet.rows import TableRows
+from chestfed.sites.tables.dicom_headers import read_elements
+from chestfed.sites.tables.image_paths import Placed, prefix_of
+from chestfed.sites.tables.rows import TableRows
+from chestfed.sites.tables.schema import Images
 
 _PATIENT = "PatientID"
 #: Cells are compared with the headers' PatientIDs if at least this share of them is the PatientID of some image.
@@ -74,7 +74,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     rows, places = pairs_of(cells, headers, images.header)
     number = np.bincount(rows, minlength=len(cells))
     empty = cells.isna().to_numpy(dtype=bool)
-    file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
+    file.report("blank name", empty, "no image name", "fill the cell or remove the row")
     stripped = cells.str.lstrip("0").isin(headers[images.header].dropna().str.lstrip("0")).to_numpy(dtype=bool)
     zeros = int((stripped & (number == 0)).sum())
     hint = f"; without leading zeros {zeros:,} rows would match: a program removed the zeros" if zeros else ""
@@ -85,7 +85,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     elif images.unmatched == "report":
         text = f"no image has this row's '{column}' as {images.header}{hint}"
         advice = "add the images or remove the row, or set images.unmatched to drop in the site's YAML"
-        file.bad("unmatched row", (number == 0) & ~empty, text, advice)
+        file.report("unmatched row", (number == 0) & ~empty, text, advice)
     _refuse_mixtures(file, headers, rows, places, number)
     frame = file.frame.iloc[rows].reset_index(drop=True)
     for element in images.elements:
@@ -105,10 +105,10 @@ def _refuse_mixtures(
     advice = (
         "name the images by another element, such as SOPInstanceUID; an empty PatientID counts as a different patient"
     )
-    file.bad("ambiguous image", mixed, f"images of several patients have this row's {element}", advice)
+    file.report("ambiguous image", mixed, f"images of several patients have this row's {element}", advice)
     if element == "SOPInstanceUID":
         text = "several files have this row's SOPInstanceUID"
-        file.bad("ambiguous image", (number > 1) & ~mixed, text, "remove the copies")
+        file.report("ambiguous image", (number > 1) & ~mixed, text, "remove the copies")
     patient = file.table.columns.patient
     if patient is not None and patient in file.frame:
         other = of_other_patients(file.cells(patient), headers, rows, places) & ~mixed
@@ -117,7 +117,7 @@ def _refuse_mixtures(
             "cells may have moved to other rows: fix the table. If it numbers its patients differently, "
             f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
         )
-        file.bad("another patient", other, text, advice)
+        file.report("another patient", other, text, advice)
 
 
 def _below(paths: pd.Series, roots: Sequence[str]) -> pd.Series:

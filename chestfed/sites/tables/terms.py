@@ -1,4 +1,4 @@
-"""What the terms of a findings cell mean, and what several of them say together."""
+"""What a finding in words means: diseases that it reports, denies or doubts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from chestfed.core.diseases import TITLES, check_name, check_spelling
-from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN, UNLABELLED
+from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
 
 #: A longer cell is not a list of findings.
 _LONGEST: Final = 20_000
@@ -101,38 +101,3 @@ def parse_meaning(text: str, declared: Collection[str] | None = None) -> Meaning
             raise ValueError(f"mentions {disease} more than once")
         findings[disease] = _STATES[state]
     return Meaning(findings)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What is said of an image: a raw finding per disease, whether it was called normal, whether it contradicts itself.
-
-    `denies` tells whether a single disease is denied, rather than all of them by `normal`.
-    """
-
-    findings: Mapping[str, np.int8]
-    healthy: bool = False
-    denies: bool = False
-    contradictory: bool = False
-
-
-def together(meanings: Iterable[Meaning], diseases: Sequence[str], named: Collection[str]) -> Said:
-    """What several terms say together.
-
-    A disease that no term mentions is blank; unlabeled without any term, or beside one that is not understood;
-    negative beside a term that means normal. `named` are the diseases that some term of the site can report as
-    present: any other is never blank but unlabeled, because the site does not record it.
-    """
-    terms = list(meanings)
-    healthy = any(term.healthy for term in terms)
-    unread = not terms or not all(term.understood for term in terms)
-    findings, denies, contradictory = {}, False, False
-    for disease in diseases:
-        codes = [term.findings[disease] for term in terms if disease in term.findings]
-        rest = UNLABELLED if unread else NEGATIVE if healthy else BLANK if disease in named else UNLABELLED
-        findings[disease] = max(codes, key=lambda code: STRENGTH[int(code)], default=rest)
-        present = any(code != NEGATIVE for code in codes)
-        denied = any(code == NEGATIVE for code in codes)
-        denies = denies or denied
-        contradictory = contradictory or (present and (denied or healthy))
-    return Said(findings, healthy and not unread, denies, contradictory)

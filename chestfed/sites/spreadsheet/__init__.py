@@ -1,1 +1,0 @@
-"""The reader of a hospital's own table: 'reader: table'."""

@@ -1,0 +1,131 @@
+"""What the values of a hospital's table mean: its confirmed codes, else a few words that are unambiguous."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.console import plural
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.reader import SEXES, SPLITS, VIEWS
+from chestfed.sites.tables.codebook import LABEL, MISSING, Code, in_form, parse_code, read_book
+from chestfed.sites.tables.rows import TableRows
+from chestfed.sites.tables.schema import ROLES, TableFormat
+
+#: Kind -> word -> meaning, without any code. 0 and 1 are labels if no other number is one.
+WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    LABEL: {
+        **dict.fromkeys(("yes", "true", "present", "positive"), "positive"),
+        **dict.fromkeys(("no", "false", "absent", "negative"), "negative"),
+        "uncertain": "uncertain",
+    },
+    "view": {view: view for view in VIEWS},
+    "split": {
+        **{split: split for split in SPLITS},
+        "training": "train",
+        "testing": "test",
+        **dict.fromkeys(("validation", "validate", "val", "dev"), "valid"),
+    },
+    "sex": {**SEXES, **dict.fromkeys(("u", "unknown", "o", "other"), "unknown")},
+}
+_PLAIN: Final = {"0": "negative", "1": "positive"}
+_NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
+#: A value is shown if as many patients have it: of fewer, it may be a name.
+SHOWN_FROM: Final = 3
+_LONGEST_SHOWN: Final = 60
+_MOST_SHOWN: Final = 20
+
+
+@dataclass
+class Values:
+    """Meanings of the values of one site, and the values without any, which are problems."""
+
+    codes: Sequence[Code]
+    place: str  #: where a code belongs, in messages
+    numbers_are_codes: bool = False  #: whether label columns have other numbers than 0 and 1
+    unknown: dict[tuple[str, str], dict[str, set[int]]] = field(default_factory=lambda: defaultdict(dict))
+    _table: dict[tuple[str, str, str], Code] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._table = {(code.column, code.kind, code.value): code for code in self.codes}
+
+    def code(self, column: str, kind: str, value: str) -> Code | None:
+        """The code of a value, confirmed or not; one of the column goes before one of all columns."""
+        return self._table.get((column, kind, value)) or self._table.get(("", kind, value))
+
+    def meaning(self, column: str, kind: str, value: str) -> str | None:
+        """What a value in the form of `in_form` means; None if that is unknown."""
+        code = self.code(column, kind, value)
+        if code is not None:
+            return code.meaning if code.known else None
+        if kind == LABEL and _NUMBER.fullmatch(value):
+            return None if self.numbers_are_codes else _PLAIN.get(value)
+        return WORDS.get(kind, {}).get(value)
+
+    def look_at_numbers(self, values: Collection[str]) -> None:
+        """Take 0 and 1 for codes if any of these values of label columns is another number."""
+        self.numbers_are_codes |= any(_NUMBER.fullmatch(value) and value not in _PLAIN for value in values)
+
+    def translate(self, rows: TableRows, column: str, kind: str) -> pd.Series:
+        """Meanings of the cells of a column; missing where they are empty, mean `missing`, or are unknown."""
+        cells = rows.cells(column)
+        codes, different = pd.factorize(cells)
+        values = [in_form(kind, str(cell)) for cell in different]
+        meanings = [self.meaning(column, kind, value) for value in values]
+        self.note(rows, column, kind, codes, [v if m is None else None for v, m in zip(values, meanings, strict=True)])
+        table = np.array([*(None if meaning == MISSING else meaning for meaning in meanings), None], dtype=object)
+        return pd.Series(table[codes], index=cells.index, dtype=object)
+
+    def note(self, rows: TableRows, column: str, kind: str, codes: np.ndarray, unknown: Sequence[str | None]) -> None:
+        """Collect the rows of unknown values; `codes` are places of each row's value in `unknown`, int `[n]`."""
+        for place, value in enumerate(unknown):
+            if value is not None:
+                places = np.flatnonzero(codes == place).tolist()
+                self.unknown[column, kind].setdefault(value, set()).update(places)
+
+    def report(self, rows: TableRows) -> None:
+        """One problem per column that has unknown values."""
+        patient = rows.table.columns.patient
+        patients = rows.frame[patient] if patient in rows.frame else pd.Series(rows.rows)
+        for (column, kind), values in self.unknown.items():
+            shown, hidden = [], []
+            for value, places in sorted(values.items(), key=lambda item: -len(item[1])):
+                many = patients.iloc[list(places)].nunique() >= SHOWN_FROM and len(value) <= _LONGEST_SHOWN
+                if many and len(shown) < _MOST_SHOWN:
+                    shown.append(f"'{value}' ({plural(len(places), 'row')})")
+                else:
+                    hidden += [places]
+            first = sorted(min(rows.rows[list(places)].tolist()) for places in hidden)
+            if hidden:
+                numbers = ", ".join(map(str, first[:_MOST_SHOWN])) + (", ..." if len(first) > _MOST_SHOWN else "")
+                others = f"{plural(len(hidden), 'other value')}, first in row" if shown else "first in row"
+                shown.append(f"{others} {numbers}")
+            text = f"'{column}' has {plural(len(values), 'value')} of unknown meaning: {'; '.join(shown)}"
+            what = "numbers other than 0 and 1 need a code each, and so do 0 and 1 then; " if kind == LABEL else ""
+            advice = f"{what}enter the meaning (kind {kind}) in {self.place}, or fix the cells"
+            row = first[0] if first and len(values) == 1 else None
+            rows.source.problem(f"unknown {kind}", rows.name, text, row, advice)
+        self.unknown.clear()
+
+
+def load_values(source: Source, table: TableFormat) -> Values:
+    """The meanings of a site's code book, whose problems are the source's, or of its YAML."""
+    if isinstance(table.codes, str):
+        path = Path(table.codes)
+        separator = table.separator if table.columns.findings else None
+        codes, problems = read_book(path, source.config.diseases, separator)
+        source.problems += [problem for problem in problems if problem not in source.problems]
+        return Values(codes, path.name)
+    codes = []
+    for column, meanings in table.codes.items():
+        kind, header = (ROLES[column], "") if column in ROLES else (table.column_kind(column), column)
+        for value, meaning in meanings.items():
+            codes.append(Code(header, kind, in_form(kind, value), 0, "", "", parse_code(kind, meaning), "yes"))
+    return Values(codes, "table.codes")
