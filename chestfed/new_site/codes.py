@@ -51,10 +51,9 @@ def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *ot
     shown = [row for row in waiting if row.rows >= 3][:8]
     text = ", ".join(f"'{row.value}' ({row.rows:,}{f', {row.proposal}?' if row.proposal else ''})" for row in shown)
     more = len(waiting) - len(shown)
-    listed = text + (f"{', ' if shown else ''}{more} more in the code book" if more else "")
-    example = waiting[0].value if shown else "VALUE"
-    codes = option("--code", f"{key}:{example}={waiting[0].proposal or 'MEANING'}")
-    proposal.ask(f"{what}: what do these values mean? {listed}", f"{codes} ...", *others)
+    listed = text + (f"{', and ' if shown else ''}{more} in fewer than 3 rows, in the code book" if more else "")
+    examples = [option("--code", f"{key}:{row.value}={row.proposal or 'MEANING'}") + " ..." for row in shown[:1]]
+    proposal.ask(f"{what}: what do these values mean? {listed}", *examples, *others)
 
 
 def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
@@ -138,7 +137,8 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
     if "threshold" in proposal.table:
         counts = {name: {v: n for v, n in counts[name].items() if v not in numbers[name]} for name in columns}
         numbers = {name: set() for name in columns}
-    odd = any(values - {"0", "1"} for values in numbers.values())
+    given = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
+    odd = any(values - {"0", "1"} or values & given for values in numbers.values())
     alike = len({"0" in values for values in numbers.values() if values}) <= 1
     merged: dict[str, int] = {}
     for name in columns:

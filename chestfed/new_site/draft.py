@@ -23,7 +23,7 @@ from chestfed.new_site.images import propose_images
 from chestfed.new_site.labels import ask_policies, propose_label_columns, use_findings
 from chestfed.new_site.lexicon import suggest
 from chestfed.new_site.matching import Pictures, list_pictures
-from chestfed.new_site.proposal import NONE, Answers, Proposal, option
+from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, option
 from chestfed.new_site.writing import Draft, write_draft
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import ROW, Source
@@ -73,8 +73,22 @@ def draft_site(
         proposal.notes.append(f"files that are not images are skipped: {proposal.pictures.aside}")
     read = partial(_read_headers, proposal.name, proposal.pictures, progress)
     if labels is not None:
-        return _draft_table(proposal, labels, read)
-    return _draft_headers(proposal, read) if proposal.pictures.dicoms else _draft_folders(proposal)
+        draft = _draft_table(proposal, labels, read)
+    else:
+        draft = _draft_headers(proposal, read) if proposal.pictures.dicoms else _draft_folders(proposal)
+    _refuse_idle(proposal)
+    return draft
+
+
+def _refuse_idle(proposal: Proposal) -> None:
+    """Refuse options without an effect: a mistyped value would leave a label as it was."""
+    held = {(code.kind, code.value) for code in proposal.codes} | {(code.column, code.value) for code in proposal.codes}
+    idle = [f"--code {code.column or code.kind}:{code.value}" for code in proposal.answers.codes
+        if code.evidence == OPTION and (code.column or code.kind, code.value) not in held]  # fmt: skip
+    if proposal.labels:
+        idle += [f"--label {disease}=..." for disease, names in proposal.answers.labels.items() if names and disease not in proposal.labels]
+    if idle:
+        raise ConfigError(f"{', '.join(idle)}: the table has no such value or column, so this would have no effect")
 
 
 def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
@@ -192,7 +206,10 @@ def _read_headers(name: str, pictures: Pictures, progress: Callable[[int, int], 
 
 def _make_site(name: str, root: str, files: dict[str, list[str]], table: dict[str, Any]) -> SiteConfig:
     """A site of which only the files matter."""
-    keys = {"columns": {"image": "image", "patient": "image", "findings": "image"}, **table}
+    columns = {"image": "image", "patient": "image", "findings": "image"}
+    if "images" in files:
+        columns = {"patient": "PatientID", "findings": "ImageComments"}
+    keys = {"columns": columns, **table}
     try:
         return SiteConfig.model_validate({
             **{"site": name, "title": name, "reader": "table", "root": root, "label_files": files, "views": "all"},

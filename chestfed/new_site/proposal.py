@@ -26,6 +26,8 @@ NONE, FOLDER = "none", "folder"
 COLUMN_ROLES: Final = (
     *("image", "patient", "study", "view", "split", "sex", "age", "findings", "finding", "value", "reader", "site"),
 )
+#: Evidence of a row of the book that was given as an option.
+OPTION: Final = "given"
 #: Share of the cells that must name a file, or be known words.
 ENOUGH: Final = 0.9
 #: A value may be shown if so many rows have it: it is then not the name of a person.
@@ -115,8 +117,8 @@ def _parse_code(text: str) -> Code:
             raise ValueError("expected COLUMN:VALUE=MEANING")
         if kind is None:  # a header: keep or drop, else a label value
             kind = "keep" if meaning.casefold() in ("keep", "drop") else "label"
-            return Code(column, kind, in_form(kind, cell), meaning=parse_code(kind, meaning), confirmed=YES)
-        return Code("", kind, in_form(kind, cell), meaning=parse_code(kind, meaning), confirmed=YES)
+            return Code(column, kind, in_form(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
+        return Code("", kind, in_form(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
     except ValueError as error:
         raise ConfigError(f"--code {text}: {error}") from None
 

@@ -90,13 +90,13 @@ class Case:
 Where = Callable[[Film], str]
 
 
-def png(film: Film) -> str:
+def locate(film: Film) -> str:
     return f"images/{film.file}"
 
 
 def tell_truth(
     made: Iterable[Film],
-    where: Where = png,
+    where: Where = locate,
     told: Sequence[str] = TOLD,
     diseases: Sequence[str] = DISEASES,
     **fixed: Callable[[Film], Any],
@@ -181,7 +181,7 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self._png)
 
-    def pictures(self, made: Iterable[Film], where: Where = png) -> None:
+    def pictures(self, made: Iterable[Film], where: Where = locate) -> None:
         self.png(*map(where, made))
 
     def save(self, rows: Sequence[Row], file: str = "labels.csv", **how: str) -> None:
@@ -240,7 +240,7 @@ def changed(
     codes: Mapping[int | None, Any] | None = None,
     told: Sequence[str] = TOLD,
     file: str = "labels.csv",
-    where: Where = png,
+    where: Where = locate,
     cell: Where = lambda film: film.file,
     truth: Mapping[str, Any] | None = None,
     how: Mapping[str, str] | None = None,
