@@ -11,7 +11,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import MOST_WORDS, guess_words, propose_ages, propose_keep, propose_words
 from chestfed.new_site.lexicon import KEPT, name_disease, name_view, plain
-from chestfed.new_site.proposal import ENOUGH, FOLDER, NONE, Proposal, find_called, has_dates, option
+from chestfed.new_site.proposal import ENOUGH, FOLDER, NONE, Proposal, find_called, has_dates, is_called, option
 from chestfed.sites.reader import PER_YEAR
 from chestfed.sites.tables.codebook import LEXICON
 
@@ -25,6 +25,8 @@ _MOST_SITES: Final = 50
 
 def propose_patient(proposal: Proposal) -> None:
     """Note the column of the patient, a folder of the images, or that every image is a patient; else a question."""
+    if proposal.is_in_path("patient"):
+        return
     said, folder = proposal.get_answer("patient"), _find_folder(proposal)
     if said == FOLDER:
         if folder is None:
@@ -81,6 +83,8 @@ def _fits_images(cells: pd.Series, image: pd.Series) -> bool:
 
 def _looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
     """Many different cells, and some images in common."""
+    if any(is_called(role, str(cells.name)) for role in ("age", "view", "split", "sex", "findings", "value", "running")):
+        return False
     share = cells.nunique() / max(1, image.nunique())
     fits = _fits_images(cells, image) and 0.2 < share <= 1 and not has_dates(cells)
     return fits and not cells.str.contains(r"\s", na=False).mean() > 0.5
@@ -115,11 +119,11 @@ def propose_others(proposal: Proposal) -> None:
         proposal.take("study", name, f"{'given' if said else 'by its name'}; {proposal.frame[name].nunique():,} different")
     for role in ("view", "sex"):
         said = proposal.get_answer(role)
-        column = said or _find_worded(proposal, role)
+        column = NONE if proposal.is_in_path(role) else said or _find_worded(proposal, role)
         if column is not None and column != NONE:
             propose_words(proposal, role, column, "given" if said else "by its name and words")
     _propose_age(proposal)
-    if "view" not in proposal.columns:
+    if "view" not in proposal.columns and not proposal.is_in_path("view") and "default_view" not in proposal.table:
         proposal.first.append("no column of views: lateral images, if any, are used for training (--column view=NAME, "
             "or, if all are frontal, --set default_view=frontal)")  # fmt: skip
     _propose_split(proposal)
@@ -170,6 +174,7 @@ def _propose_split(proposal: Proposal) -> None:
         proposal.evidence["splits"] = "given; drawn by patient"
     if said not in (None, NONE):
         propose_words(proposal, "split", str(said), "given")
+    if "split" in proposal.columns or proposal.is_in_path("split"):
         return
     maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if said is None else []
     named = find_called("split", maybe)
@@ -182,7 +187,7 @@ def _propose_split(proposal: Proposal) -> None:
             _ask_split(proposal, [column])
     elif maybe:
         _ask_split(proposal, maybe)
-    elif answers.test_fraction is None and not answers.no_split and "<split>" not in proposal.table.get("from_path", ""):
+    elif answers.test_fraction is None and not answers.no_split:
         proposal.ask("split: no column says which images are for testing", "--test-fraction 0.2", "--no-split")
 
 

@@ -102,7 +102,7 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     opened = open_table(source, paths, config.table)
     if opened is None:
         raise SiteError(proposal.name, source.problems)
-    proposal.notes += [*opened.notes, *source.remarks]
+    proposal.notes += dict.fromkeys([*opened.notes, *source.remarks])
     proposal.frame = frame = opened.frame.set_index(ROW)
     if rows.get("total") == "drop":
         totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False)).any(axis=1)
@@ -180,9 +180,9 @@ def _draft_folders(proposal: Proposal) -> Draft:
     use_findings(proposal, propose_findings(proposal, counts, "the folders"))
     cells = groups["finding"]
     ask_policies(proposal, cells)
-    if "<view>" not in pattern and "default_view" not in table:
+    if not proposal.is_in_path("view") and "default_view" not in table:
         proposal.first.append("views are unknown: lateral images, if any, are used for training (--set default_view=frontal)")
-    if "<split>" not in pattern and proposal.answers.test_fraction is None and not proposal.answers.no_split:
+    if not proposal.is_in_path("split") and proposal.answers.test_fraction is None and not proposal.answers.no_split:
         proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
     if proposal.answers.test_fraction is not None:
         proposal.site["splits"] = {"test_fraction": proposal.answers.test_fraction}

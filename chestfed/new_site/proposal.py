@@ -172,6 +172,10 @@ class Proposal:
         taken = {*self.columns.values(), *(name for names in self.labels.values() for name in names)}
         return [name for name in self.headers if name not in taken and self.frame[name].notna().any()]
 
+    def is_in_path(self, role: str) -> bool:
+        """Whether the user's `from_path` has the role."""
+        return f"(?P<{role}>" in str(self.answers.keys.get("from_path", ""))
+
     def take(self, role: str, column: str, evidence: str) -> None:
         """Note a column and why it is that."""
         self.columns[role], self.evidence[role] = column, evidence

@@ -51,7 +51,8 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         **{key: (value, why.get(key, "")) for key, value in proposal.table.items()},
         **({"codes": (name_book(proposal.name), why.get("codes", "meanings of the table's values"))} if proposal.codes else {}),
     }
-    views = [*_VIEWS, "unknown"] if "view" not in columns and "default_view" not in proposal.table else _VIEWS
+    known = "view" in columns or "default_view" in proposal.table or proposal.is_in_path("view")
+    views = _VIEWS if known else [*_VIEWS, "unknown"]
     labels = {disease: (names, why.get(disease, "")) for disease, names in proposal.labels.items()}
     splits = {"valid_fraction": 0.0, "test_fraction": 0.0, **proposal.site.get("splits", {})}
     keys = {key: value for key, value in proposal.answers.keys.items() if key in ("rows", "one_class", "title")}

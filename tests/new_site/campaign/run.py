@@ -125,7 +125,7 @@ def call(folder: Path, case: Case, options: Sequence[str]) -> str:
 def fill(path: Path, meanings: Mapping[str, str]) -> bool:
     """Enters the meanings of the values that wait for a person; whether there are any."""
     codes, _ = read_book(path)
-    by_value = {(value if value != EMPTY else "").casefold(): meaning for value, meaning in meanings.items()}
+    by_value = {value if value != EMPTY else "": meaning for value, meaning in meanings.items()}
 
     def enter(code: Any) -> Any:
         value = next((v for v in by_value if in_form(code.kind, v) == code.value), None)

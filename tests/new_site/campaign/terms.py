@@ -58,21 +58,23 @@ for _about, _name, _arguments in (
 _STATES = {1: "{}", 0: "{} absent", -1: "{} uncertain"}
 
 
-def _sentences(place: Place, texts: Mapping[str, dict[str, int]], column: str, then: Sequence[str] = ()) -> Case:
+def _sentences(place: Place, texts: Mapping[str, dict[str, int]], column: str, more: Mapping[str, str] | None = None,
+    blank: int | None = None, **case: Any) -> Case:
     """A text per film, and what it says of some diseases."""
     made, draw = films(doubt=False), random.Random(11)
     place.pictures(made)
     rows = []
     for film in made:
         text = draw.choice(list(texts))
-        film.said = {disease: texts[text].get(disease) for disease in DISEASES}
+        film.said = {disease: texts[text].get(disease, blank) for disease in DISEASES}
         rows.append({**row(film, EN), column: text})
     place.save(rows)
     book = {text: "; ".join(_STATES[s].format(d) for d, s in said.items()) for text, said in texts.items()}
-    return Case(tell_truth(made), book=book, then=then)
+    return Case(tell_truth(made), book={**book, **(more or {})}, **case)
 
 
 shape("sentences with commas, in which a denial goes on behind the comma", "sentences")(partial(_sentences, column="Impression",
+    then=["--set=one_class=[cardiomegaly,atelectasis]"],
     texts={"no edema, effusion or consolidation": {"edema": 0, "pleural_effusion": 0, "consolidation": 0},
     "cardiomegaly, effusions resolved": {"cardiomegaly": 1, "pleural_effusion": 0}, "edema not excluded": {"edema": -1},
     "small left effusion, basal atelectasis": {"pleural_effusion": 1, "atelectasis": 1},
@@ -80,7 +82,8 @@ shape("sentences with commas, in which a denial goes on behind the comma", "sent
     "consolidation, edema, atelectasis": {"consolidation": 1, "edema": 1, "atelectasis": 1}}))  # fmt: skip
 shape("MeSH terms with qualifiers after a slash", "mesh")(partial(_sentences, column="MeSH", texts={
     "Cardiomegaly/mild": {"cardiomegaly": 1}, "Pulmonary Edema": {"edema": 1}, "Pulmonary Atelectasis/base/left": {"atelectasis": 1},
-    "Consolidation/lung/upper lobe": {"consolidation": 1}, "Pleural Effusion/right/small": {"pleural_effusion": 1}}))  # fmt: skip
+    "Consolidation/lung/upper lobe": {"consolidation": 1}, "Pleural Effusion/right/small": {"pleural_effusion": 1}},
+    more=dict.fromkeys(("mild", "base", "left", "lung", "upper lobe", "right", "small"), "ignore"), first=["--blank=negative"], blank=0))  # fmt: skip
 
 
 @shape("codes of diagnoses: J90, J81, I51.7")
