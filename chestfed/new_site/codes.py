@@ -196,7 +196,9 @@ def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str)
         return str(Meaning(findings) if changed else suggestion.meaning), suggestion.why, suggestion.certain
 
     rows = add_codes(proposal, "", FINDING, counts, guess)
-    proposal.evidence["codes"] = f"{sum(row.known for row in rows):,} of {len(rows):,} terms of '{column}' have a meaning"
+    proposal.evidence["codes"] = (
+        f"{sum(row.known for row in rows):,} of {len(rows):,} terms of '{column}' have a meaning"
+    )
     ask_codes(proposal, f"findings in '{column}'", "findings", rows, option("--set", "other_terms=missing"))
     return rows
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-
 from typing import Final
-
 
 import pandas as pd
 
@@ -49,7 +47,11 @@ def propose_patient(proposal: Proposal) -> None:
         proposal.take("patient", likely[0], f"by its name; {_count_groups(proposal, likely[0])}")
         return
     ids = [name for name in names if _looks_like_ids(proposal.frame[name], proposal.image) and name not in likely]
-    why = "several columns are called like it, and group the images differently" if likely else _why_none(proposal, called)
+    why = (
+        "several columns are called like it, and group the images differently"
+        if likely
+        else _why_none(proposal, called)
+    )
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6]]
     if folder is not None:
         choices.append(f"{option('--column', f'patient={FOLDER}')} ({folder[1]})")
@@ -68,7 +70,9 @@ def _why_none(proposal: Proposal, unfit: list[str]) -> str:
 
 def _refuse_dates(proposal: Proposal, name: str) -> None:
     if has_dates(proposal.frame[name]):
-        proposal.ask(f"patient: the cells of '{name}' are dates, and name no patient", option("--column", "patient=NAME"))
+        proposal.ask(
+            f"patient: the cells of '{name}' are dates, and name no patient", option("--column", "patient=NAME")
+        )
 
 
 def _count_groups(proposal: Proposal, column: str) -> str:
@@ -83,7 +87,9 @@ def _fits_images(cells: pd.Series, image: pd.Series) -> bool:
 
 def _looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
     """Many different cells, and some images in common."""
-    if any(is_called(role, str(cells.name)) for role in ("age", "view", "split", "sex", "findings", "value", "running")):
+    if any(
+        is_called(role, str(cells.name)) for role in ("age", "view", "split", "sex", "findings", "value", "running")
+    ):
         return False
     share = cells.nunique() / max(1, image.nunique())
     fits = _fits_images(cells, image) and 0.2 < share <= 1 and not has_dates(cells)
@@ -113,10 +119,14 @@ def _find_folder(proposal: Proposal) -> tuple[str, str] | None:
 def propose_others(proposal: Proposal) -> None:
     """Note study, view, sex, age and split."""
     said = proposal.get_answer("study")
-    likely = [name for name in find_called("study", proposal.free) if _fits_images(proposal.frame[name], proposal.image)]
+    likely = [
+        name for name in find_called("study", proposal.free) if _fits_images(proposal.frame[name], proposal.image)
+    ]
     if said not in (None, NONE) or (said is None and likely and "study" not in proposal.columns):
         name = said or likely[0]
-        proposal.take("study", name, f"{'given' if said else 'by its name'}; {proposal.frame[name].nunique():,} different")
+        proposal.take(
+            "study", name, f"{'given' if said else 'by its name'}; {proposal.frame[name].nunique():,} different"
+        )
     for role in ("view", "sex"):
         said = proposal.get_answer(role)
         column = NONE if proposal.is_in_path(role) else said or _find_worded(proposal, role)
@@ -223,5 +233,3 @@ def propose_filters(proposal: Proposal) -> None:
         if keep is not None or (2 <= len(values) <= MOST_WORDS and not values <= KEPT):
             proposal.table["keep"] = list(dict.fromkeys([*proposal.table.get("keep", []), name]))
             propose_keep(proposal, name)
-
-

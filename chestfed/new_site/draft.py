@@ -35,8 +35,11 @@ from chestfed.sites.tables.schema import FileFormat, TableFormat
 
 #: Role -> the DICOM element that holds it.
 _HEADERS: Final = {
-    **{"patient": "PatientID", "study": "StudyInstanceUID"},
-    **{"view": "ViewPosition", "sex": "PatientSex", "age": "PatientAge"},
+    "patient": "PatientID",
+    "study": "StudyInstanceUID",
+    "view": "ViewPosition",
+    "sex": "PatientSex",
+    "age": "PatientAge",
 }
 _NO_PATIENT: Final = "(?P<patient>[^/]+)$"
 
@@ -86,7 +89,11 @@ def _refuse_idle(proposal: Proposal) -> None:
     idle = [f"--code {code.column or code.kind}:{code.value}" for code in proposal.answers.codes
         if code.evidence == OPTION and (code.column or code.kind, code.value) not in held]  # fmt: skip
     if proposal.labels:
-        idle += [f"--label {disease}=..." for disease, names in proposal.answers.labels.items() if names and disease not in proposal.labels]
+        idle += [
+            f"--label {disease}=..."
+            for disease, names in proposal.answers.labels.items()
+            if names and disease not in proposal.labels
+        ]
     if idle:
         raise ConfigError(f"{', '.join(idle)}: the table has no such value or column, so this would have no effect")
 
@@ -181,7 +188,9 @@ def _draft_folders(proposal: Proposal) -> Draft:
     cells = groups["finding"]
     ask_policies(proposal, cells)
     if not proposal.is_in_path("view") and "default_view" not in table:
-        proposal.first.append("views are unknown: lateral images, if any, are used for training (--set default_view=frontal)")
+        proposal.first.append(
+            "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"
+        )
     if not proposal.is_in_path("split") and proposal.answers.test_fraction is None and not proposal.answers.no_split:
         proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
     if proposal.answers.test_fraction is not None:
@@ -212,8 +221,8 @@ def _make_site(name: str, root: str, files: dict[str, list[str]], table: dict[st
     keys = {"columns": columns, **table}
     try:
         return SiteConfig.model_validate({
-            **{"site": name, "title": name, "reader": "table", "root": root, "label_files": files, "views": "all"},
-            **{"labels": {}, "uncertain": "missing", "blank": "missing", "table": keys},
+            "site": name, "title": name, "reader": "table", "root": root, "label_files": files, "views": "all",
+            "labels": {}, "uncertain": "missing", "blank": "missing", "table": keys,
         })  # fmt: skip
     except ValidationError as error:
         raise ConfigError("; ".join(f"--set {each['loc'][-1]}: {each['msg']}" for each in error.errors())) from None

@@ -38,9 +38,7 @@ _ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "
 _DROP: Final = option("--set", "rows.missing_image=drop")
 
 
-def propose_images(
-    proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
-) -> list[str]:
+def propose_images(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]) -> list[str]:
     """Note the column that names the images, and how; the DICOM elements that became columns are returned.
 
     The table gets a row per image where a row stands for several. Where no column is certain, a question is noted, and
@@ -151,7 +149,9 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
             return text + f"The names of the files begin with those of '{name}': write one row per image, or put the "\
                 "images of each study into a folder of that name"  # fmt: skip
         if cells.str.casefold().isin(names).any():
-            return text + f"Those of '{name}' would if case did not matter (.png, .PNG): write the names as the files have"
+            return (
+                text + f"Those of '{name}' would if case did not matter (.png, .PNG): write the names as the files have"
+            )
     return text + f"The columns are {', '.join(map(str, frame))}. Perhaps --images is another folder"
 
 
@@ -244,7 +244,10 @@ def _choose_key(
         return shares[key] >= ENOUGH and (called if is_small(frame[key[0]]) else called or not odd)
 
     firm = [key for key in likely if is_firm(key)]
-    pairs = {key: set(zip(*(part.tolist() for part in pairs_of(frame[key[0]], headers, key[1])), strict=True)) for key in firm}
+    pairs = {
+        key: set(zip(*(part.tolist() for part in pairs_of(frame[key[0]], headers, key[1])), strict=True))
+        for key in firm
+    }
     nested = all(pairs[a] <= pairs[b] or pairs[b] <= pairs[a] for a, b in combinations(firm, 2))
     long = [key for key in firm if not is_small(frame[key[0]]) and is_called(_CALLED[key[1]], key[0])]
     if not proposal.answers.columns.get("image") and (not firm or (not nested and len(long) != 1)):

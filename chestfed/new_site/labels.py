@@ -32,9 +32,10 @@ _REVERSING: Final = frozenset(("yes", "ja", "nein", "absent", "present", "neg", 
 def propose_label_columns(proposal: Proposal) -> None:
     """Note the labels in whatever form the table has them, with the annotators, the code book and the policies."""
     wide = _find_wide(proposal)
-    terms = _find_terms(proposal, [name for name in proposal.free if name not in wide])
+    labels = {name for names in wide.values() for name in names}
+    terms = _find_terms(proposal, [name for name in proposal.free if name not in labels])
     named = proposal.answers.columns.keys() & {"findings", "finding"}
-    if wide and not named and (terms is None or len(set(wide.values())) >= len(terms[2])):
+    if wide and not named and (terms is None or len(wide) >= len(terms[2])):
         _use_wide(proposal, wide)
     elif terms is not None:
         _use_terms(proposal, terms[0], terms[1])
@@ -42,34 +43,31 @@ def propose_label_columns(proposal: Proposal) -> None:
         _ask_for_labels(proposal)
 
 
-def _find_wide(proposal: Proposal) -> dict[str, str]:
-    """Column -> disease of the label columns: the user's, else by their names, with what they share stripped."""
-    answers = proposal.answers.labels
-    columns = {proposal.check_column(f"--label {disease}={name}", name): disease
-        for disease, names in answers.items() for name in names if READER not in name and not _has_terms(proposal)}  # fmt: skip
-    free = [name for name in proposal.free if name not in columns]
+def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
+    """Disease -> its label columns: the user's, else by their names, with what they share stripped."""
+    answers, columns = proposal.answers.labels, defaultdict[str, list[str]](list)
+    for disease, names in answers.items():
+        columns[disease] += [proposal.check_column(f"--label {disease}={name}", name) for name in names]
+    taken = {name for names in columns.values() for name in names}
+    free = [name for name in proposal.free if name not in taken]
     direct = {name: disease for name in free if (disease := name_disease(name)) is not None and disease not in answers}
     for name, disease in direct.items():
         cells = proposal.frame[name].dropna()
         if cells.nunique() <= _MOST_VALUES or _are_numbers(cells):
-            columns[name] = disease
+            columns[disease].append(name)
         else:
-            proposal.first.append(f"'{name}' is called like {disease}, but holds more than {_MOST_VALUES} different texts: "
-                "not used")  # fmt: skip
+            text = f"'{name}' is called like {disease}, but holds more than {_MOST_VALUES} different texts: not used"
+            proposal.first.append(text)
     groups = _group_by_affix([name for name in free if name not in direct])
-    rest = {affix: {n: d for n, d in names.items() if d not in (*columns.values(), *answers)} for affix, names in groups.items()}
-    good = {affix: names for affix, names in rest.items() if len(set(names.values())) >= 2}
-    if len(good) == 1:
-        (affix,) = good
-        proposal.notes.append(f"label columns share '{' '.join(filter(None, affix)).strip()}' beside the disease: stripped")
-        columns |= good[affix]
-    elif len(good) > 1:
-        columns |= _combine_groups(proposal, list(good.values()))
-    return columns
-
-
-def _has_terms(proposal: Proposal) -> bool:
-    return bool(proposal.answers.columns.keys() & {"findings", "finding"})
+    open_groups = {affix: {n: d for n, d in names.items() if d not in columns} for affix, names in groups.items()}
+    good = {affix: names for affix, names in open_groups.items() if len(set(names.values())) >= 2}
+    if len(good) > 1:
+        _combine_groups(proposal, list(good.values()), columns)
+    for affix, names in good.items() if len(good) == 1 else ():
+        proposal.notes.append(f"stripped from the names of label columns: '{' '.join(filter(None, affix))}'")
+        for name, disease in names.items():
+            columns[disease].append(name)
+    return {disease: names for disease, names in columns.items() if names}
 
 
 def _are_numbers(cells: pd.Series) -> bool:
@@ -84,7 +82,9 @@ def _group_by_affix(names: Sequence[str]) -> dict[tuple[str, str], dict[str, str
             continue
         words = plain(name).split()
         spans = [(start, end) for start in range(len(words)) for end in range(len(words), start, -1)]
-        spans = [(start, end) for start, end in spans if " ".join(words[start:end]) in NAMES and end - start < len(words)]
+        spans = [
+            (start, end) for start, end in spans if " ".join(words[start:end]) in NAMES and end - start < len(words)
+        ]
         if not spans:
             continue
         start, end = max(spans, key=lambda span: span[1] - span[0])
@@ -95,28 +95,25 @@ def _group_by_affix(names: Sequence[str]) -> dict[tuple[str, str], dict[str, str
     return groups
 
 
-def _combine_groups(proposal: Proposal, groups: Sequence[dict[str, str]]) -> dict[str, str]:
-    """The columns of votes in several groups, such as `edema_r1` and `edema_r2`; else a question."""
-    diseases = [set(group.values()) for group in groups]
+def _combine_groups(proposal: Proposal, groups: Sequence[dict[str, str]], columns: dict[str, list[str]]) -> None:
+    """Add the columns of votes in several groups, such as `edema_r1` and `edema_r2`; else ask."""
     by_disease: dict[str, list[str]] = defaultdict(list)
     for group in groups:
         for name, disease in group.items():
             by_disease[disease].append(name)
-    middles = {disease: _cut_common(names) for disease, names in by_disease.items()}
-    readers = [tuple(middle[2]) for middle in middles.values()]
-    joined = " ".join(name for names in by_disease.values() for name in names)
-    called = bool(set(re.split(r"\W|_|\d", joined.casefold())) & {*COLUMNS["reader"], "r", "rad", "reviewer"})
-    if all(each == diseases[0] for each in diseases) and len(set(readers)) == 1 and called:
-        for disease, (before, behind, _) in middles.items():
-            proposal.labels[disease] = [f"{before}{READER}{behind}"]
-        number = len(readers[0])
+    cuts = {disease: _cut_common(names) for disease, names in by_disease.items()}
+    readers = {tuple(cut[2]) for cut in cuts.values()}
+    words = {word for names in by_disease.values() for name in names for word in re.split(r"\W|_|\d", name.casefold())}
+    if len(readers) == 1 and words & {*COLUMNS["reader"], "r", "rad", "reviewer"}:
+        number = len(readers.pop())
+        proposal.labels |= {disease: [f"{before}{READER}{behind}"] for disease, (before, behind, _) in cuts.items()}
         proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
         proposal.evidence["raters"] = f"{number} annotators in columns"
-        return {name: disease for disease, names in by_disease.items() for name in names}
-    text = f"labels: {len(groups)} columns for each of {', '.join(sorted(diseases[0]))}; which are the labels?"
+        columns |= by_disease
+        return
     disease = sorted(by_disease)[0]
-    proposal.ask(text, *(f"{option('--label', f'{disease}={name}')} ..." for name in by_disease[disease][:6]))
-    return {}
+    proposal.ask(f"labels: several columns for each of {', '.join(sorted(by_disease))}; which are the labels?",
+        *(f"{option('--label', f'{disease}={name}')} ..." for name in by_disease[disease][:6]))  # fmt: skip
 
 
 def _cut_common(names: Sequence[str]) -> tuple[str, str, list[str]]:
@@ -127,15 +124,15 @@ def _cut_common(names: Sequence[str]) -> tuple[str, str, list[str]]:
     return before, behind, [name[len(before) : len(name) - len(behind)] for name in names]
 
 
-def _use_wide(proposal: Proposal, wide: dict[str, str]) -> None:
+def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     """The columns of each disease, their code book, and the annotators."""
-    for disease in in_order(set(wide.values())):
-        names = [name for name, of in wide.items() if of == disease]
-        proposal.labels.setdefault(disease, names)
-        if len(names) > 1 and READER not in proposal.labels[disease][0]:
-            _join_columns(proposal, disease, names)
-    proposal.diseases = in_order(proposal.labels)
-    columns = list(wide)
+    proposal.diseases = in_order(wide)
+    for disease in proposal.diseases:
+        if disease not in proposal.labels:  # not votes in columns
+            proposal.labels[disease] = wide[disease]
+            if len(wide[disease]) > 1:
+                _join_columns(proposal, disease, wide[disease])
+    columns = list(dict.fromkeys(name for names in wide.values() for name in names))
     scores = [name for name in columns if proposal.frame[name].nunique() > _MOST_VALUES]
     if scores and "threshold" not in proposal.table:
         proposal.ask(f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
@@ -145,10 +142,10 @@ def _use_wide(proposal: Proposal, wide: dict[str, str]) -> None:
     propose_labels(proposal, columns, books)
     _find_reader(proposal, columns, long=False)
     counts = {name: _count_meanings(proposal, name, books) for name in columns}
-    total = {disease: sum((counts[n] for n in wide if wide[n] == disease), Counter()) for disease in proposal.diseases}
+    total = {disease: sum((counts[name] for name in wide[disease]), Counter()) for disease in proposal.diseases}
     for disease, number in total.items():
-        shown = ", ".join(f"{number[word]:,} {word}" for word in ("positive", "negative", "uncertain", "blank") if number[word])
-        proposal.evidence[disease] = shown or "open"
+        words = ("positive", "negative", "uncertain", "blank")
+        proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
     _ask_policies(proposal, total, "an empty cell")
 
 
@@ -204,7 +201,9 @@ def _find_terms(proposal: Proposal, free: Sequence[str]) -> tuple[str, str | Non
     called = find_called("findings", rivals)
     if len(rivals) > 1 and len(called) != 1:
         listed_names = ", ".join(rivals)
-        proposal.ask(f"findings: {listed_names} all hold some", *(option("--column", f"findings={name}") for name in rivals))
+        proposal.ask(
+            f"findings: {listed_names} all hold some", *(option("--column", f"findings={name}") for name in rivals)
+        )
     return good[0][2], good[0][3], good[0][4]
 
 
@@ -223,7 +222,9 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
         ways = [(None, [([cell], number) for cell, number in pairs])]
         for sign in [given] if given else ["|", ";", *LOOSE_SEPARATORS]:
             cut = [(cell.split(sign), number) for cell, number in pairs]
-            loose = sign in LOOSE_SEPARATORS and any(may_turn(p) for parts, _ in cut if len(parts) > 1 for p in parts if p.strip())
+            loose = sign in LOOSE_SEPARATORS and any(
+                may_turn(p) for parts, _ in cut if len(parts) > 1 for p in parts if p.strip()
+            )
             if any(len(parts) > 1 for parts, _ in cut) and not loose:
                 ways.append((sign, cut))
             elif given and loose:
@@ -249,7 +250,9 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     cells, images = proposal.frame[column], proposal.image.dropna()
     several = bool(len(images) and images.duplicated().any()) and separator is None
     long = "finding" in proposal.answers.columns or (several and "findings" not in proposal.answers.columns)
-    proposal.take("finding" if long else "findings", column, "a row per finding" if long else "all findings of an image")
+    proposal.take(
+        "finding" if long else "findings", column, "a row per finding" if long else "all findings of an image"
+    )
     if long:
         value = proposal.get_answer("value") or next(iter(find_called("value", proposal.free)), None)
         if value not in (None, NONE):
@@ -258,9 +261,13 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
         _find_reader(proposal, [column, *([str(value)] if value else [])], long=True)
     lists = separator is None and any(listed(cell) is not None for cell in cells.dropna().head(5))
     if not long and not lists:
-        unused = next(sign for sign in ("|", ";", "||") if not cells.str.contains(sign, regex=False, na=False).any() or separator)
+        unused = next(
+            sign for sign in ("|", ";", "||") if not cells.str.contains(sign, regex=False, na=False).any() or separator
+        )
         proposal.table["separator"] = separator or unused
-        proposal.evidence["separator"] = "splits the cells into the most known terms" if separator else "occurs in no cell"
+        proposal.evidence["separator"] = (
+            "splits the cells into the most known terms" if separator else "occurs in no cell"
+        )
     terms: Counter[str] = Counter()
     for cell, number in cells.dropna().value_counts().items():
         parts = listed(str(cell)) if lists else str(cell).split(separator) if separator else [str(cell)]
@@ -310,16 +317,28 @@ def _ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str
     answers, site = proposal.answers, proposal.site
     site["uncertain"], site["blank"] = answers.uncertain or "missing", answers.blank or "missing"
     doubts = sum(number["uncertain"] for number in total.values())
-    doubts += sum(code.rows for code in proposal.codes if "uncertain" in (code.meaning or code.proposal)) if not total else 0
+    doubts += (
+        sum(code.rows for code in proposal.codes if "uncertain" in (code.meaning or code.proposal)) if not total else 0
+    )
     if doubts and answers.uncertain is None:
         proposal.ask(f"uncertain: {doubts:,} labels are uncertain; how do they count?", "--uncertain missing",
             "--uncertain positive", "--uncertain negative")  # fmt: skip
-    blanks = {disease: number for disease, number in total.items() if number["blank"] and (number["positive"] or number["negative"])}
+    blanks = {
+        disease: number
+        for disease, number in total.items()
+        if number["blank"] and (number["positive"] or number["negative"])
+    }
     normal = any(is_normal(code) for code in proposal.codes if code.kind == "finding")
-    if (blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)) and answers.blank is None:
+    if (
+        blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)
+    ) and answers.blank is None:
         counts = "; ".join(f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
             f"{number['negative'] + number['blank']:,}" for disease, number in blanks.items())  # fmt: skip
-        proposed = "negative" if normal and not any(number["negative"] and number["uncertain"] for number in total.values()) else ""
+        proposed = (
+            "negative"
+            if normal and not any(number["negative"] and number["uncertain"] for number in total.values())
+            else ""
+        )
         hint = " (proposal: negative, as the built-in reader of such lists)" if proposed else ""
         proposal.ask(f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
             "--blank negative", "--blank missing")  # fmt: skip
@@ -329,7 +348,9 @@ def _ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str
 def ask_policies(proposal: Proposal, cells: pd.Series) -> None:
     """The same for the findings of a column with one in each cell."""
     rows = [code for code in proposal.codes if code.kind == "finding"]
-    _ask_policies(proposal, _count_findings(proposal, rows, cells, None, lists=False), "a disease that is not mentioned")
+    _ask_policies(
+        proposal, _count_findings(proposal, rows, cells, None, lists=False), "a disease that is not mentioned"
+    )
 
 
 def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
@@ -392,5 +413,8 @@ def _ask_for_labels(proposal: Proposal) -> None:
     listed_names = ", ".join(free or proposal.free)
     proposal.ask(f"labels: no column is called like a disease, and none holds words for one. Columns: {listed_names}",
         option("--label", "DISEASE=COLUMN"), option("--column", "findings=COLUMN"))  # fmt: skip
-    proposal.site |= {"uncertain": proposal.answers.uncertain or "missing", "blank": proposal.answers.blank or "missing"}
+    proposal.site |= {
+        "uncertain": proposal.answers.uncertain or "missing",
+        "blank": proposal.answers.blank or "missing",
+    }
     proposal.diseases = list(DISEASES)

@@ -249,4 +249,6 @@ def has_dates(cells: pd.Series) -> bool:
     """Whether most of the cells are dates."""
     pattern = r"(?:\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{2,4}|(?:19|20)\d{6})(?:[T ].*)?"
     given = cells.dropna().str.strip()
-    return bool(len(given) and given.str.fullmatch(pattern).mean() >= ENOUGH) and not re.fullmatch(r"\d+", str(given.iloc[0]))
+    return bool(len(given) and given.str.fullmatch(pattern).mean() >= ENOUGH) and not re.fullmatch(
+        r"\d+", str(given.iloc[0])
+    )

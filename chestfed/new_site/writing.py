@@ -49,7 +49,11 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         **({"columns": {role: (name, why.get(role, "")) for role, name in columns.items()}} if columns else {}),
         **({"images": (rule, why.get("images", ""))} if rule else {}),
         **{key: (value, why.get(key, "")) for key, value in proposal.table.items()},
-        **({"codes": (name_book(proposal.name), why.get("codes", "meanings of the table's values"))} if proposal.codes else {}),
+        **(
+            {"codes": (name_book(proposal.name), why.get("codes", "meanings of the table's values"))}
+            if proposal.codes
+            else {}
+        ),
     }
     known = "view" in columns or "default_view" in proposal.table or proposal.is_in_path("view")
     views = _VIEWS if known else [*_VIEWS, "unknown"]
@@ -69,7 +73,10 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         "blank": (proposal.site["blank"], "how diseases that are not mentioned count"),
         **{key: (value, "given") for key, value in keys.items()},
         "table": table,
-        "splits": (splits, why.get("splits", f"by the column {columns['split']}" if "split" in columns else "every image is in train")),
+        "splits": (
+            splits,
+            why.get("splits", f"by the column {columns['split']}" if "split" in columns else "every image is in train"),
+        ),
     }
     text = f"# {proposal.name}, described by `chestfed site new`: {line}.\n" + "\n".join(_render(entries)) + "\n"
     absent = [disease for disease in DISEASES if disease not in proposal.diseases]
@@ -78,7 +85,11 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
     evidence = [(role, name, why.get(role, "")) for role, name in columns.items()]
     evidence += [(disease, ", ".join(names), why.get(disease, "")) for disease, names in proposal.labels.items()]
     evidence += [(key, str(value), why.get(key, "")) for key, value in proposal.table.items()]
-    evidence += [("codes", name_book(proposal.name), why.get("codes", f"{len(proposal.codes)} values"))] if proposal.codes else []
+    evidence += (
+        [("codes", name_book(proposal.name), why.get("codes", f"{len(proposal.codes)} values"))]
+        if proposal.codes
+        else []
+    )
     return Draft(text, tuple(evidence), tuple(proposal.first), tuple(proposal.notes), tuple(proposal.questions),
         tuple(proposal.codes), proposal.examples)  # fmt: skip
 

@@ -68,9 +68,7 @@ Setting = Annotated[
         "rows.total=drop. Repeatable.",
     ),
 ]
-Uncertain = Annotated[
-    Literal["positive", "negative", "missing"] | None, _answer(help="How uncertain labels count.")
-]
+Uncertain = Annotated[Literal["positive", "negative", "missing"] | None, _answer(help="How uncertain labels count.")]
 Blank = Annotated[Literal["negative", "missing"] | None, _answer(help="How diseases that are not mentioned count.")]
 Raters = Annotated[str | None, _answer(metavar="RULE", help="Annotators: any, majority, all, or one's name.")]
 TestFraction = Annotated[float | None, _answer(min=0, max=0.9, help="Share of the patients for testing, drawn.")]
@@ -110,7 +108,12 @@ def site_new(
         raise ConfigError(f"--out {out}: name a folder; the file in it is called {path.name}")
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: use --force to replace it, or choose another name or --out folder")
-    options: dict[str, Any] = {"columns": column or [], "labels": label or [], "codes": code or [], "keys": setting or []}
+    options: dict[str, Any] = {
+        "columns": column or [],
+        "labels": label or [],
+        "codes": code or [],
+        "keys": setting or [],
+    }
     options |= {"uncertain": uncertain, "blank": blank, "raters": raters, "test_fraction": test_fraction}
     options["no_split"] = no_split
     book = _read_book(name, out)
@@ -164,7 +167,9 @@ def _ask(console: Console, questions: Sequence[Question], options: dict[str, Any
         text = str(typer.prompt("number, or an option as it is typed; q to stop")).strip()
         if text == "q" or not question.answers:
             raise typer.Exit(2)
-        chosen = question.answers[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(question.answers) else text
+        chosen = (
+            question.answers[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(question.answers) else text
+        )
         add_options(options, chosen)
 
 
@@ -217,7 +222,10 @@ def _write_book(console: Console, name: str, out: Path, codes: Sequence[Code], e
         write_book(_name_book(name, out), [*codes, *old])
         waiting = sum(not code.known for code in codes)
         state = f", {waiting:,} to be confirmed" if waiting else ""
-        say(console, f"written to {_name_book(name, out)}: {len(codes):,} values{state}. It quotes cells: keep it at the hospital")
+        say(
+            console,
+            f"written to {_name_book(name, out)}: {len(codes):,} values{state}. It quotes cells: keep it at the hospital",
+        )
 
 
 def _write_site(console: Console, path: Path, draft: Draft, data: Path | None) -> None:

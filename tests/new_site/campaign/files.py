@@ -52,9 +52,18 @@ def _odd(film: Film) -> str:
 
 
 changed("names without the ending", "without_ending", cell=lambda film: film.name, films_with={})
-changed("paths of a Windows archive in front of the names", "windows_paths", cell=lambda film: f"D:\\archive\\2026\\{film.file}")
+changed(
+    "paths of a Windows archive in front of the names",
+    "windows_paths",
+    cell=lambda film: f"D:\\archive\\2026\\{film.file}",
+)
 changed("paths relative to another folder", "other_root", cell=lambda film: f"./export/{film.file}")
-changed("a folder for each patient, which the path in the table names", "folders_in_paths", where=_folder, cell=_below(_folder))
+changed(
+    "a folder for each patient, which the path in the table names",
+    "folders_in_paths",
+    where=_folder,
+    cell=_below(_folder),
+)
 changed("a folder for each patient, which the table does not name", "folders_searched", where=_odd)
 changed("the same file names in each patient's folder, told by the patient's column", "folders_told",
     where=lambda film: f"images/{film.patient}/{_own(film)}", cell=_own)  # fmt: skip
@@ -121,7 +130,12 @@ def running_numbers(place: Place) -> Case:
     made, numbers = films(), list(range(1, 37))
     random.Random(7).shuffle(numbers)
     place.png(*(f"images/{n}.png" for n in range(1, 37)))
-    place.save([{"Nr": n, **cells} for n, cells in zip(range(1, 37), wide(made, file=lambda f: f"img_{f.name}.png"), strict=True)])
+    place.save(
+        [
+            {"Nr": n, **cells}
+            for n, cells in zip(range(1, 37), wide(made, file=lambda f: f"img_{f.name}.png"), strict=True)
+        ]
+    )
 
     def repair() -> None:
         for n, film in zip(range(1, 37), made, strict=True):
@@ -152,7 +166,12 @@ def two_in_a_row(place: Place) -> Case:
     place.pictures(made)
     place.pictures(made, lambda film: f"images/lat_{film.file}")
     rows = wide(made, told=WITHOUT_VIEW)
-    place.save([{"Frontal": cells.pop("File"), "Lateral": f"lat_{film.file}", **cells} for film, cells in zip(made, rows, strict=True)])
+    place.save(
+        [
+            {"Frontal": cells.pop("File"), "Lateral": f"lat_{film.file}", **cells}
+            for film, cells in zip(made, rows, strict=True)
+        ]
+    )
     return Case(tell_truth(made, told=WITHOUT_VIEW), then=["--column=image=Frontal"])
 
 
@@ -169,14 +188,18 @@ def rows_of_studies(place: Place) -> Case:
     where = lambda film: f"images/{film.study}/{_own(film)}"  # noqa: E731
     place.pictures(made, where)
     rows = wide(made[::2], told=WITHOUT_VIEW)
-    place.save([{"Study": film.study, **_without("File")(cells, film, 0)} for film, cells in zip(made[::2], rows, strict=True)])
+    place.save(
+        [{"Study": film.study, **_without("File")(cells, film, 0)} for film, cells in zip(made[::2], rows, strict=True)]
+    )
     return Case(tell_truth(made, where, WITHOUT_VIEW))
 
 
 Value = Callable[[int, Film], str]
 
 
-def _by_header(name: str, value: Value, told: Sequence[str] = TOLD, shown: Callable[[str], str] = str, **elements: Value) -> Any:
+def _by_header(
+    name: str, value: Value, told: Sequence[str] = TOLD, shown: Callable[[str], str] = str, **elements: Value
+) -> Any:
     """A row per value of an element of the headers; films of one value share their labels."""
 
     def make(place: Place) -> Case:
@@ -187,7 +210,9 @@ def _by_header(name: str, value: Value, told: Sequence[str] = TOLD, shown: Calla
 
         def save(form: Callable[[str], str]) -> None:
             cells = wide(list(first.values()), told=told)
-            place.save([{name: form(key), **_without("File")(row, made[0], 0)} for key, row in zip(first, cells, strict=True)])
+            place.save(
+                [{name: form(key), **_without("File")(row, made[0], 0)} for key, row in zip(first, cells, strict=True)]
+            )
 
         save(shown)
         truth = tell_truth(made, lambda film: f"images/{film.name}.dcm", tuple({*told, "view", "sex", "age"}))
@@ -221,14 +246,19 @@ def joined_people(place: Place) -> Case:
     made = films()
     place.pictures(made)
     drop = ("Patient", "Sex", "Age")
-    rows = [{**{k: v for k, v in cells.items() if k not in drop}, "Exam": film.study} for film, cells in zip(made, wide(made), strict=True)]
+    rows = [
+        {**{k: v for k, v in cells.items() if k not in drop}, "Exam": film.study}
+        for film, cells in zip(made, wide(made), strict=True)
+    ]
     place.save(rows)
     people = {film.study: {"Exam": film.study, "MRN": film.patient, "Sex": film.sex, "Age": film.age} for film in made}
     place.save(list(people.values()), "people.csv", delimiter=";")
 
     def edit(site: dict[str, Any]) -> None:
         site["label_files"]["people"] = ["people.csv"]
-        site["table"]["join"] = [{"file": "people", "key": ["Exam"], "columns": ["MRN", "Sex", "Age"], "delimiter": ";"}]
+        site["table"]["join"] = [
+            {"file": "people", "key": ["Exam"], "columns": ["MRN", "Sex", "Age"], "delimiter": ";"}
+        ]
         site["table"]["columns"] |= {"patient": "MRN", "sex": "Sex", "age": "Age"}
 
     return Case(tell_truth(made), edit=edit, then=["--column=patient=none"])
@@ -325,7 +355,12 @@ def fhir(place: Place) -> Case:
             }
             lines.append(json.dumps(observation))
     write_text(place.folder / "labels.ndjson", "\n".join(lines))
-    columns = {"image": "derivedFrom.display", "patient": "subject.reference", "finding": "code.text", "value": "valueBoolean"}
+    columns = {
+        "image": "derivedFrom.display",
+        "patient": "subject.reference",
+        "finding": "code.text",
+        "value": "valueBoolean",
+    }
     truth = tell_truth(made, told=(), patient=lambda film: f"Patient/{film.patient}")
     return Case(truth, "labels.ndjson", then=[f"--column={role}={name}" for role, name in columns.items()])
 

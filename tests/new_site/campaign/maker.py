@@ -265,7 +265,9 @@ def changed(
         made = write(place)
         place.pictures(made, where)
         after = None if repaired is None else lambda: write(place, **repaired)
-        return Case(tell_truth(made, where, told, **(truth or {})), file, repair=after and (lambda: after() and None), **case)
+        return Case(
+            tell_truth(made, where, told, **(truth or {})), file, repair=after and (lambda: after() and None), **case
+        )
 
     shape(about, name)(make)
 

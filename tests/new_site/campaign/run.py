@@ -99,7 +99,9 @@ def describe(name: str, folder: Path) -> Outcome:
         path.write_text(yaml.safe_dump(site, allow_unicode=True, sort_keys=False), encoding="utf-8")
         means.append("keys of the YAML")
     compare(path, folder, case.truth, outcome)
-    outcome.means = ", ".join([*([f"{given} option{'s' if given > 1 else ''}"] if given else []), *dict.fromkeys(means)]) or "-"
+    outcome.means = (
+        ", ".join([*([f"{given} option{'s' if given > 1 else ''}"] if given else []), *dict.fromkeys(means)]) or "-"
+    )
     return outcome
 
 

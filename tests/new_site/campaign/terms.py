@@ -26,7 +26,9 @@ from tests.new_site.campaign.maker import (
 )
 
 
-def _column(place: Place, language: str, separator: str, file: str = "labels.csv", then: Sequence[str] = (), **how: str) -> Case:
+def _column(
+    place: Place, language: str, separator: str, file: str = "labels.csv", then: Sequence[str] = (), **how: str
+) -> Case:
     """One column of findings; a radiologist writes what the terms mean."""
     made, words = films(blank=True), WORDS[language]
     place.pictures(made)
@@ -58,8 +60,14 @@ for _about, _name, _arguments in (
 _STATES = {1: "{}", 0: "{} absent", -1: "{} uncertain"}
 
 
-def _sentences(place: Place, texts: Mapping[str, dict[str, int]], column: str, more: Mapping[str, str] | None = None,
-    blank: int | None = None, **case: Any) -> Case:
+def _sentences(
+    place: Place,
+    texts: Mapping[str, dict[str, int]],
+    column: str,
+    more: Mapping[str, str] | None = None,
+    blank: int | None = None,
+    **case: Any,
+) -> Case:
     """A text per film, and what it says of some diseases."""
     made, draw = films(doubt=False), random.Random(11)
     place.pictures(made)
@@ -88,7 +96,13 @@ shape("MeSH terms with qualifiers after a slash", "mesh")(partial(_sentences, co
 
 @shape("codes of diagnoses: J90, J81, I51.7")
 def codes_of_diagnoses(place: Place) -> Case:
-    codes = {"cardiomegaly": "I51.7", "edema": "J81", "consolidation": "J18.1", "atelectasis": "J98.1", "pleural_effusion": "J90"}
+    codes = {
+        "cardiomegaly": "I51.7",
+        "edema": "J81",
+        "consolidation": "J18.1",
+        "atelectasis": "J98.1",
+        "pleural_effusion": "J90",
+    }
     made = films(doubt=False)
     place.pictures(made)
     place.save([{**row(film), "ICD": ";".join(codes[d] for d in DISEASES if film.said[d]) or "Z00.0"} for film in made])
@@ -109,14 +123,22 @@ def _positives(place: Place, blank: str) -> Case:
     return Case(tell_truth(made), first=[f"--blank={blank}"])
 
 
-shape("'No Finding' or the diseases that are present; others are missing", "positives_only")(partial(_positives, blank="missing"))
-shape("'No Finding' or the diseases that are present; others are absent", "nih_list")(partial(_positives, blank="negative"))
+shape("'No Finding' or the diseases that are present; others are missing", "positives_only")(
+    partial(_positives, blank="missing")
+)
+shape("'No Finding' or the diseases that are present; others are absent", "nih_list")(
+    partial(_positives, blank="negative")
+)
 
 
 def _list(place: Place, form: str) -> Case:
     made = films()
     place.pictures(made)
-    write: dict[str, Any] = {"python": str, "json": json.dumps, "numpy": lambda terms: f"[{' '.join(map(repr, terms))}]"}
+    write: dict[str, Any] = {
+        "python": str,
+        "json": json.dumps,
+        "numpy": lambda terms: f"[{' '.join(map(repr, terms))}]",
+    }
     file = "labels.parquet" if form == "parquet" else "labels.csv"
     place.save([{**row(film), "Labels": write.get(form, list)(terms_of(film, EN))} for film in made], file)
     return Case(tell_truth(made), file, book=meanings_of(EN))

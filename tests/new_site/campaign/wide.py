@@ -158,7 +158,9 @@ def decoys(place: Place) -> Case:
         for name in ("Pericardial effusion", "Prior atelectasis", "Subcutaneous emphysema", "Edema confidence"):
             cells[name] = draw.choice(["yes", "no"])
     place.save(rows)
-    return Case(tell_truth(made, diseases=[d for d in DISEASES if d != "edema"]), then=["--label=atelectasis=Atelectasis"])
+    return Case(
+        tell_truth(made, diseases=[d for d in DISEASES if d != "edema"]), then=["--label=atelectasis=Atelectasis"]
+    )
 
 
 @shape("all five columns deny their disease")
@@ -219,7 +221,9 @@ _IS_TEST = {"1": "test", "0": "train"}
 
 
 def _split(name: str, words: dict[str, Any]) -> Any:
-    return lambda cells, film, n: {name if k == "Split" else k: words[film.split] if k == "Split" else v for k, v in cells.items()}
+    return lambda cells, film, n: {
+        name if k == "Split" else k: words[film.split] if k == "Split" else v for k, v in cells.items()
+    }
 
 
 for _name, _about, _column, _words, _book in (
@@ -350,7 +354,9 @@ def sheets_per_year(place: Place) -> Case:
     made = films()
     place.pictures(made)
     rows = wide(made)
-    _sheets(place, {"2023": _cells(rows[:14]), "2024": _cells(rows[14:25]), "2025": _cells(rows[25:]), "Notes": [["x"]]})
+    _sheets(
+        place, {"2023": _cells(rows[:14]), "2024": _cells(rows[14:25]), "2025": _cells(rows[25:]), "Notes": [["x"]]}
+    )
     return Case(tell_truth(made), "labels.xlsx")
 
 
@@ -386,7 +392,12 @@ def _text(name: str, about: str, before: str = "", after: str = "", repair: bool
     shape(about, name)(make)
 
 
-_text("preamble", "three lines of text above the header of a csv", "PACS export\nSite: St. Anne\n\n", then=["--set=header_row=4"])
+_text(
+    "preamble",
+    "three lines of text above the header of a csv",
+    "PACS export\nSite: St. Anne\n\n",
+    then=["--set=header_row=4"],
+)
 _text("separator_line", "Excel's first line sep=;", "sep=;\n")
 _text("footer", "a line 'End of export' below the table", after="End of export\n", repair=True)
 
@@ -423,7 +434,9 @@ def nameless_side(place: Place) -> Case:
         "no") for n, film in enumerate(made)]  # fmt: skip
     lines = [f"{line.rpartition(',')[0]},{left},{right}" for line, (left, right) in zip(text[1:], sides, strict=True)]
     write_text(place.folder / "labels.csv", "\n".join([f"{text[0]},", *lines]) + "\n")
-    named = "\n".join([text[0].replace("Pleural Effusion", "Left pleural effusion,Right pleural effusion"), *lines]) + "\n"
+    named = (
+        "\n".join([text[0].replace("Pleural Effusion", "Left pleural effusion,Right pleural effusion"), *lines]) + "\n"
+    )
     repair = lambda: write_text(place.folder / "labels.csv", named)  # noqa: E731
     return Case(tell_truth(made, told=()), repair=repair)
 
@@ -466,6 +479,8 @@ def _annotators(place: Place, column: str, then: list[str]) -> Case:
     return Case(tell_truth(made), "labels.xlsx", then=then)
 
 
-shape("three annotators, a row each, votes of the majority", "annotators")(partial(_annotators, column="Radiologist", then=[]))
+shape("three annotators, a row each, votes of the majority", "annotators")(
+    partial(_annotators, column="Radiologist", then=[])
+)
 shape("three annotators in a column that is not called so", "annotators_unnamed")(
     partial(_annotators, column="Kürzel", then=["--column=reader=Kürzel"]))  # fmt: skip
