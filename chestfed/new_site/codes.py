@@ -122,8 +122,13 @@ def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
     bad = cells[np.isnan(years)]
     if cells.empty or len(bad) > 0.25 * len(cells):
         return False
-    rows = add_codes(proposal, "", AGE, count_values(bad, AGE), lambda value: (
-        (MISSING, "an empty cell", True) if value in lexicon.MISSING else ("", "not an age", False)))  # fmt: skip
+    rows = add_codes(
+        proposal,
+        "",
+        AGE,
+        count_values(bad, AGE),
+        lambda value: (MISSING, "an empty cell", True) if value in lexicon.MISSING else ("", "not an age", False),
+    )
     shown = f"{len(cells) - len(bad):,} ages, {np.nanmin(years):.0f} to {np.nanmax(years):.0f}"
     proposal.take("age", column, f"{evidence}: {shown}")
     ask_codes(proposal, f"column '{column}' (age), years or missing", "age", rows, option("--column", f"age={NONE}"))
@@ -177,8 +182,7 @@ def propose_keep(proposal: Proposal, column: str) -> None:
         return "keep" if kept else "drop" if plain(value) in lexicon.DROPPED else "", "", False
 
     rows = add_codes(proposal, column, KEEP, counts, guess)
-    ask_codes(proposal, f"'{column}' has several values; keep or drop the rows of each?", column, rows,
-        "--set 'keep=[]'")  # fmt: skip
+    ask_codes(proposal, f"filter column '{column}', keep or drop", column, rows, "--set 'keep=[]'")
 
 
 def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str) -> list[Code]:

@@ -15,9 +15,26 @@ from chestfed.sites.tables.codebook import LEXICON
 
 #: Values that a column of splits has, in one of its two to four words.
 _SPLIT_WORDS: Final = frozenset(
-    ("train", "training", "test", "testing", "valid", "val", "validation", "dev", "development", "holdout", "held out",
-     "hold out", "internal validation", "external validation", "tuning", "eval", "evaluation")
-)  # fmt: skip
+    (
+        "train",
+        "training",
+        "test",
+        "testing",
+        "valid",
+        "val",
+        "validation",
+        "dev",
+        "development",
+        "holdout",
+        "held out",
+        "hold out",
+        "internal validation",
+        "external validation",
+        "tuning",
+        "eval",
+        "evaluation",
+    )
+)
 _MOST_SITES: Final = 50
 
 
@@ -55,8 +72,11 @@ def propose_patient(proposal: Proposal) -> None:
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6]]
     if folder is not None:
         choices.append(f"{option('--column', f'patient={FOLDER}')} ({folder[1]})")
-    proposal.ask(f"patient: {why}. Without patients, images of one person may be in both training and test", *choices,
-        f"{option('--column', f'patient={NONE}')} (every image counts as a patient)")  # fmt: skip
+    proposal.ask(
+        f"patient: {why}. Without patients, images of one person may be in both training and test",
+        *choices,
+        f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
+    )
 
 
 def _why_none(proposal: Proposal, unfit: list[str]) -> str:
@@ -134,8 +154,10 @@ def propose_others(proposal: Proposal) -> None:
             propose_words(proposal, role, column, "given" if said else "by its name and words")
     _propose_age(proposal)
     if "view" not in proposal.columns and not proposal.is_in_path("view") and "default_view" not in proposal.table:
-        proposal.first.append("no column of views: lateral images, if any, are used for training (--column view=NAME, "
-            "or, if all are frontal, --set default_view=frontal)")  # fmt: skip
+        proposal.first.append(
+            "no column of views: lateral images, if any, are used for training (--column view=NAME, "
+            "or, if all are frontal, --set default_view=frontal)"
+        )
     _propose_split(proposal)
 
 
@@ -224,8 +246,12 @@ def propose_filters(proposal: Proposal) -> None:
         for name in find_called("site", proposal.free):
             sites = proposal.frame[name].groupby(proposal.frame[patient]).nunique()
             if 2 <= proposal.frame[name].nunique() <= _MOST_SITES and (sites > 1).any():
-                proposal.ask(f"'{name}': {int((sites > 1).sum()):,} patient numbers occur at several of its values; are "
-                    "they different persons?", option("--column", f"site={name}"), option("--column", "site=none"))  # fmt: skip
+                proposal.ask(
+                    f"'{name}': {int((sites > 1).sum()):,} patient numbers occur at several of its values; are "
+                    "they different persons?",
+                    option("--column", f"site={name}"),
+                    option("--column", "site=none"),
+                )
     keep = proposal.table.get("keep")
     for name in find_called("keep", proposal.free) if keep is None else keep:
         name = proposal.check_column("--set keep", name)

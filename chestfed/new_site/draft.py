@@ -86,8 +86,11 @@ def draft_site(
 def _refuse_idle(proposal: Proposal) -> None:
     """Refuse options without an effect: a mistyped value would leave a label as it was."""
     held = {(code.kind, code.value) for code in proposal.codes} | {(code.column, code.value) for code in proposal.codes}
-    idle = [f"--code {code.column or code.kind}:{code.value}" for code in proposal.answers.codes
-        if code.evidence == OPTION and (code.column or code.kind, code.value) not in held]  # fmt: skip
+    idle = [
+        f"--code {code.column or code.kind}:{code.value}"
+        for code in proposal.answers.codes
+        if code.evidence == OPTION and (code.column or code.kind, code.value) not in held
+    ]
     if proposal.labels:
         idle += [
             f"--label {disease}=..."
@@ -165,8 +168,10 @@ def _draft_folders(proposal: Proposal) -> Draft:
             shares[level] = known / len(folders)
     pattern = table.get("from_path")
     if pattern is None and (not shares or max(shares.values()) < 0.5):
-        raise ConfigError(f"the images are not DICOM files ({pictures.listed_endings}), and no level of folders is "
-            "called like findings: name the table with --labels FILE, or a pattern with --set 'from_path=(?P<finding>...)'")  # fmt: skip
+        raise ConfigError(
+            f"the images are not DICOM files ({pictures.listed_endings}), and no level of folders is "
+            "called like findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>...)'"
+        )
     if pattern is None:
         best = max(shares, key=lambda level: shares[level])
         table["from_path"] = pattern = f"^{'[^/]+/' * best}(?P<finding>[^/]+)/(?:.*/)?"
@@ -175,9 +180,12 @@ def _draft_folders(proposal: Proposal) -> Draft:
     if "<patient>" not in pattern:
         table["from_path"] = pattern = f"{pattern}{_NO_PATIENT}"
         if proposal.answers.columns.get("patient") != NONE:
-            proposal.ask("patient: no table says whose the images are. Without patients, images of one person may be in both "
-                "training and test", f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
-                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>...)')}'")  # fmt: skip
+            proposal.ask(
+                "patient: no table says whose the images are. Without patients, images of one person may be in both "
+                "training and test",
+                f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
+                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>...)')}'",
+            )
     groups = paths.str.extract(pattern)
     if lost := int(groups.isna().any(axis=1).sum()):
         proposal.ask(f"from_path does not fit {lost:,} of {len(paths):,} paths: change it, or move these images away")
@@ -220,9 +228,19 @@ def _make_site(name: str, root: str, files: dict[str, list[str]], table: dict[st
         columns = {"patient": "PatientID", "findings": "ImageComments"}
     keys = {"columns": columns, **table}
     try:
-        return SiteConfig.model_validate({
-            "site": name, "title": name, "reader": "table", "root": root, "label_files": files, "views": "all",
-            "labels": {}, "uncertain": "missing", "blank": "missing", "table": keys,
-        })  # fmt: skip
+        return SiteConfig.model_validate(
+            {
+                "site": name,
+                "title": name,
+                "reader": "table",
+                "root": root,
+                "label_files": files,
+                "views": "all",
+                "labels": {},
+                "uncertain": "missing",
+                "blank": "missing",
+                "table": keys,
+            }
+        )
     except ValidationError as error:
         raise ConfigError("; ".join(f"--set {each['loc'][-1]}: {each['msg']}" for each in error.errors())) from None

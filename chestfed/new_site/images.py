@@ -78,8 +78,10 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
     lost, idle = match.cells - match.named, len(proposal.pictures.files) - match.files
     dropped = "missing_image" in proposal.answers.keys.get("rows", {})
     if lost and not dropped:
-        proposal.ask(f"{lost:,} of {match.cells:,} rows name no file of the folder: add the images, or leave out such "
-            "rows", _DROP)  # fmt: skip
+        proposal.ask(
+            f"{lost:,} of {match.cells:,} rows name no file of the folder: add the images, or leave out such rows",
+            _DROP,
+        )
     if idle:
         proposal.first.append(f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row: not used")
 
@@ -125,8 +127,10 @@ def _doubt_numbers(best: ImageMatch, frame: pd.DataFrame) -> str:
         cells = frame[name].dropna()
         named = not called and is_called("image", name) and cells.nunique() > _RIVAL * best.named
         if named or (len(cells) and cells.map(lambda cell: bool(image_ending(str(cell)))).mean() >= _RIVAL):
-            return f"the numbers of '{best.column}' may name files by chance; '{name}' looks like file names, but names "\
-                "other files"  # fmt: skip
+            return (
+                f"the numbers of '{best.column}' may name files by chance; '{name}' looks like file names, but names "
+                "other files"
+            )
     return ""
 
 
@@ -146,8 +150,10 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
         if lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH:
             return text + f"Each cell of '{name}' names several images: write one row per image"
         if cells.isin(begins).mean() >= ENOUGH:
-            return text + f"The names of the files begin with those of '{name}': write one row per image, or put the "\
-                "images of each study into a folder of that name"  # fmt: skip
+            return (
+                text + f"The names of the files begin with those of '{name}': write one row per image, or put the "
+                "images of each study into a folder of that name"
+            )
         if cells.str.casefold().isin(names).any():
             return (
                 text + f"Those of '{name}' would if case did not matter (.png, .PNG): write the names as the files have"
@@ -219,12 +225,14 @@ def _match_headers(
     if element != "SOPInstanceUID" and "study" not in proposal.answers.columns:
         proposal.take("study", column, f"the {element} is that of a study")
     if cells > matched:
-        proposal.ask(f"{cells - matched:,} rows are in no header: remove them, or leave them out with `unmatched: drop`",
-            "--set 'images.unmatched=drop'")  # fmt: skip
+        proposal.ask(
+            f"{cells - matched:,} rows are in no header: remove them, or leave them out with `unmatched: drop`",
+            "--set 'images.unmatched=drop'",
+        )
     for name in find_called("patient", names):
         other = of_other_patients(frame[name], headers, rows, places)  # nobody is named
         if other.any():
-            text = f"'{name}' is not the PatientID in the header of the image in {count(int(other.sum()), len(frame), 'rows')}"
+            text = f"'{name}' is not the PatientID in the image's header in {int(other.sum()):,} of {len(frame):,} rows"
             proposal.first.append(f"{text} ({list_rows(frame.index[other])}): rows have slipped, or a wrong column")
     proposal.rule = {"header": element, "roots": [proposal.pictures.folder or "."]}
     proposal.frame, proposal.evidence["images"] = wide, "by the headers of the images"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
@@ -112,16 +111,22 @@ def _combine_groups(proposal: Proposal, groups: Sequence[dict[str, str]], column
         columns |= by_disease
         return
     disease = sorted(by_disease)[0]
-    proposal.ask(f"labels: several columns for each of {', '.join(sorted(by_disease))}; which are the labels?",
-        *(f"{option('--label', f'{disease}={name}')} ..." for name in by_disease[disease][:6]))  # fmt: skip
+    proposal.ask(
+        f"labels: several columns for each of {', '.join(sorted(by_disease))}; which are the labels?",
+        *(f"{option('--label', f'{disease}={name}')} ..." for name in by_disease[disease][:6]),
+    )
 
 
 def _cut_common(names: Sequence[str]) -> tuple[str, str, list[str]]:
     """What names begin and end with in common, and what differs."""
-    before = os.path.commonprefix(list(names))
-    before = re.sub(r"\d+$", "", before)
-    behind = os.path.commonprefix([name[len(before) :][::-1] for name in names])[::-1]
+    before = re.sub(r"\d+$", "", _common_beginning(names))
+    behind = _common_beginning([name[len(before) :][::-1] for name in names])[::-1]
     return before, behind, [name[len(before) : len(name) - len(behind)] for name in names]
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    same = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
+    return names[0][: same.index(False) if False in same else len(same)]
 
 
 def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
@@ -135,8 +140,11 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     columns = list(dict.fromkeys(name for names in wide.values() for name in names))
     scores = [name for name in columns if proposal.frame[name].nunique() > _MOST_VALUES]
     if scores and "threshold" not in proposal.table:
-        proposal.ask(f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
-            "--set threshold=0.5", "--set 'threshold={DISEASE: NUMBER, ...}'")  # fmt: skip
+        proposal.ask(
+            f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
+            "--set threshold=0.5",
+            "--set 'threshold={DISEASE: NUMBER, ...}'",
+        )
         proposal.table["threshold"] = 0.5
     books: dict[str, list[Code]] = {}
     propose_labels(proposal, columns, books)
@@ -150,7 +158,7 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
 
 
 def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]]) -> Counter[str]:
-    rows = {code.value: code.meaning or code.proposal for code in [*books.get("", []), *books.get(name, [])]}
+    rows = {code.value: code.meaning or "open" for code in [*books.get("", []), *books.get(name, [])]}
     if "threshold" in proposal.table:
         limit = proposal.table["threshold"]
         limit = limit if isinstance(limit, int | float) else 0.5
@@ -161,7 +169,7 @@ def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]])
     numbers = Counter()
     for cell, number in proposal.frame[name].value_counts().items():
         value = in_form("label", str(cell))
-        numbers[rows.get(value) or {"1": "positive", "0": "negative"}.get(value, "open")] += int(number)
+        numbers[rows.get(value) or {"1": "positive", "0": "negative"}[value]] += int(number)
     numbers["blank"] += int(proposal.frame[name].isna().sum())
     return numbers
 
@@ -176,8 +184,11 @@ def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
     cells = proposal.frame[names].apply(lambda column: column.str.strip().str.casefold())
     differ = int((cells.nunique(axis=1) > 1).sum())
     both = " ".join(option("--label", f"{disease}={name}") for name in names)
-    proposal.ask(f"labels: {', '.join(names)} are all called like {disease}, and differ in {differ:,} of {len(cells):,} rows",
-        *(option("--label", f"{disease}={name}") for name in names), f"{both} (one positive is enough)")  # fmt: skip
+    proposal.ask(
+        f"labels: {', '.join(names)} are all called like {disease}, and differ in {differ:,} of {len(cells):,} rows",
+        *(option("--label", f"{disease}={name}") for name in names),
+        f"{both} (one positive is enough)",
+    )
 
 
 def _find_terms(proposal: Proposal, free: Sequence[str]) -> tuple[str, str | None, set[str]] | None:
@@ -228,8 +239,10 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
             if any(len(parts) > 1 for parts, _ in cut) and not loose:
                 ways.append((sign, cut))
             elif given and loose:
-                raise ConfigError(f"--set separator={sign}: cells deny or doubt something, which may go on behind it: "
-                    "without a separator, each cell is one term of the code book")  # fmt: skip
+                raise ConfigError(
+                    f"--set separator={sign}: cells deny or doubt something, which may go on behind it: "
+                    "without a separator, each cell is one term of the code book"
+                )
     best: tuple[float, float, str | None, set[str]] | None = None
     for separator, cells in ways:
         score, telling, diseases = 0.0, 0, set[str]()
@@ -277,8 +290,11 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
         terms[""] += int(cells.isna().sum())
     rows = propose_findings(proposal, terms, column)
     use_findings(proposal, rows)
-    _ask_policies(proposal, _count_findings(proposal, rows, None if "value" in proposal.columns else cells, separator, lists),
-        "a disease that is not mentioned")  # fmt: skip
+    _ask_policies(
+        proposal,
+        _count_findings(proposal, rows, None if "value" in proposal.columns else cells, separator, lists),
+        "a disease that is not mentioned",
+    )
 
 
 def use_findings(proposal: Proposal, rows: Sequence[Code]) -> None:
@@ -316,13 +332,15 @@ def _ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str
     """How uncertain and blank labels count: the user's answers, else questions where it changes something."""
     answers, site = proposal.answers, proposal.site
     site["uncertain"], site["blank"] = answers.uncertain or "missing", answers.blank or "missing"
-    doubts = sum(number["uncertain"] for number in total.values())
-    doubts += (
-        sum(code.rows for code in proposal.codes if "uncertain" in (code.meaning or code.proposal)) if not total else 0
-    )
+    labels = [code for code in proposal.codes if code.kind in ("label", "finding")]
+    doubts = sum(code.rows for code in labels if "uncertain" in (code.meaning or code.proposal))
     if doubts and answers.uncertain is None:
-        proposal.ask(f"uncertain: {doubts:,} labels are uncertain; how do they count?", "--uncertain missing",
-            "--uncertain positive", "--uncertain negative")  # fmt: skip
+        proposal.ask(
+            f"uncertain: {doubts:,} labels are uncertain; how do they count?",
+            "--uncertain missing",
+            "--uncertain positive",
+            "--uncertain negative",
+        )
     blanks = {
         disease: number
         for disease, number in total.items()
@@ -332,16 +350,22 @@ def _ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str
     if (
         blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)
     ) and answers.blank is None:
-        counts = "; ".join(f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
-            f"{number['negative'] + number['blank']:,}" for disease, number in blanks.items())  # fmt: skip
+        counts = "; ".join(
+            f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
+            f"{number['negative'] + number['blank']:,}"
+            for disease, number in blanks.items()
+        )
         proposed = (
             "negative"
             if normal and not any(number["negative"] and number["uncertain"] for number in total.values())
             else ""
         )
         hint = " (proposal: negative, as the built-in reader of such lists)" if proposed else ""
-        proposal.ask(f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
-            "--blank negative", "--blank missing")  # fmt: skip
+        proposal.ask(
+            f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
+            "--blank negative",
+            "--blank missing",
+        )
     _ask_one_class(proposal, total)
 
 
@@ -363,8 +387,12 @@ def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
         settled = answers.blank is not None or not number["blank"]
         if settled and disease not in answers.keys.get("one_class", []) and not (number["positive"] and negatives):
             lacking = "negative" if number["positive"] else "positive"
-            proposal.ask(f"labels: {disease} has no {lacking} image", option("--set", f"one_class=[{disease}]"),
-                option("--label", f"{disease}=none"), *(["--blank negative"] if number["blank"] else []))  # fmt: skip
+            proposal.ask(
+                f"labels: {disease} has no {lacking} image",
+                option("--set", f"one_class=[{disease}]"),
+                option("--label", f"{disease}=none"),
+                *(["--blank negative"] if number["blank"] else []),
+            )
 
 
 def _find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> None:
@@ -411,8 +439,11 @@ def _ask_for_labels(proposal: Proposal) -> None:
     """The question where no column is called like a disease, and none has terms for one."""
     free = [name for name in proposal.free if proposal.frame[name].nunique() <= _MOST_VALUES]
     listed_names = ", ".join(free or proposal.free)
-    proposal.ask(f"labels: no column is called like a disease, and none holds words for one. Columns: {listed_names}",
-        option("--label", "DISEASE=COLUMN"), option("--column", "findings=COLUMN"))  # fmt: skip
+    proposal.ask(
+        f"labels: no column is called like a disease, and none holds words for one. Columns: {listed_names}",
+        option("--label", "DISEASE=COLUMN"),
+        option("--column", "findings=COLUMN"),
+    )
     proposal.site |= {
         "uncertain": proposal.answers.uncertain or "missing",
         "blank": proposal.answers.blank or "missing",

@@ -100,7 +100,7 @@ def name_view(text: str) -> str | None:
 
 @lru_cache(maxsize=20_000)
 def name_disease(header: str) -> str | None:
-    """The disease that a column is called like, also with a number, words of place or degree; None for anything else."""
+    """The disease that a column is called like, also with words of place and degree; None for anything else."""
     header = re.sub(r"^\s*\d+\s*[.)]\s*", "", header)
     word = plain(header)
     if not is_clear(header) or word in LOOKALIKES:

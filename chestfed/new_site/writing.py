@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from chestfed.sites.tables.codebook import Code
 
 _WIDTH: Final = 118
 _COMMENT_AT: Final = 42
+_PLAIN: Final = re.compile(r"[^\W\d_][\w .()-]*|/[\w./-]+")
+_RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _VIEWS: Final = ["pa", "ap", "frontal"]
 _ROLES: Final = ("image", "patient", "study", "view", "split", "sex", "age", "findings", "finding", "value", "reader")
 
@@ -90,8 +93,15 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         if proposal.codes
         else []
     )
-    return Draft(text, tuple(evidence), tuple(proposal.first), tuple(proposal.notes), tuple(proposal.questions),
-        tuple(proposal.codes), proposal.examples)  # fmt: skip
+    return Draft(
+        text,
+        tuple(evidence),
+        tuple(proposal.first),
+        tuple(proposal.notes),
+        tuple(proposal.questions),
+        tuple(proposal.codes),
+        proposal.examples,
+    )
 
 
 def _place(proposal: Proposal) -> dict[str, Any]:
@@ -125,8 +135,7 @@ def _render(entries: Mapping[str, Any], depth: int = 0) -> list[str]:
         value, comment = entry
         block = f"{_dump(key)}: {_dump(value)}"
         if len(block) > _WIDTH - len(indent):
-            text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=_WIDTH - len(indent))
-            block = text.rstrip("\n")
+            block = _dump({key: value}, _WIDTH - len(indent), flow=False)
         comment = "".join(sign if sign.isprintable() else "?" for sign in comment)
         line = f"{indent}{block}"
         if comment and "\n" not in line and max(len(line) + 2, _COMMENT_AT) + len(comment) + 2 <= _WIDTH:
@@ -137,7 +146,19 @@ def _render(entries: Mapping[str, Any], depth: int = 0) -> list[str]:
     return lines
 
 
-def _dump(value: object) -> str:
-    """A value on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9)
-    return text.removesuffix("...\n").strip()
+class _Dumper(yaml.SafeDumper):
+    """Quotes all text but plain words: YAML readers differ in what they take for a number."""
+
+
+def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = _PLAIN.fullmatch(text) and text == text.strip() and text.lower() not in _RESERVED
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_Dumper.add_representer(str, _represent)
+
+
+def _dump(value: object, width: float = 10**9, flow: bool = True) -> str:
+    """A value on one line, or as a block."""
+    options = {"default_flow_style": flow, "allow_unicode": True, "sort_keys": False, "width": width}
+    return yaml.dump(value, Dumper=_Dumper, **options).removesuffix("...\n").strip()

@@ -15,8 +15,27 @@ TABLE = Path(__file__).parents[2] / "benchmarks" / "results" / "new_hospitals.md
 MODULES = (files, terms, wide)
 #: A sample, with those that gave silent errors before.
 FEW = (
-    *("language_de", "language_ja", "plain", "absent_first", "possible_between", "not_assessed", "crosses", "redcap_labels"),
-    *("votes_in_columns", "scores", "contradicting_columns", "sides", "is_test", "cohort", "folds", "own_views", "sex_hm"),
+    *(
+        "language_de",
+        "language_ja",
+        "plain",
+        "absent_first",
+        "possible_between",
+        "not_assessed",
+        "crosses",
+        "redcap_labels",
+    ),
+    *(
+        "votes_in_columns",
+        "scores",
+        "contradicting_columns",
+        "sides",
+        "is_test",
+        "cohort",
+        "folds",
+        "own_views",
+        "sex_hm",
+    ),
     *("two_sites", "dates_as_patients", "body_parts", "german_findings", "nih_list", "long_annotators", "in_headers"),
     *("label_folders", "folders_told", "accession_numbers", "running_numbers"),
 )

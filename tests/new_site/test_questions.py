@@ -54,7 +54,7 @@ def test_everything_open_is_listed_at_once(bring: Bring, tmp_path: Path) -> None
 
     result = bring(change)()
     assert result.code == 2
-    for text in ("--column patient=Code", "split:a=", "labels:1=", "BodyPart:", "--column patient=none"):
+    for text in ("--column patient=Code", "split:a=", "labels:2=", "BodyPart:", "--column patient=none"):
         assert text in result.out
     assert not (tmp_path / "site_configs/hospital.yaml").exists()
     codes, problems = read_book(tmp_path / "site_configs/hospital.codes.csv")

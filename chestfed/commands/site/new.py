@@ -101,7 +101,7 @@ def site_new(
 
     Example:
 
-        chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --test-fraction 0.2
+        chestfed site new st-anne --images st-anne/images --labels st-anne/labels.csv --test-fraction 0.2
     """
     console, path = open_console(), out / f"{name}.yaml"
     if out.suffix in (".yaml", ".yml"):
@@ -222,10 +222,8 @@ def _write_book(console: Console, name: str, out: Path, codes: Sequence[Code], e
         write_book(_name_book(name, out), [*codes, *old])
         waiting = sum(not code.known for code in codes)
         state = f", {waiting:,} to be confirmed" if waiting else ""
-        say(
-            console,
-            f"written to {_name_book(name, out)}: {len(codes):,} values{state}. It quotes cells: keep it at the hospital",
-        )
+        text = f"written to {_name_book(name, out)}: {len(codes):,} values{state}"
+        say(console, f"{text}. It quotes cells: keep it at the hospital")
 
 
 def _write_site(console: Console, path: Path, draft: Draft, data: Path | None) -> None:
