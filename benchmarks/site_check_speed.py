@@ -96,7 +96,7 @@ def _labels(folder: str) -> dict[str, Any]:
             "labels": {disease: [name] for disease, name in zip(DISEASES, NAMES, strict=True)},
             "uncertain": "missing",
             "blank": "missing",
-            "table": {"layout": "onehot", "columns": columns},
+            "table": {"columns": columns},
         }
     )
     started = time.perf_counter()

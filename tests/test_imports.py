@@ -15,7 +15,7 @@ from PIL import Image
 
 import chestfed
 from tests.sites import own_tables
-from tests.sites.own_tables import onehot, save_rows
+from tests.sites.own_tables import save_rows, wide
 
 ROOT = Path(chestfed.__file__).parent
 
@@ -160,8 +160,8 @@ def test_checking_a_site_imports_no_network_and_no_tracking(tmp_path: Path) -> N
         image = np.random.default_rng(number).integers(0, 255, (40, 40), dtype=np.uint8)
         (tmp_path / "site").mkdir(exist_ok=True)
         Image.fromarray(image).save(tmp_path / f"site/{number}.png")
-    save_rows(tmp_path / "site/labels.csv", [onehot(number) for number in range(3)])
-    own_tables.config(tmp_path, {"layout": "onehot"})
+    save_rows(tmp_path / "site/labels.csv", [wide(number) for number in range(3)])
+    own_tables.config(tmp_path, {})
     program = (
         "import sys; from chestfed.cli import main\n"
         "try: main()\n"

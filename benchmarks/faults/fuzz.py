@@ -51,7 +51,7 @@ def _labels(home: Path) -> Callable[[bytes], object]:
         "blank": "missing",
     }
     site = {**common, "site": "fuzzed", "uncertain": "missing", "label_files": {"table": ["labels.*"]}}
-    site |= {"labels": {"edema": ["Edema"]}, "table": {"layout": "onehot", "columns": columns}}
+    site |= {"labels": {"edema": ["Edema"]}, "table": {"columns": columns}, "one_class": "all"}
     (home / "site.yaml").write_text(yaml.safe_dump(site))
     config = load_site_config(home / "site.yaml")
 

@@ -1,7 +1,7 @@
-"""Time and memory of opening a hospital's own table, in each of its layouts.
+"""Time and memory of opening a hospital's own table, in each of its forms.
 
 Each case is written to a temporary folder and opened in a process of its own, whose time (imports left out) and largest
-memory (imports included) are measured. `onehot and images` looks each image up in two roots as well; the others read
+memory (imports included) are measured. `wide and images` looks each image up in two roots as well; the others read
 labels only. The rows are drawn at random: no patients.
 """
 
@@ -29,23 +29,23 @@ COLUMNS = {
     "age": "Age",
 }
 HEADER = tuple(COLUMNS.values())
-#: Case -> file, layout and the columns that it needs besides.
+#: Case -> file and the columns that it needs besides.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "onehot csv": ("labels.csv", {"layout": "onehot"}),
-    "onehot csv and images": ("labels.csv", {"layout": "onehot", "images": {"roots": ["new", "old"]}}),
-    "onehot csv and a joined file": ("labels.csv", {"layout": "onehot", "join": "people.csv"}),
-    "onehot csv, patient from the path": ("labels.csv", {"layout": "onehot", "from_path": r"(?P<patient>\d+)\.png$"}),
-    "onehot parquet": ("labels.parquet", {"layout": "onehot"}),
-    "onehot xlsx": ("labels.xlsx", {"layout": "onehot"}),
-    "delimited tsv": ("labels.tsv", {"layout": "delimited", "findings": "Findings"}),
-    "list csv": ("labels.csv", {"layout": "list", "findings": "Findings"}),
-    "long csv.gz": ("labels.csv.gz", {"layout": "long", "finding": "Finding"}),
-    "readers csv, three each": ("labels.csv", {"layout": "readers", "reader": "Reader"}),
+    "wide csv": ("labels.csv", {}),
+    "wide csv and images": ("labels.csv", {"images": {"roots": ["new", "old"]}}),
+    "wide csv and a joined file": ("labels.csv", {"join": "people.csv"}),
+    "wide csv, patient from the path": ("labels.csv", {"from_path": r"(?P<patient>\d+)\.png$"}),
+    "wide parquet": ("labels.parquet", {}),
+    "wide xlsx": ("labels.xlsx", {}),
+    "delimited tsv": ("labels.tsv", {"findings": "Findings"}),
+    "list csv": ("labels.csv", {"findings": "Findings"}),
+    "long csv.gz": ("labels.csv.gz", {"finding": "Finding"}),
+    "readers csv, three each": ("labels.csv", {"reader": "Reader"}),
 }
 
 
 def measure() -> dict[str, Any]:
-    """All layouts with 100,000 rows, the first with a million, and 5,000 DICOM headers."""
+    """All forms with 100,000 rows, the first with a million, and 5,000 DICOM headers."""
     cases = [(case, 100_000) for case in CASES]
     cases[1:1] = [(cases[0][0], 1_000_000)]
     return {f"{case}, {rows:,} rows": _measured(case, rows) for case, rows in [*cases, ("dicom", 5_000)]}
@@ -62,15 +62,15 @@ def _config(case: str) -> Any:
 
     if case == "dicom":
         columns = {"patient": "PatientID", "view": "ViewPosition", "age": "PatientAge", "findings": "ImageComments"}
-        table: dict[str, Any] = {"layout": "dicom", "columns": columns, "terms": _meanings()}
+        table: dict[str, Any] = {"columns": columns, "codes": {"findings": _meanings()}}
         files = {"images": ["*/*.dcm"]}
     else:
         file, keys = CASES[case]
         columns = {**COLUMNS, **{key: keys[key] for key in ("findings", "finding", "reader") if key in keys}}
         columns = {name: told for name, told in columns.items() if "from_path" not in keys or name != "patient"}
-        table = {"columns": columns, **{key: keys[key] for key in ("layout", "images", "from_path") if key in keys}}
-        if keys["layout"] in ("delimited", "list", "long"):
-            table["terms"] = _meanings()
+        table = {"columns": columns, **{key: keys[key] for key in ("images", "from_path") if key in keys}}
+        if {"findings", "finding"} & keys.keys():
+            table["codes"] = {"findings": _meanings()}
         files = {"table": [file]}
         if "join" in keys:
             files["people"] = [keys["join"]]
@@ -83,9 +83,10 @@ def _config(case: str) -> Any:
             "root": ".",
             "label_files": files,
             "views": "all",
-            **({} if "terms" in table else {"labels": {of: [name] for of, name in zip(DISEASES, NAMES, strict=True)}}),
+            **({} if "codes" in table else {"labels": {of: [name] for of, name in zip(DISEASES, NAMES, strict=True)}}),
             "uncertain": "missing",
             "blank": "missing",
+            "one_class": "all",
             "table": table,
         }
     )
@@ -105,10 +106,10 @@ def _open(case: str, folder: str) -> dict[str, object]:
 
     config = _config(case)
     # Labels only: nothing is looked for in folders.
-    alone = None if case in ("dicom", "onehot csv and images") else Path(folder, CASES[case][0])
+    alone = None if case in ("dicom", "wide csv and images") else Path(folder, CASES[case][0])
     if case == "dicom":
         # The pool's process must not start others: headers one after the other.
-        from chestfed.sites.spreadsheet import dicom_headers
+        from chestfed.sites.tables import dicom_headers
 
         dicom_headers._SMALL_JOB = 1 << 30  # type: ignore[misc]
     started, worked = time.perf_counter(), time.process_time()

@@ -21,9 +21,8 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.opening import Survey, survey_site
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
-from chestfed.sites.spreadsheet.image_paths import template_columns
-from chestfed.sites.spreadsheet.join import read_joined
-from chestfed.sites.spreadsheet.labels import label_columns
+from chestfed.sites.tables.image_paths import template_columns
+from chestfed.sites.tables.rows import read_rows
 
 _FINDINGS: Final = {
     int(POSITIVE): "present",
@@ -85,12 +84,13 @@ def _cells_of(source: Source, path: Path, numbers: set[int]) -> pd.DataFrame | N
         cells = source.read(path, [*shown, *images]) if shown else None
     else:
         columns = table.columns
-        named = label_columns(source) if table.layout in ("onehot", "readers") else []
         further = (columns.findings, columns.finding, columns.value, columns.reader)
-        shown = list(dict.fromkeys([*named, *(name for name in further if name is not None)]))
+        names = [*(name for columns in labels.values() for name in columns), *filter(None, further)]
         roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
         images = template_columns(table.images, roles)
-        cells = read_joined(source, path, table, [*shown, *images])
+        rows = read_rows(source, path, table, [*names, *images])
+        cells = None if rows is None else rows.frame
+        shown = [] if cells is None else [name for name in cells.columns if name not in (*images, ROW)]
     if cells is None:
         return None
     row = "row" if table is None else ROW

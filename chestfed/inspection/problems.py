@@ -9,7 +9,7 @@ from typing import Final
 from chestfed.core.errors import Problem
 from chestfed.inspection.scan import Scan
 from chestfed.sites.opening import Survey
-from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
+from chestfed.sites.tables.dicom_headers import SET_ASIDE
 
 UNREADABLE: Final = "unreadable image"
 UNSUITABLE: Final = "other kind of image"

@@ -35,6 +35,8 @@ from chestfed.sites.label_files.source import Source
 
 #: Byte order mark, zero-width spaces and joiners, soft hyphen, and marks of the direction of writing.
 _NO_WIDTH: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+#: Categories of characters that cannot be seen.
+_INVISIBLE: Final = ("Cc", "Cf", "Zs", "Zl", "Zp")
 __all__ = [
     "BLANK",
     "NEGATIVE",
@@ -347,3 +349,29 @@ def without_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
         return frame, 0
     seen = {name: _NO_WIDTH.sub("", name).strip() or None for name in marked}
     return frame.assign(patient=frame["patient"].map(lambda name: seen.get(name, name))), len(seen)
+
+
+def plain_id(name: str) -> str:
+    """An id in small letters, without blanks, invisible characters, or the `.0` of a number."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    visible = "".join(letter for letter in folded if unicodedata.category(letter) not in _INVISIBLE)
+    return re.sub(r"(?<=\d)[.,]0+$", "", visible)
+
+
+def similar_ids(frame: pd.DataFrame) -> dict[int, int]:
+    """Rows whose patient is, but for the spelling of the id, in another split at an earlier row.
+
+    Keys and values are places in the frame, which has the columns `patient` and `split`: one pair per person. Ids that
+    are the same are not reported.
+    """
+    names = frame[["patient", "split"]].drop_duplicates()
+    plain = names["patient"].astype(str).map(plain_id)
+    places = pd.Series(np.arange(len(frame)), index=frame.index)[names.index]
+    pairs: dict[int, int] = {}
+    for _, group in names.assign(place=places).groupby(plain.to_numpy(), sort=False):
+        if group["patient"].nunique() > 1 and group["split"].nunique() > 1:
+            first = group.iloc[0]
+            others = group[(group["split"] != first["split"]) & (group["patient"] != first["patient"])]
+            if len(others):
+                pairs[int(others["place"].iloc[0])] = int(first["place"])
+    return pairs

@@ -32,7 +32,7 @@ from chestfed.core.pseudonyms import (
 from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first
 from tests.results.finished_runs import write_run
-from tests.sites.own_tables import config, onehot, save_rows
+from tests.sites.own_tables import config, save_rows, wide
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 
@@ -162,9 +162,9 @@ def test_two_hospitals_with_one_key_can_count_the_patients_that_they_share(
     files = []
     for name, first in (("anne", 0), ("john", 7)):
         folder = tmp_path / name
-        rows = [onehot(number) for number in range(first, first + 10)]
+        rows = [wide(number) for number in range(first, first + 10)]
         (folder / "site").mkdir(parents=True)
-        config(folder, {"layout": "onehot"})
+        config(folder, {})
         save_rows(folder / "site/labels.csv", rows)
         write_names(console, folder / "site.yaml", folder, folder / "names.json")
         files.append(folder / "names.json")

@@ -117,7 +117,7 @@ def test_a_site_check_forgets_an_error_of_the_machine_too(tmp_path: Path, monkey
     from tests.sites.own_tables import config
 
     Hospital(tmp_path).save()
-    site, cached = config(tmp_path, {"layout": "onehot"}), tmp_path / "cache"
+    site, cached = config(tmp_path, {}), tmp_path / "cache"
     with monkeypatch.context() as patch:
         patch.setattr(facts, "decode_stored", lambda *_: (_ for _ in ()).throw(BAD_DAYS["I/O error"]))
         report = check_site(site, tmp_path, cache_root=cached, workers=1)

@@ -18,7 +18,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, 
 
 from chestfed.core.diseases import DISEASES
 from chestfed.images.polarity import MEAN_FILM
-from tests.sites.own_tables import NAMES, onehot, save_rows
+from tests.sites.own_tables import NAMES, save_rows, wide
 
 SIDE = 96
 IMAGES = 24
@@ -256,7 +256,7 @@ class Hospital:
             suffix = (".png", ".jpg", ".dcm")[number % 3]
             split = "train" if number < 16 else "test"
             values = ["1" if (number + place) % 4 == 0 else "0" for place in range(len(DISEASES))]
-            self.rows.append(onehot(number, *values, File=f"{number}{suffix}", MRN=f"p{number // 2}", Set=split))
+            self.rows.append(wide(number, *values, File=f"{number}{suffix}", MRN=f"p{number // 2}", Set=split))
             write_image(self.image(number), picture(number))
 
     def image(self, number: int) -> Path:

@@ -37,7 +37,7 @@ from tests.inspection.planted import (
 from tests.inspection.planted import save as save_dicom
 from tests.sites.own_tables import config, meanings, person, save_rows
 
-ONEHOT: dict[str, Any] = {"layout": "onehot"}
+ONEHOT: dict[str, Any] = {}
 
 
 def check(folder: Path, table: dict[str, Any] | None = None, file: str = "labels.csv", **keys: Any) -> CheckReport:
@@ -284,9 +284,8 @@ def test_an_unknown_term_is_reported_with_the_closest_known_one(tmp_path: Path) 
     rows[5]["Terms"] = "Atelektasis"
     save_rows(tmp_path / "site/labels.csv", rows)
     table = {
-        "layout": "delimited",
         "columns": {"image": "File", "patient": "MRN", "findings": "Terms"},
-        "terms": meanings(),
+        "codes": {"findings": meanings()},
     }
     report = check(tmp_path, table)
     (problem,) = report.errors

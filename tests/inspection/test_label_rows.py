@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from chestfed.cli import app
 from chestfed.core.errors import SiteError
 from chestfed.inspection.label_rows import contact_sheet, label_rows
-from tests.sites.own_tables import COLUMNS, config, meanings, onehot, person, save_rows
+from tests.sites.own_tables import COLUMNS, config, meanings, person, save_rows, wide
 
-TERMS = {"layout": "delimited", "columns": {**COLUMNS, "findings": "Findings"}, "terms": meanings()}
+TERMS = {"columns": {**COLUMNS, "findings": "Findings"}, "codes": {"findings": meanings()}}
 
 
 def hospital(folder: Path) -> None:
@@ -42,8 +42,8 @@ def test_a_row_shows_its_cell_the_finding_and_the_label(tmp_path: Path) -> None:
 
 
 def test_a_column_per_finding_is_shown_cell_by_cell_and_the_draw_is_repeatable(tmp_path: Path) -> None:
-    save_rows(tmp_path / "site/labels.csv", [onehot(n, *"10000" if n % 2 else "00000") for n in range(30)])
-    site = config(tmp_path, {"layout": "onehot"})
+    save_rows(tmp_path / "site/labels.csv", [wide(n, *"10000" if n % 2 else "00000") for n in range(30)])
+    site = config(tmp_path, {})
     _, places, rows = label_rows(site, tmp_path, 5)
     _, again, _ = label_rows(site, tmp_path, 5)
     assert places.tolist() == again.tolist()
@@ -55,15 +55,15 @@ def test_a_column_per_finding_is_shown_cell_by_cell_and_the_draw_is_repeatable(t
 def test_the_cells_of_all_rows_of_an_image_are_shown(tmp_path: Path) -> None:
     found = [(0, "Edema"), (1, "Normal"), (0, "Effusion")]
     save_rows(tmp_path / "site/labels.csv", [person(n, Finding=finding) for n, finding in found])
-    table = {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}, "terms": meanings()}
+    table = {"columns": {**COLUMNS, "finding": "Finding"}, "codes": {"findings": meanings()}}
     rows = label_rows(config(tmp_path, table), tmp_path, 5)[2]
     assert rows["cell: Finding"].tolist() == ["Edema / Effusion", "Normal"]
 
 
 def test_a_site_with_problems_is_refused(tmp_path: Path) -> None:
-    save_rows(tmp_path / "site/labels.csv", [onehot(1, *"70000")])
-    with pytest.raises(SiteError, match="bad label value"):
-        label_rows(config(tmp_path, {"layout": "onehot"}), tmp_path, 5)
+    save_rows(tmp_path / "site/labels.csv", [wide(1, *"70000")])
+    with pytest.raises(SiteError, match="unknown label"):
+        label_rows(config(tmp_path, {}), tmp_path, 5)
 
 
 def test_the_command_prints_the_rows_and_writes_both_files(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_the_command_prints_the_rows_and_writes_both_files(tmp_path: Path) -> No
 
 
 def test_a_cell_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    values = {"layout": "onehot", "values": {"positive": ["\x1b[2j1"]}}
-    save_rows(tmp_path / "site/labels.csv", [onehot(1, "\x1b[2J1", *"0000")])
+    values = {"codes": {"labels": {"\x1b[2j1": "positive"}}}
+    save_rows(tmp_path / "site/labels.csv", [wide(1, "\x1b[2J1", *"0000")])
     config(tmp_path, values)
     shown = CliRunner().invoke(app, ["site", "table", str(tmp_path / "site.yaml"), "--data", str(tmp_path)])
     assert "cell: Cardiomegaly: ?[2J1\n" in shown.output

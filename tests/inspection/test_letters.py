@@ -20,7 +20,7 @@ from tests.sites.own_tables import config
 
 
 def scanned(folder: Path) -> Scan:
-    table = open_site(config(folder, {"layout": "onehot"}), folder)
+    table = open_site(config(folder, {}), folder)
     return scan_images(table, folder / "cache", workers=1)
 
 

@@ -52,7 +52,7 @@ def test_a_character_without_width_makes_no_other_patient(tmp_path: Path, sign: 
     renamed(tmp_path, {4: "G0", 5: name.format(sign), 20: "G0", 21: name.format(sign)})
     found = [("patient in two splits", row_of(20)), ("how the labels were read", None)]
     assert told(check(tmp_path, images=False)) == found
-    config(tmp_path, {"layout": "onehot"})
+    config(tmp_path, {})
     assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
     table = open_site(load_site_config(tmp_path / "site_fixed.yaml"), tmp_path)
     assert set(table.frame["patient"].iloc[[4, 5, 20, 21]]) == {"G0"}
@@ -64,7 +64,7 @@ def test_a_character_without_width_makes_no_other_patient(tmp_path: Path, sign: 
 
 def test_a_given_split_may_have_such_a_name_too(tmp_path: Path) -> None:
     renamed(tmp_path, {4: "G0", 5: "G0"})
-    config(tmp_path, {"layout": "onehot"})
+    config(tmp_path, {})
     assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
     splits = tmp_path / "site.splits.csv"
     splits.write_text(splits.read_text().replace("G0", "G\u200b0"), encoding="utf-8")
@@ -103,7 +103,7 @@ def test_a_name_that_crosses_by_itself_is_told_once(tmp_path: Path) -> None:
 
 def test_fixed_splits_keep_patients_together_who_are_written_unlike(tmp_path: Path) -> None:
     renamed(tmp_path, {4: "G0", 5: "G0", 6: "g0", 20: "g 0", 21: "h21"})
-    config(tmp_path, {"layout": "onehot"})
+    config(tmp_path, {})
     assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
     fixed = load_site_config(tmp_path / "site_fixed.yaml")
     assert told(check_site(fixed, tmp_path, images=False)) == []
@@ -114,7 +114,7 @@ def test_fixed_splits_keep_patients_together_who_are_written_unlike(tmp_path: Pa
 def test_where_all_is_in_train_patients_who_are_written_unlike_are_set_aside_together(tmp_path: Path) -> None:
     names = {number: f"{number // 2:0{3 if number % 2 else 1}d}" for number in range(24)}  # 7 and 007
     renamed(tmp_path, names, dict.fromkeys(range(24), "train"))
-    config(tmp_path, {"layout": "onehot"})
+    config(tmp_path, {})
     assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
     frame = open_site(load_site_config(tmp_path / "site_fixed.yaml"), tmp_path).frame
     assert set(frame["split"]) == {"train", "valid", "test"}
@@ -150,7 +150,7 @@ def test_a_site_of_which_no_view_is_known_is_warned_of(tmp_path: Path) -> None:
     report = check(tmp_path, images=False)
     assert told(report) == [("views not known", None)]
     assert "no view of the 24 images is known: laterals, if any" in report.warnings[0].message
-    said = config(tmp_path, {"layout": "onehot", "default_view": "frontal"})
+    said = config(tmp_path, {"default_view": "frontal"})
     assert check_site(said, tmp_path, images=False).warnings == ()
     hospital.rows[3]["Projection"] = "PA"
     hospital.save()

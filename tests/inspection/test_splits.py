@@ -14,7 +14,7 @@ from chestfed.cli import app
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
 from tests.inspection.planted import ROWS, Hospital, row_of
-from tests.sites.own_tables import NAMES, config
+from tests.sites.own_tables import config
 
 
 def site_check(folder: Path, *arguments: str) -> Any:
@@ -32,13 +32,13 @@ def crossing(folder: Path) -> Hospital:
     hospital.rows[20]["MRN"] = hospital.rows[0]["MRN"]  # two images in train, one in test
     ROWS["copy, other split"][0](hospital)  # 18 in test is a duplicate of 0 in train
     hospital.save()
-    config(folder, {"layout": "onehot"})
+    config(folder, {})
     return hospital
 
 
 def test_a_clean_site_passes_with_0_and_a_bad_one_fails_with_1(tmp_path: Path) -> None:
     Hospital(tmp_path / "good").save()
-    config(tmp_path / "good", {"layout": "onehot"})
+    config(tmp_path / "good", {})
     result = site_check(tmp_path / "good")
     assert (result.exit_code, "passed; 0 errors, 0 warnings; 24 images" in result.output) == (0, True)
     crossing(tmp_path / "bad")
@@ -54,7 +54,7 @@ def test_a_clean_site_passes_with_0_and_a_bad_one_fails_with_1(tmp_path: Path) -
 def test_a_call_that_cannot_be_followed_ends_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    config(tmp_path, {"layout": "onehot"})
+    config(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
     assert CliRunner().invoke(app, ["site", "check", *arguments]).exit_code == 2
@@ -62,7 +62,7 @@ def test_a_call_that_cannot_be_followed_ends_with_2(
 
 
 def test_a_missing_root_fails_and_says_what_to_do(tmp_path: Path) -> None:
-    config(tmp_path, {"layout": "onehot"})
+    config(tmp_path, {})
     result = site_check(tmp_path)
     assert result.exit_code == 1
     assert "missing root" in result.output
@@ -104,7 +104,7 @@ def test_where_all_is_in_train_patients_are_set_aside(tmp_path: Path) -> None:
     for row in hospital.rows:
         row["Set"] = "train"
     hospital.save()
-    config(tmp_path, {"layout": "onehot"})
+    config(tmp_path, {})
     assert site_check(tmp_path, "--fix-splits").exit_code == 0
     splits = pd.read_csv(tmp_path / "site.splits.csv", dtype=str)
     assert splits["patient"].is_unique
@@ -135,13 +135,13 @@ def test_a_patient_who_is_not_in_the_file_of_splits_is_told_with_the_row(tmp_pat
 
 def test_a_file_of_splits_excludes_other_ways_to_split(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be combined with valid_fraction, official: false"):
-        config(tmp_path, {"layout": "onehot"}, splits={"official": False, "valid_fraction": 0.1, "file": "a.csv"})
+        config(tmp_path, {}, splits={"official": False, "valid_fraction": 0.1, "file": "a.csv"})
 
 
-def test_fixed_splits_in_another_folder_find_the_mapping_table(tmp_path: Path) -> None:
+def test_fixed_splits_in_another_folder_find_the_code_book(tmp_path: Path) -> None:
     crossing(tmp_path)
-    (tmp_path / "x.terms.csv").write_text("kind,term,MEANING,confirmed\nview,pa,pa,yes\n")
-    config(tmp_path, {"layout": "onehot", "terms": "x.terms.csv"}, labels=NAMES)
+    (tmp_path / "x.codes.csv").write_text("kind,value,MEANING,confirmed\nview,pa,pa,yes\n")
+    config(tmp_path, {"codes": "x.codes.csv"})
     result = site_check(tmp_path, "--fix-splits", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
 
@@ -150,7 +150,7 @@ def test_a_patient_with_images_of_other_views_alone_stays_in_the_split(tmp_path:
     hospital = crossing(tmp_path)
     hospital.rows[23] |= {"MRN": "alone", "Projection": "lateral", "Set": "test"}
     hospital.save()
-    config(tmp_path, {"layout": "onehot"}, views=["pa"])
+    config(tmp_path, {}, views=["pa"])
     assert site_check(tmp_path, "--fix-splits").exit_code == 0
     splits = pd.read_csv(tmp_path / "site.splits.csv", dtype=str).set_index("patient")["split"]
     assert splits["alone"] == "test"

@@ -244,7 +244,7 @@ def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session
     rows = "".join(f"{name},{CELL}{number},{number % 2},{CELL} remark\n" for number, name in enumerate(names))
     (root / "QZTABLE.csv").write_text(f"File,Patient,Edema,{CELL} column\n" + rows)
     columns = {"image": "File", "patient": "Patient"}
-    table = {"layout": "onehot", "columns": columns, "default_view": "frontal"}
+    table = {"columns": columns, "default_view": "frontal"}
     labels = {"edema": ["Edema"]}
     site = {**SITE, "label_files": {"table": ["QZTABLE.csv"]}, "labels": labels, "table": table}
     (session.home / YAML).write_text(yaml.safe_dump(site), encoding="utf-8")

@@ -36,9 +36,9 @@ from tests.report.pages import (
     assert_says_synthetic,
 )
 from tests.sites.own_tables import config as own_config
-from tests.sites.own_tables import onehot, save_rows
+from tests.sites.own_tables import save_rows, wide
 
-ONEHOT: dict[str, Any] = {"layout": "onehot"}
+ONEHOT: dict[str, Any] = {}
 SITES = bundled("site_configs") / "synthetic"
 #: What the synthetic VinDr-CXR labels.
 LABELED = [disease for disease in DISEASES if disease != "edema"]
@@ -212,7 +212,7 @@ def test_pictures_with_text_are_counted_by_tag_overlay_and_detector_and_not_show
     save(dicom(plain[4]), folder / "4.dcm")
     (folder / "5.png").write_bytes(b"")
     suffixes = ("png", "png", "dcm", "dcm", "dcm", "png")
-    save_rows(folder / "labels.csv", [onehot(n, File=f"{n}.{suffix}") for n, suffix in enumerate(suffixes)])
+    save_rows(folder / "labels.csv", [wide(n, File=f"{n}.{suffix}") for n, suffix in enumerate(suffixes)])
     site = own_config(tmp_path, ONEHOT)
     card = make_card(site, tmp_path, pictures=True, cache_root=tmp_path / "cache", workers=1)
     found = card.letters

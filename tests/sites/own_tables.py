@@ -32,17 +32,26 @@ Row = Mapping[str, object]
 
 def meanings(**more: str) -> dict[str, str]:
     """What the terms of a hospital mean: the five diseases, each also denied and in doubt, and `Normal`."""
-    told = {"Normal": "normal"}
+    codes = {"Normal": "normal"}
     for disease, names in NAMES.items():
         for name in names:
-            told |= {name: disease}
-            told |= {form.format(name): f"{disease} absent" for form in ("no {}", "without {}", "negative for {}")}
-            told |= {form.format(name): f"{disease} uncertain" for form in ("possible {}", "cannot exclude {}", "{}?")}
-    return {**told, **more}
+            codes |= {name: disease}
+            codes |= {form.format(name): f"{disease} absent" for form in ("no {}", "without {}", "negative for {}")}
+            codes |= {form.format(name): f"{disease} uncertain" for form in ("possible {}", "cannot exclude {}", "{}?")}
+    return {**codes, **more}
+
+
+#: Forms of a table, by what holds its labels.
+WIDE: dict[str, Any] = {"codes": {"labels": {"1": "positive", "0": "negative", "-1": "uncertain"}}}
+TERMS: dict[str, Any] = {"columns": {**COLUMNS, "findings": "Findings"}, "codes": {"findings": meanings()}}
+LONG: dict[str, Any] = {"columns": {**COLUMNS, "finding": "Finding"}, "codes": {"findings": meanings()}}
+READERS: dict[str, Any] = {**WIDE, "columns": {**COLUMNS, "reader": "Reader"}}
 
 
 def config(folder: Path, table: Mapping[str, Any], file: str = "labels.csv", **keys: Any) -> SiteConfig:
     """A site in `folder/site`, from a YAML that is written and read; `keys` replace or add to the site's."""
+    wide_labels = {} if {"findings", "finding"} & table.get("columns", {}).keys() else {"labels": NAMES}
+    kinds = ["edema"] if len({**wide_labels, **keys}.get("labels", {}).get("edema", ())) > 1 else []
     site = {
         "site": "st-example",
         "title": "St. Example",
@@ -51,10 +60,10 @@ def config(folder: Path, table: Mapping[str, Any], file: str = "labels.csv", **k
         "label_files": {"table": [file]},
         "views": "all",
         "one_class": "all",
-        **({} if {"findings", "finding"} & table.get("columns", {}).keys() else {"labels": NAMES}),
+        **wide_labels,
         "uncertain": "missing",
         "blank": "missing",
-        "table": {"columns": COLUMNS, **table},
+        "table": {"columns": COLUMNS, "any_column": kinds, **table},
     }
     path = folder / "site.yaml"
     path.write_text(yaml.safe_dump({**site, **keys}, sort_keys=False), encoding="utf-8")
@@ -131,8 +140,8 @@ def labels(table: SiteTable) -> list[list[float | None]]:
 
 
 def person(number: int, **cells: object) -> dict[str, object]:
-    """What a row tells besides the labels."""
-    told = {
+    """The cells of a row besides the labels."""
+    described = {
         "File": f"{number}.png",
         "MRN": f"p{number}",
         "Projection": "PA",
@@ -140,10 +149,10 @@ def person(number: int, **cells: object) -> dict[str, object]:
         "Sex": "F",
         "Age": "63",
     }
-    return {**told, **cells}
+    return {**described, **cells}
 
 
-def onehot(number: int, *values: object, **cells: object) -> dict[str, object]:
+def wide(number: int, *values: object, **cells: object) -> dict[str, object]:
     """A row with a value for each of the five diseases, or a 0."""
     names = [names[0] for names in NAMES.values()]
     five = dict(zip(names, values or "00000", strict=True))

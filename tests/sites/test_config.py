@@ -24,7 +24,7 @@ def test_a_shipped_configuration_is_valid_and_says_where_to_get_the_files() -> N
         assert config.site == path.stem.removesuffix("_sample")  # of the same hospital as the whole release
         more = path.parent.name == "more"
         readers = ("table", "chexpert", "mimic_cxr") if more else (config.site.removesuffix("_all_views"),)
-        readers = ("chestxray8", "paths", "table") if path.parent.name == "films" else readers
+        readers = ("chestxray8", "table") if path.parent.name == "films" else readers
         assert config.reader.name in readers
         assert config.source, name
         assert config.license, name
@@ -89,7 +89,7 @@ MISTAKES = [
     ("upsample.edema=-1", "greater than or equal to 0"),
     ("views=[front]", "'pa', 'ap', 'frontal', 'lateral', 'other' or 'unknown'"),
     ("views=[]", "keeps no view"),
-    ("reader=nih", "unknown reader 'nih'. Known: chestxray8, chexpert, mimic_cxr, padchest, vindr, paths, table"),
+    ("reader=nih", "unknown reader 'nih'. Known: chestxray8, chexpert, mimic_cxr, padchest, vindr, table"),
     ("reader={raters: any}", "needs the name of one reader"),
     ("label_files.tset=[x.csv]", "reader 'chexpert' reads no file 'tset'; did you mean 'test'?"),
     ("label_files.train=[../train.csv]", "'../train.csv' leaves the site's root"),

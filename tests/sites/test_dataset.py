@@ -23,7 +23,7 @@ from chestfed.images.batches import EvalBatches
 from chestfed.images.cache import fill_cache
 from chestfed.images.preprocess import Preprocess
 from tests.sites import own_tables
-from tests.sites.own_tables import onehot, save_rows
+from tests.sites.own_tables import save_rows, wide
 from tests.sites.small_sites import CONFIGS
 
 VIEWS = ("PA", "AP", "lateral", "PA")
@@ -39,9 +39,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.fromarray(generator.integers(0, 255, (36, 40), dtype=np.uint8)).save(folder / f"site/{number}.png")
         values = [1, 0, "" if number % 3 else 1, 0, number % 2]
         patient, split = f"Doe-{99 - number // 4}", "test" if number >= 72 else "train"
-        rows.append(onehot(number, *values, MRN=patient, Projection=VIEWS[number % 4], Set=split))
+        rows.append(wide(number, *values, MRN=patient, Projection=VIEWS[number % 4], Set=split))
     save_rows(folder / "site/labels.csv", rows)
-    own_tables.config(folder, {"layout": "onehot"})
+    own_tables.config(folder, {})
     return folder
 
 
@@ -110,8 +110,8 @@ def test_augmentation_changes_images_and_is_repeated_by_the_seed(site: chestfed.
 def test_an_unreadable_image_is_refused_or_left_out(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     Image.fromarray(np.eye(40, dtype=np.uint8) * 200).save(tmp_path / "site/2.png")
-    save_rows(tmp_path / "site/labels.csv", [onehot(1), onehot(2, 1, 1, 1, 1, 1)])
-    own_tables.config(tmp_path, {"layout": "onehot"})
+    save_rows(tmp_path / "site/labels.csv", [wide(1), wide(2, 1, 1, 1, 1, 1)])
+    own_tables.config(tmp_path, {})
     site = chestfed.load_site(tmp_path / "site.yaml", data=tmp_path, cache=tmp_path / "cache")
     with pytest.raises(SiteError):
         site.dataset(size=32)

@@ -11,9 +11,10 @@ import pytest
 import yaml
 from PIL import Image
 
+from chestfed.core.diseases import DISEASES
 from chestfed.sites import SiteTable, load_site_config, open_site
-from chestfed.sites.spreadsheet.config import Columns, Images, TableFormat, Values, Words
-from chestfed.sites.spreadsheet.files import Join
+from chestfed.sites.tables.codebook import read_book
+from chestfed.sites.tables.schema import ROLES, Columns, Images, Join, TableFormat
 from tests.cases import each
 from tests.command_line import call
 from tests.sites.own_tables import labels, save_dicom
@@ -43,6 +44,9 @@ def home(tmp_path: Path) -> Path:
     for number, view in enumerate(("PA", "LL", "AP")):
         order = {"AccessionNumber": f"000047{1 + number // 2}", "PatientID": f"P{number // 2}"}
         save_dicom(tmp_path / f"data/orders/CD/{number}", **order, ViewPosition=view)
+    for name in ("train/NORMAL/p1_1.jpg", "train/PNEUMONIA/p2_1.jpg", "test/NORMAL/p3.png"):
+        (tmp_path / "data/folders" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data/folders" / name).touch()
     for number in (1, 2):
         (tmp_path / f"data/below/images/Doe/{number}").mkdir(parents=True)
         (tmp_path / f"data/below/images/Doe/{number}/{number}.png").touch()
@@ -55,7 +59,8 @@ def opened(home: Path, name: str) -> SiteTable:
 
 def test_every_yaml_of_the_page_is_a_file_that_is_run_here() -> None:
     assert len(re.findall(r"^```yaml", PAGE, re.MULTILINE)) == len([name for name in FILES if name.endswith(".yaml")])
-    assert {*SITES, "st_anne_study.yaml", "common.yaml"} == {name for name in FILES if name.endswith(".yaml")}
+    shared = ("st_anne_study.yaml", "common.yaml", "wide.yaml")
+    assert {*SITES, *shared} == {name for name in FILES if name.endswith(".yaml")}
     assert set(SITES) == {*EXPECTED, "st_anne.yaml"}
 
 
@@ -82,13 +87,13 @@ def test_the_study_of_the_page_runs(home: Path) -> None:
 
 
 EXPECTED: Mapping[str, list[list[float | None]]] = {
-    "delimited.yaml": [[1, 0, N, N, N], [0] * 5, [N, 1, N, N, 1], [N] * 5, [N] * 5],
-    "list.yaml": [[1, 0, N, N, N], [0] * 5, [N] * 5],
+    "findings.yaml": [[1, 0, N, N, N], [0] * 5, [N, 1, N, N, 1], [N] * 5, [N] * 5],
     "long.yaml": [[1, 0, N, N, N], [0] * 5],
     "readers.yaml": [[1, 0, 0, 0, 0]],
     "dicom.yaml": [[N, 1, N, N, 0], [0] * 5],
     "joined.yaml": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0] * 5],
     "paths.yaml": [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
+    "folders.yaml": [[0], [0], [1]],
     "orders.yaml": [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
     "below.yaml": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
 }
@@ -115,18 +120,18 @@ def test_files_in_folders_of_patients_are_found_as_the_page_says(home: Path) -> 
 def test_the_table_of_labels_on_the_page_is_what_comes_out(home: Path) -> None:
     rows = re.findall(r"^\| (\d\.png) \| (.*) \|$", PAGE, re.MULTILINE)
     shown = [[N if cell == "–" else float(cell) for cell in cells.split(" | ")] for _, cells in rows]
-    assert shown == labels(opened(home, "delimited.yaml"))
+    assert shown == labels(opened(home, "findings.yaml"))
 
 
 def test_the_commented_example_is_read(tmp_path: Path) -> None:
     header = "Filename;Patient;Accession;Projection;Set;Sex;Age;Enlarged heart;Oedema;Pulmonary oedema;Consolidation;"
     first = "/archive/export/0001;A17;2019-0001;PA;training;W;63;1;0;0;?;true;\n"
-    second = "0002.png;A18;2019-0002;LAT;held out;D;n/a;0;0;1;-1;no;yes\n"
+    second = "0002.png;A18;2019-0002;LAT;held out;D;n/a;0;1;1;?;no;yes\n"
     folder = tmp_path / "st-anne"
     (folder / "more_images/2019-0002").mkdir(parents=True)
     (folder / "more_images/2019-0002/0002.png").touch()
     (folder / "labels.csv").write_text(f"{header}Atelectasis;Effusion\n{first}{second}", encoding="utf-8-sig")
-    table = open_site(load_site_config(EXAMPLE, ["views=all"]), tmp_path)
+    table = open_site(load_site_config(EXAMPLE, ["views=all", "one_class=all"]), tmp_path)
     assert column(table, "image") == ["images/2019-0001/0001.png", "more_images/2019-0002/0002.png"]
     assert [column(table, name) for name in ("view", "split", "sex", "age")] == [
         ["pa", "lateral"],
@@ -139,23 +144,28 @@ def test_the_commented_example_is_read(tmp_path: Path) -> None:
 
 def test_the_commented_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    for model in (TableFormat, Columns, Images, Words, Values, Join):
-        for name in model.model_fields:
+    for keys in (*(model.model_fields for model in (TableFormat, Columns, Images, Join)), ROLES):
+        for name in set(keys) - {"table_name", "encoding"}:
             assert re.search(rf"^[-# ]*{name}:", text, re.MULTILINE), name
 
 
-def test_the_keys_that_are_commented_out_are_valid_with_their_layouts() -> None:
-    """The lines for the layouts with terms, taken out of their comments, make a valid table."""
+def test_commented_keys_of_the_example_are_valid() -> None:
+    """The keys of findings in words, taken out of their comments, make a valid table with their defaults."""
     text = EXAMPLE.read_text(encoding="utf-8")
-    block = text[text.index("# For the layouts with terms") : text.index("\nsplits:")]
-    lines = [line.removeprefix("# ") for line in block.splitlines()[1:] if "terms.csv" not in line]
-    keys = yaml.safe_load("\n".join(lines))
-    columns = {"image": "a", "patient": "b", "findings": "c"}
-    table = TableFormat.model_validate({"layout": "delimited", "columns": columns, **keys})
-    default = TableFormat.model_validate({"layout": "delimited", "columns": columns, "terms": {}})
-    same = {"separator", "other_terms"}
-    assert table.model_dump(include=same) == default.model_dump(include=same)
-    assert table.terms
+    keys = re.findall(r"^# ((?:separator|other_terms|raters):.*)$", text, re.MULTILINE)
+    findings = re.search(r"^#   (findings: \{Oedema.*)$", text, re.MULTILINE)
+    assert findings
+    columns = {"image": "a", "patient": "b", "findings": "c", "reader": "d"}
+    shown = {**yaml.safe_load("\n".join(keys)), "codes": yaml.safe_load(findings[1])}
+    assert shown.keys() == {"separator", "other_terms", "raters", "codes"}
+    table, default = (TableFormat.model_validate({"columns": columns, **keys}) for keys in (shown, {}))
+    assert table.model_dump(exclude={"codes"}) == default.model_dump(exclude={"codes"})
+
+
+def test_the_code_book_of_the_page_has_no_problems(home: Path) -> None:
+    codes, problems = read_book(home / "findings.codes.csv", DISEASES, "|")
+    assert all(code.known for code in codes)
+    assert not problems
 
 
 def run(home: Path, *arguments: str) -> str:

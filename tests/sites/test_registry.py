@@ -36,7 +36,7 @@ def config_with(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, 
 
 
 def test_the_readers_of_chestfed_need_no_package() -> None:
-    assert set(READERS.built_in) == {"table", "chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr", "paths"}
+    assert set(READERS.built_in) == {"table", "chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"}
     assert set(READERS.names) >= set(READERS.built_in)
 
 

@@ -12,7 +12,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.testing import CHECKS, ConformanceError, check_site
 from tests.sites import own_tables
-from tests.sites.own_tables import onehot, save_rows
+from tests.sites.own_tables import save_rows, wide
 from tests.testing.plain_site import write_reader, write_site
 
 
@@ -41,9 +41,9 @@ def test_a_table_below_other_lines_conforms(tmp_path: Path) -> None:
         Image.fromarray(gray).save(tmp_path / f"site/{number}.png")
     for above, row in (("sep=;\n", 1), ("Films, of 2019\n\n", 3)):
         path = tmp_path / "site/labels.csv"
-        save_rows(path, [onehot(n, File=f"{n}.png", MRN=f"p{n}", Edema=n % 2) for n in range(1, 5)], delimiter=";")
+        save_rows(path, [wide(n, File=f"{n}.png", MRN=f"p{n}", Edema=n % 2) for n in range(1, 5)], delimiter=";")
         path.write_text(above + path.read_text())
-        own_tables.config(tmp_path, {"layout": "onehot", "delimiter": ";", "header_row": row})
+        own_tables.config(tmp_path, {"delimiter": ";", "header_row": row})
         assert check_site(tmp_path / "site.yaml", tmp_path).looked_at["missing columns"] >= 12
 
 

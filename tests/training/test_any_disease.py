@@ -34,7 +34,6 @@ labels: {{{labels}}}
 uncertain: negative
 blank: negative
 table:
-  layout: onehot
   default_view: frontal
   columns: {{image: image, patient: patient}}
 splits: {{test_fraction: 0.4}}

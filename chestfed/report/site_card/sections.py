@@ -85,8 +85,8 @@ def _meanings(card: SiteCard) -> Section:
     """What the labels are made of: words of the site's YAML, and counts; no cell is quoted."""
     config = card.config
     table = config.table
-    terms = table is not None and isinstance(table.terms, dict) and len(table.terms)
-    source = f"{terms} terms of the YAML" if terms else "terms of the mapping table"
+    terms = table is not None and isinstance(table.codes, dict) and len(table.codes.get("findings", ()))
+    source = f"{terms} terms of the YAML" if terms else "findings of the code book"
     heads = ("disease", "from", "uncertain counts as", "not mentioned counts as")
     rows = (
         (

@@ -10,9 +10,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.sites.folders import composed
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 from chestfed.sites.tables.codebook import FINDING, LABEL, MISSING, in_form
 from chestfed.sites.tables.rows import TableRows, match_reader
+from chestfed.sites.tables.schema import READER
 from chestfed.sites.tables.terms import IGNORED, Meaning, listed, parse_meaning
 from chestfed.sites.tables.terms import MISSING as UNREAD
 from chestfed.sites.tables.values import Values
@@ -127,8 +129,8 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
     sources: dict[str, dict[str, None]] = {}
     voters: dict[str, str] = {}
     for disease in config.diseases:
-        for name in config.labels[disease]:
-            matches = match_reader(name, headers) if "{reader}" in name and name not in headers else {}
+        for name in map(composed, config.labels[disease]):
+            matches = match_reader(name, headers) if READER in name else {}
             voters |= matches
             for header in matches or [name]:
                 sources.setdefault(header, {})[disease] = None

@@ -78,7 +78,7 @@ def _read_table(
     rows = read_rows(source, path, table, [name for name in wanted if name not in table.images.elements])
     if rows is None:
         return None
-    rows = _filter(rows, values)
+    rows = _filter(rows, values, elements=False)
     if table.images.folder and folders is not None:
         frame, placed = in_folders(rows, roles, folders)
     elif table.images.header is None and not table.images.folder:
@@ -103,10 +103,11 @@ def _read_images(source: Source, table: TableFormat, values: Values) -> pd.DataF
     frame = read_headers(source, elements) if elements else _list_images(source)
     if frame is None:
         return None
-    folders = Folders(source.root)
+    rows = _filter(TableRows(source, FILES if elements else "images", table, frame), values, elements=False)
+    frame, folders = rows.frame, Folders(source.root)
     strays = np.array([folders.strays(image) for image in frame["image"]], dtype=bool)
     placed = Placed(frame["image"], frame["image"], strays, np.zeros(len(frame), dtype=bool))
-    return _assemble(TableRows(source, FILES if elements else "images", table, frame), values, placed, None)
+    return _assemble(rows, values, placed, None)
 
 
 def _list_images(source: Source) -> pd.DataFrame | None:
@@ -118,10 +119,10 @@ def _list_images(source: Source) -> pd.DataFrame | None:
     return pd.DataFrame({"image": images, ROW: np.arange(1, len(images) + 1)}) if images else None
 
 
-def _filter(rows: TableRows, values: Values) -> TableRows:
-    """The rows that the filter columns in the frame keep, an empty cell too; the others are counted."""
+def _filter(rows: TableRows, values: Values, *, elements: bool) -> TableRows:
+    """The rows that the filter columns, or `elements` of headers, keep, an empty cell too; the others are counted."""
     for column in rows.table.keep:
-        if column in rows.frame:
+        if (column in rows.table.images.elements) == elements:
             dropped = (values.translate(rows, column, KEEP) == "drop").to_numpy(dtype=bool)
             values.report(rows)
             if dropped.any():
@@ -139,7 +140,7 @@ def _assemble(rows: TableRows, values: Values, placed: Placed, split: str | None
     advice = "put more of the path into the table, list fewer folders in table.images.roots, or remove the copies"
     rows.report("ambiguous image", placed.ambiguous, text, advice)
     frame = rows.frame.assign(**{_IMAGE: placed.images.to_numpy(dtype=object)})
-    rows = _filter(_take_from_path(replace(rows, frame=frame), placed.below), values)
+    rows = _filter(_take_from_path(replace(rows, frame=frame), placed.below), values, elements=True)
     raw = pd.DataFrame(_describe(rows, values, rows.frame[_IMAGE], split))
     several = rows.table.columns.finding is not None or rows.table.columns.reader is not None
     if not several:
@@ -205,15 +206,11 @@ def _read_patients(rows: TableRows) -> pd.Series:
     if len(names) and names.str.fullmatch(_DATE).all():
         advice = "name the column of the patients in columns.patient; of images without one, that of the image"
         rows.source.problem("dates as patients", rows.name, f"'{column}' holds dates, not patients", advice=advice)
-    if rows.table.patient_prefix is not None:
-        empty = rows.frame[rows.table.patient_prefix].isna().to_numpy(dtype=bool)
-        text = f"'{rows.table.patient_prefix}' is empty, so the patient is not known"
-        rows.report("blank name", empty, text, "fill the cell, or remove the row")
     return _qualify(rows, cells)
 
 
 def _qualify(rows: TableRows, names: pd.Series) -> pd.Series:
-    """Names with the site or centre that they belong to in front."""
+    """Names with the site or centre that they belong to in front; missing without it."""
     prefix = rows.table.patient_prefix
     if prefix is None:
         return names

@@ -15,7 +15,7 @@ from chestfed.sites.folders import composed
 from chestfed.sites.label_files.source import ROW, Source, nearest
 from chestfed.sites.left_out import TOTAL_ROW
 from chestfed.sites.tables.open import open_table
-from chestfed.sites.tables.schema import FileFormat, Join, TableFormat
+from chestfed.sites.tables.schema import READER, FileFormat, Join, TableFormat
 
 #: A cell that names a sum of the rows above it.
 SUM: Final = (  # SUM001 is the name of a patient
@@ -84,7 +84,7 @@ def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[
 
 def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
     """Header -> annotator, of the headers that fit a name such as `edema_{reader}`."""
-    before, _, after = name.partition("{reader}")
+    before, _, after = name.partition(READER)
     pattern = re.compile(f"{re.escape(before)}(.+){re.escape(after)}")
     return {header: match[1] for header in headers if (match := pattern.fullmatch(header))}
 
@@ -98,9 +98,7 @@ def _read_columns(source: Source, path: Path, options: FileFormat, wanted: Seque
     opened.frame.columns = pd.Index([composed(name) for name in opened.frame.columns])
     names: list[str] = []
     for name in map(composed, dict.fromkeys(wanted)):
-        names += match_reader(name, headers) if "{reader}" in name and name not in headers else [name]
-        if "{reader}" in name and not match_reader(name, headers):
-            source.problem("missing column", source.name(path), f"no column fits '{name}'", 1, "fix 'labels'")
+        names += match_reader(name, headers) or [name] if READER in name else [name]
     names = list(dict.fromkeys(names))
     lacking = [name for name in names if name not in headers]
     twice = [name for name in names if headers.count(name) > 1]

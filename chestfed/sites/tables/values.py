@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -91,28 +92,48 @@ class Values:
                 self.unknown[column, kind].setdefault(value, set()).update(places)
 
     def report(self, rows: TableRows) -> None:
-        """One problem per column that has unknown values."""
-        patient = rows.table.columns.patient
-        patients = rows.frame[patient] if patient in rows.frame else pd.Series(rows.rows)
+        """One problem per column that has unknown values; columns of nothing but 0 and 1 share one."""
+        labels = [(column, values) for (column, kind), values in self.unknown.items() if kind == LABEL]
+        plain = [column for column, values in labels if not values.keys() - _PLAIN]
+        if plain:
+            names = ", ".join(f"'{column}'" for column in plain)
+            text = f"0 and 1 of {names} need a code too, because a label column has another number"
+            advice = f"say what they mean in {self.place} (kind label)"
+            rows.source.problem("unknown label", rows.name, text, advice=advice)
         for (column, kind), values in self.unknown.items():
-            shown, hidden = [], []
-            for value, places in sorted(values.items(), key=lambda item: -len(item[1])):
-                many = patients.iloc[list(places)].nunique() >= SHOWN_FROM and len(value) <= _LONGEST_SHOWN
-                if many and len(shown) < _MOST_SHOWN:
-                    shown.append(f"'{value}' ({plural(len(places), 'row')})")
-                else:
-                    hidden += [places]
-            first = sorted(min(rows.rows[list(places)].tolist()) for places in hidden)
-            if hidden:
-                numbers = ", ".join(map(str, first[:_MOST_SHOWN])) + (", ..." if len(first) > _MOST_SHOWN else "")
-                others = f"{plural(len(hidden), 'other value')}, first in row" if shown else "first in row"
-                shown.append(f"{others} {numbers}")
-            text = f"'{column}' has {plural(len(values), 'value')} of unknown meaning: {'; '.join(shown)}"
-            what = "numbers other than 0 and 1 need a code each, and so do 0 and 1 then; " if kind == LABEL else ""
-            advice = f"{what}enter the meaning (kind {kind}) in {self.place}, or fix the cells"
-            row = first[0] if first and len(values) == 1 else None
-            rows.source.problem(f"unknown {kind}", rows.name, text, row, advice)
+            if kind != LABEL or column not in plain:
+                number, shown, row = plural(len(values), "value"), *_describe(rows, values)
+                text = f"'{column}' has {number} of unknown meaning: {shown}{self._suggest(kind, values)}"
+                what = "numbers other than 0 and 1 need a code each, and so do 0 and 1 then; " if kind == LABEL else ""
+                advice = f"{what}enter the meaning (kind {kind}) in {self.place}, or fix the cells"
+                rows.source.problem(f"unknown {kind}", rows.name, text, row, advice)
         self.unknown.clear()
+
+    def _suggest(self, kind: str, values: Collection[str]) -> str:
+        """The closest values of the YAML; those of a code book are cells, which messages do not show."""
+        known = [code.value for code in self.codes if code.kind == kind] if self.place == "table.codes" else []
+        short = [value for value in values if len(value) <= _LONGEST_SHOWN]
+        close = [difflib.get_close_matches(value, known, n=1, cutoff=0.6) for value in short]
+        words = dict.fromkeys(f"'{match[0]}'" for match in close if match)
+        return f"; closest: {', '.join([*words][:_MOST_SHOWN])}" if words else ""
+
+
+def _describe(rows: TableRows, values: Mapping[str, set[int]]) -> tuple[str, int | None]:
+    """Values with their counts, those of few patients by their rows alone; and the row, of a single one."""
+    patient = rows.table.columns.patient
+    patients = rows.frame[patient] if patient in rows.frame else pd.Series(rows.rows)
+    shown: list[str] = []
+    first: list[int] = []
+    for value, places in sorted(values.items(), key=lambda item: -len(item[1])):
+        many = patients.iloc[list(places)].nunique() >= SHOWN_FROM and len(value) <= _LONGEST_SHOWN
+        if many and len(shown) < _MOST_SHOWN:
+            shown.append(f"'{value}' ({plural(len(places), 'row')})")
+        else:
+            first.append(min(rows.rows[list(places)].tolist()))
+    if first:
+        numbers = ", ".join(map(str, sorted(first)[:_MOST_SHOWN])) + (", ..." if len(first) > _MOST_SHOWN else "")
+        shown.append((f"{plural(len(first), 'other value')}, " if shown else "") + f"first in row {numbers}")
+    return "; ".join(shown), first[0] if first and len(values) == 1 else None
 
 
 def load_values(source: Source, table: TableFormat) -> Values:
