@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
@@ -21,7 +22,7 @@ from chestfed.new_site.codes import propose_findings, propose_words
 from chestfed.new_site.columns import propose_filters, propose_others, propose_patient
 from chestfed.new_site.images import propose_images
 from chestfed.new_site.labels import ask_policies, propose_label_columns, use_findings
-from chestfed.new_site.lexicon import suggest
+from chestfed.new_site.lexicon import MAYBE_VALUES, VALUES, name_disease, suggest
 from chestfed.new_site.matching import Pictures, list_pictures
 from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, option
 from chestfed.new_site.writing import Draft, write_draft
@@ -29,7 +30,7 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.tables.codebook import in_form
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.open import open_table
+from chestfed.sites.tables.open import FILE, open_table
 from chestfed.sites.tables.rows import SUM
 from chestfed.sites.tables.schema import FileFormat, TableFormat
 
@@ -103,17 +104,16 @@ def _refuse_idle(proposal: Proposal) -> None:
 
 def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
     pictures, rows = proposal.pictures, proposal.answers.keys.get("rows", {})
-    files = [glob.escape(labels.relative_to(pictures.root).as_posix()) + ("/*" if labels.is_dir() else "")]
+    files = [glob.escape(labels.relative_to(pictures.root).as_posix())]
     given = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
     config = _make_site(proposal.name, str(pictures.root), {"table": files}, given)
-    source = Source(config, pictures.root, None if labels.is_dir() else labels)
+    source = Source(config, pictures.root, labels)
     assert config.table is not None
-    paths = sorted(path for path in labels.iterdir() if path.is_file()) if labels.is_dir() else [labels]
-    opened = open_table(source, paths, config.table)
+    opened = open_table(source, [labels], config.table)
     if opened is None:
         raise SiteError(proposal.name, source.problems)
     proposal.notes += dict.fromkeys([*opened.notes, *source.remarks])
-    proposal.frame = frame = opened.frame.set_index(ROW)
+    proposal.frame = frame = _drop_nameless(proposal, opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW))
     if rows.get("total") == "drop":
         totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False)).any(axis=1)
         proposal.frame = frame[~totals.astype(bool)]
@@ -129,6 +129,21 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     propose_filters(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
     return write_draft(proposal, f"{line}{number:,} rows in {labels.name}", {"table": files})
+
+
+def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that can be named: a column of labels without a name of its own must not be overlooked."""
+    names = pd.Series([str(name) for name in frame.columns])
+    idle = (names.eq("") | names.duplicated(keep=False)).to_numpy()
+    for place in np.flatnonzero(idle).tolist():
+        cells, name = frame.iloc[:, place], names[place]
+        values = {in_form("label", str(cell)) for cell in cells.dropna().unique()}
+        if values and (name_disease(name) or values <= {"0", "1", *VALUES, *MAYBE_VALUES}):
+            what = f"is one of several called '{name}'" if name else "has no name"
+            proposal.ask(f"column {place + 1} {what}, and may hold labels: give it a name in the table, or empty it")
+    if idle.any():
+        proposal.notes.append(f"{int(idle.sum())} of {len(names)} columns have no name, or one that others have: not used")
+    return frame.loc[:, ~idle]
 
 
 def _draft_headers(proposal: Proposal, read: Callable[[], pd.DataFrame]) -> Draft:

@@ -20,8 +20,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.plugins import pinned
 from chestfed.inspection import check_site as inspect_site
 from chestfed.sites.config import SiteConfig, load_site_config
-from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import DELIMITERS, Source
 from chestfed.sites.opening import open_site
 from chestfed.sites.table import SiteTable
 
@@ -218,7 +217,7 @@ def _without_each_column(data: bytes, header_row: int) -> Iterator[tuple[str, by
     pack: Callable[[bytes], bytes] = bytes
     if data[:2] == b"\x1f\x8b":
         data, pack = gzip.decompress(data), gzip.compress
-    rest = excel_separator(data)[1]
+    rest = data.split(b"\n", 1)[-1] if data[:5].lower().strip(b'"').startswith(b"sep=") else data
     if b"\0" in rest or rest[:2] == b"PK" or rest.lstrip()[:1] in (b"[", b"{"):
         return
     above, lines = data[: len(data) - len(rest)], rest.splitlines(keepends=True)

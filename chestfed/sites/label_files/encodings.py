@@ -1,14 +1,12 @@
-"""Text files as UTF-8: which encoding a file is in, and which lines of it are in another.
+"""Text files as UTF-8: the encoding of a file, as charset-normalizer rates it, and its lines in another one.
 
-charset-normalizer rates how plausible a text is in each encoding. A label file has few letters beside its numbers, so
-several encodings are often as plausible as each other: then nobody guesses, and the YAML has to say which it is.
+A label file has few letters beside its numbers, so several encodings are often as plausible as each other: then none is
+chosen, and the YAML has to name it.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from io import BytesIO
 from itertools import islice
 from typing import Final
 
@@ -16,28 +14,24 @@ from charset_normalizer import from_bytes
 from charset_normalizer.utils import is_multi_byte_encoding
 
 _BOM: Final = b"\xef\xbb\xbf"
-_BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
-#: What hospitals' systems write beside Unicode; of those that read alike, the first is named.
+#: Encodings that hospitals' systems write beside Unicode; of those that read alike, the first is named.
+_WINDOWS: Final = ("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874")
 _KNOWN: Final = (
-    *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2", "koi8_r", "cp874"),
-    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
+    *(*_WINDOWS, "iso8859_2", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
     *("mac_roman", "mac_latin2", "mac_cyrillic", "cp850", "cp852", "cp866"),
 )
 _TIE: Final = 0.05  # charset-normalizer's "mess", a share of odd letters, differs by more between likely and unlikely
 _CELLS: Final = 2000  # so many different ones are rated
-_ALPHABETS: Final = {"LATIN", "CYRILLIC", "GREEK", "HEBREW", "ARABIC", "THAI"}
-#: What stands beside no letter, and what stands between no two.
-_NOT_BESIDE: Final = (
-    "\u00a2-\u00a9\u00ac-\u00af\u00b4\u00b6\u00b8\u00b9\u00bc-\u00be\u02c6-\u02dd\u2020-\u2022\u2030-\u203a\u20ac"
-    "\u2100-\u214f"
-)
-_NOT_BETWEEN: Final = "\u00a1\u00b0-\u00b3\u00ab\u00bb\u00bf\u2018\u201a-\u201e\u2026"
+#: No text of a hospital has these: control characters, lines of boxes, a sign between two small letters.
+_ODD: Final = re.compile(r"[\x80-\x9f\u2500-\u259f]|[a-z][^\x00-\u218f]+[a-z]|[a-z][\xa1-\xbf\xd7\xf7\u2010-\u214f][a-z]")
+#: A word of several letters that Windows' Western and Central European encodings read alike.
+_PLAIN_WORD: Final = re.compile("[ÁÂÄÇÉËÍÎÓÔÖÚÜŠŽ]?(?:[A-Za-z]|[áâäçéëíîóôöúüßšž](?![áâäçéëíîóôöúüšž]))+")
 _ADVICE: Final = "save the file as UTF-8, or set table.encoding in the site's YAML to its encoding (reader: table)"
 _SAVE: Final = "save it as UTF-8"
 
 
 class WrongEncoding(Exception):
-    """A file that is not in one encoding, or not in the one that it should be in, or in one of several.
+    """A file that is not in one encoding, or not in the required one, or in one of several.
 
     `lines` are the affected ones (1-based); `text` is the file decoded as far as possible, as UTF-8.
     """
@@ -56,52 +50,56 @@ def as_utf8(data: bytes, encoding: str | None) -> tuple[bytes, str]:
     if is_utf16(data) or encoding == "utf-16":
         return _from_utf16(data, encoding), "utf-16"
     bare = data.removeprefix(_BOM)
-    several_bytes = encoding is not None and encoding != "utf-8" and is_multi_byte_encoding(encoding)
-    in_utf8, others = ([], []) if several_bytes else _lines_in(bare)
-    if encoding in (None, "utf-8") and not others:
-        return bare, "utf-8"
-    if in_utf8:  # in an encoding with a byte per letter, UTF-8 is readable nonsense
-        if not others:
-            raise WrongEncoding(f"is UTF-8, not {encoding}", _ADVICE, (), bare)
-        lines = others if encoding in (None, "utf-8") else in_utf8
-        text = f"mixes UTF-8 and another encoding (line {lines[0]})"
-        raise WrongEncoding(text, _SAVE, tuple(lines), _each_line(bare))
-    name = encoding
-    if name in (None, "utf-8"):
-        found = likely(bare)
-        if encoding == "utf-8" or len(found) != 1:
-            hint = f": {' or '.join(found)}?" if found else ", nor in any other encoding that can be recognized"
-            reading = bare.decode(found[0] if found else "cp1252", errors="replace").encode()
-            raise WrongEncoding(f"is not UTF-8 (line {others[0]}){hint}", _ADVICE, (others[0],), reading)
-        name = found[0]
+    name = "utf-8" if encoding is None else encoding
     try:
         text = bare.decode(name)
-        place = re.search(r"[\x80-\x9f]", text)  # control characters: nobody writes them
+        if name == "utf-8":
+            return bare, name
+        place = re.search(r"[\x80-\x9f]", text)  # control characters, which no hospital writes
+        line = 0 if place is None else text.count("\n", 0, place.start()) + 1
     except UnicodeDecodeError as error:
-        line = bare[: error.start].count(b"\n") + 1
-    else:
-        if place is None:
-            return text.encode(), name
-        line = text.count("\n", 0, place.start()) + 1
-    reading = bare.decode(name, errors="replace").encode()
-    raise WrongEncoding(f"is not {name} (line {line})", _ADVICE, (line,), reading)
+        text, line = bare.decode(name, errors="replace"), bare.count(b"\n", 0, error.start) + 1
+    others, in_utf8 = ([], []) if name != "utf-8" and is_multi_byte_encoding(name) else _lines(bare)
+    if in_utf8 and others:  # a line of UTF-8 has a reading in every encoding of one byte per letter
+        lines = others if name == "utf-8" else in_utf8
+        text_of_lines = b"\n".join(_as_far_as_possible(row) for row in bare.split(b"\n"))
+        message = f"mixes UTF-8 and another encoding (line {lines[0]})"
+        raise WrongEncoding(message, _SAVE, tuple(lines), text_of_lines)
+    if in_utf8:
+        raise WrongEncoding(f"is UTF-8, not {name}", _ADVICE, (), bare)
+    if not line:
+        return text.encode(), name
+    if name != "utf-8":
+        raise WrongEncoding(f"is not {name} (line {line})", _ADVICE, (line,), text.encode())
+    names = likely(bare)
+    if encoding is None and len(names) == 1:
+        return bare.decode(names[0]).encode(), names[0]
+    hint = f": {' or '.join(names)}?" if names else ", nor in any other encoding that can be recognized"
+    reading = bare.decode(names[0] if names else "cp1252", errors="replace").encode()
+    raise WrongEncoding(f"is not UTF-8 (line {line}){hint}", _ADVICE, (line,), reading)
 
 
 def likely(data: bytes) -> tuple[str, ...]:
     """The encodings that a text which is not Unicode may be in, the likeliest first; one if it is certain.
 
-    Of several in which its letters are the same only one is named.
+    Of several that read it alike only one is named.
     """
     cells = dict.fromkeys(cell for cell in re.split(rb'[,;\t\r\n"]', data) if not cell.isascii())
     rated = b"\n".join(islice(cells, _CELLS))
+    words = re.findall(r"[^\W\d_]+", rated.decode("cp1252", errors="replace"))
+    letters = sum(not sign.isascii() for word in words for sign in word)
+    if letters == sum(byte > 127 for byte in rated) and all(
+        word.isascii() or (len(word) > 3 and _PLAIN_WORD.fullmatch(word)) for word in words
+    ):
+        return ("cp1252",)
     # Each by itself: given several, the library leaves out those that it takes for similar.
-    matches = [one for name in _KNOWN for one in from_bytes(rated, cp_isolation=[name], enable_fallback=False)]
-    matches = [one for one in matches if _decodes(data, one.encoding) and not _is_odd(str(one))]
-    best = min((one.chaos for one in matches), default=0.0)
+    matches = [match for name in _KNOWN for match in from_bytes(rated, cp_isolation=[name], enable_fallback=False)]
+    matches = [match for match in matches if _decodes(data, match.encoding) and not _ODD.search(str(match))]
+    best = min((match.chaos for match in matches), default=0.0)
     alike: dict[str, list[str]] = {}
-    for one in matches:
-        if one.chaos <= best + _TIE:
-            alike.setdefault(str(one), []).append(one.encoding)
+    for match in matches:
+        if match.chaos <= best + _TIE:
+            alike.setdefault(str(match), []).append(match.encoding)
     return tuple(min(names, key=_KNOWN.index) for names in alike.values())
 
 
@@ -112,7 +110,7 @@ def is_text(value: str) -> bool:
 
 def is_utf16(data: bytes) -> bool:
     """Whether it begins with a byte order mark of UTF-16, as Excel's "Unicode text" does; UTF-8 never does."""
-    return data.startswith(_BOMS_16)
+    return data.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
 def _decodes(data: bytes, encoding: str) -> bool:
@@ -123,45 +121,23 @@ def _decodes(data: bytes, encoding: str) -> bool:
     return True
 
 
-def _is_odd(text: str) -> bool:
-    """Whether a word mixes alphabets, has a sign of another kind amid small Latin letters, or a foreign digit."""
-    if re.search(r"[\x80-\x9f]|[^\W\d_][^\D0-9]|[^\D0-9][^\W\d_]|[a-z][^\x00-\u218f]+[a-z]|[\u2500-\u259f]", text):
-        return True
-    letter = r"[^\W\d_]"
-    if re.search(
-        rf"{letter}[{_NOT_BESIDE}]|[{_NOT_BESIDE}]{letter}|{letter}[{_NOT_BETWEEN}]{letter}|\u2026{letter}", text
-    ):
-        return True
-    if any(unicodedata.category(word[0]).startswith("M") for word in text.split()):
-        return True
-    words = re.findall(r"[^\W\d_]+", text)
-    return any(len({unicodedata.name(sign, "?").split()[0] for sign in word} & _ALPHABETS) > 1 for word in words)
-
-
 def _from_utf16(data: bytes, encoding: str | None) -> bytes:
     if not is_utf16(data):
-        raise WrongEncoding("is not UTF-16 with a byte order mark", _ADVICE, (), _each_line(data))
+        raise WrongEncoding("is not UTF-16 with a byte order mark", _ADVICE, (), data)
     reading = data.decode("utf-16", errors="replace").encode("utf-8")
-    if encoding not in (None, "utf-16"):
+    if encoding not in (None, "utf-8", "utf-16"):
         raise WrongEncoding(f"is UTF-16, not {encoding}", _ADVICE, (), reading)
-    try:
-        return data.decode("utf-16").encode("utf-8")
-    except UnicodeDecodeError:
-        raise WrongEncoding("is UTF-16, but damaged or truncated", _SAVE, (), reading) from None
+    if "\ufffd" in reading.decode():
+        raise WrongEncoding("is UTF-16, but damaged or truncated", _SAVE, (), reading)
+    return reading
 
 
-def _lines_in(data: bytes) -> tuple[list[int], list[int]]:
-    """Numbers of the lines that are UTF-8 and more than ASCII, and of those that are not UTF-8."""
-    in_utf8: list[int] = []
-    others: list[int] = []
-    for number, line in enumerate(BytesIO(data), start=1):  # one line at a time
-        if not line.isascii():
-            (in_utf8 if _decodes(line, "utf-8") else others).append(number)
-    return in_utf8, others
+def _lines(data: bytes) -> tuple[list[int], list[int]]:
+    """Numbers of the lines that are not UTF-8, and of those that are and hold more than ASCII."""
+    rows = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if not line.isascii()]
+    others = [number for number, line in rows if not _decodes(line, "utf-8")]
+    return others, sorted({number for number, _ in rows} - set(others))
 
 
-def _each_line(data: bytes) -> bytes:
-    lines = data.split(b"\n")
-    return b"\n".join(
-        line if _decodes(line, "utf-8") else line.decode("cp1252", errors="replace").encode("utf-8") for line in lines
-    )
+def _as_far_as_possible(line: bytes) -> bytes:
+    return line if _decodes(line, "utf-8") else line.decode("cp1252", errors="replace").encode("utf-8")

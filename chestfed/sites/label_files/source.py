@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.csv
 
 from chestfed.core.errors import Problem
-from chestfed.sites.label_files.delimited import DELIMITERS, first_cells
 from chestfed.sites.label_files.encodings import WrongEncoding, as_utf8, is_utf16
 
 if TYPE_CHECKING:
@@ -35,19 +34,7 @@ FORMULA = "formula cell"
 #: The row numbers beside the columns of a hospital's own table, one of which may be called `row`.
 ROW = "\0row"
 _NULLS = ["", "nan", "NaN"]
-#: How files begin that are not text -> what they are, and what to do.
-_NO_TEXT = {
-    b"PK\x03\x04": (
-        "is not text but a zip file, such as an archive or a LibreOffice spreadsheet (.ods)",
-        "save a spreadsheet as xlsx or csv; unpack an archive first",
-    ),
-    b"\xd0\xcf\x11\xe0": (
-        "is not text but an old Excel file (.xls) or one with a password",
-        "save it as xlsx without a password, or as csv",
-    ),
-}
-
-
+DELIMITERS = (",", ";", "\t", "|")
 @dataclass
 class Source:
     """Where a reader reads from, and the problems found on the way.
@@ -92,11 +79,14 @@ class Source:
         """The name of a file in messages: relative to the site's root."""
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else path.name
 
-    def find(self, role: str, *, required: bool = True) -> Path | None:
-        """The file of a role: the first pattern of `label_files` that matches; None, with a problem, if none does."""
+    def find(self, role: str, *, required: bool = True, folder: bool = False) -> Path | None:
+        """The file of a role: the first pattern of `label_files` that matches; None, with a problem, if none does.
+
+        With `folder`, a folder of files may be named too.
+        """
         patterns = self.config.label_files.get(role, [])
         for pattern in patterns:
-            found = self._matches(pattern)
+            found = [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._matches(pattern)
             if len(found) > 1:
                 names = ", ".join(self.name(path) for path in found)
                 advice = f"name the one to use in label_files.{role} of the site's YAML"
@@ -175,12 +165,12 @@ class Source:
         found = found or sorted({path for name in names for path in self.folder.glob(name) if path.is_file()})
         return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
 
-    def text(self, path: Path, encoding: str | None = None) -> bytes | None:
+    def text(self, path: Path, encoding: str | None = "utf-8") -> bytes | None:
         """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
 
-        With an encoding (a name that Python knows) no other is accepted; without one it is detected, and noted.
+        With an encoding (a name that Python knows) no other is accepted; with None it is detected, and noted.
         """
-        if self._held is not None and self._held[0] == path and encoding is None:
+        if self._held is not None and self._held[0] == path and encoding == "utf-8":
             text, self._held = self._held[1], None
             return text
         try:
@@ -286,6 +276,14 @@ class Source:
         self.problem(kind, self.name(path), text, row, advice)
 
 
+def first_cells(text: str, delimiter: str) -> list[str]:
+    """The cells of the first row; none if it cannot be parsed."""
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    except csv.Error:  # a cell of more than 128 KiB
+        return []
+
+
 def shown(delimiter: str) -> str:
     """A delimiter in a message."""
     return "a tab" if delimiter == "\t" else f"'{delimiter}'"
@@ -360,24 +358,19 @@ def _gunzip(data: bytes) -> bytes:
 
 def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:
     data = unpacked(path)
-    for beginning, (what, advice) in _NO_TEXT.items():
-        if data.startswith(beginning):
-            raise UnreadableError(what, advice)
+    if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        raise UnreadableError("is not text but a zip file or a workbook", "unpack the archive, or save it as CSV")
     wide = is_utf16(data) or (encoding or "").startswith(("utf-16", "utf-32"))
     text, found = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
     if b"\x00" in text:
-        raise UnreadableError("is not text", "give the release's CSV; unpack archives first")
+        raise UnreadableError("is not text", "name a text file; if it is UTF-16 without a mark, set table.encoding")
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), found
 
 
 def _header(text: bytes) -> list[str]:
     """Names of the columns. A name that contains commas, such as `A[b,c]`, counts as that many cells, quoted or not."""
     line = text[: text.find(b"\n")] if b"\n" in text else text
-    try:
-        cells = next(csv.reader([line.decode("utf-8").rstrip("\r")]), [])
-    except csv.Error:  # a cell of more than 128 KiB
-        return []
-    return [piece.strip() for cell in cells for piece in cell.split(",")]
+    return [piece.strip() for cell in first_cells(line.decode("utf-8"), ",") for piece in cell.split(",")]
 
 
 def _width(text: bytes, names: list[str]) -> int:

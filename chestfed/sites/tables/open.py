@@ -1,30 +1,217 @@
-"""Opens a hospital's table as one frame of strings."""
+"""Opens what a hospital has as one frame of strings, whatever program wrote it; the content tells the format."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import gzip
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from chestfed.sites.label_files.source import Source
-from chestfed.sites.tables.cells import column_names, read_cells
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.plugins.loading import load_module
+from chestfed.sites.folders import composed
+from chestfed.sites.label_files import source as limits
+from chestfed.sites.label_files.source import ROW, TOO_LARGE, Source, UnreadableError, unpacked
+from chestfed.sites.tables.columns import Sheet, from_frame, open_feather, open_parquet, open_sqlite, open_statistics
 from chestfed.sites.tables.schema import FileFormat
+from chestfed.sites.tables.text import open_text
+from chestfed.sites.tables.workbook import open_workbook
+
+#: The name of each row's file, with its sheet, for messages.
+FILE: Final = "\0file"
+#: The column of the file's name, where several files are read as one table.
+FILE_NAME: Final = "file_name"
+_ENDINGS: Final = (
+    *(".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".feather", ".arrow"),
+    *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".dta", ".sav", ".zsav", ".sqlite", ".sqlite3", ".db"),
+)
+_MOST_FILES: Final = 10_000
 
 
 @dataclass(frozen=True)
 class OpenedTable:
+    """A table as text.
+
+    `frame` has a column of strings per column of the file, in its order, without outer blanks and with accented letters
+    as single characters (NFC); an empty cell is missing. Names may be empty or repeated. `ROW` is the number of the row
+    as the program of the file shows it, the header being row 1 in a format without one; `FILE` is the file's name.
+    `notes` say how the file was read where it leaves that open.
+    """
+
     frame: pd.DataFrame
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
 
 
 def open_table(source: Source, paths: Sequence[Path], options: FileFormat) -> OpenedTable | None:
-    """The frame of the files; None, with problems, if one cannot be used."""
-    (path,) = paths
-    names = column_names(source, path, options)
-    if names is None:
+    """The rows of the files, or of those in a folder, which have the same columns; None, with problems in the source.
+
+    Several files have a further column `file_name`, and `name=value` in their folders is a column, as in partitioned
+    parquet.
+    """
+    if options.prepare is not None:
+        sheets = _run(source, paths[0], lambda: [_prepare(options.prepare or "", paths)])
+        return None if sheets is None else _join(source, sheets)
+    files = [file for path in paths for file in _list_files(path)]
+    if not files:
+        message = f"no table in this folder; tables end with {', '.join(_ENDINGS)}"
+        advice = "name the folder of the tables, and unzip an archive first"
+        source.problem("missing file", source.name(paths[0]), message, advice=advice)
         return None
-    names = [name for name in names if name and names.count(name) == 1]
-    frame = read_cells(source, path, options, names)
-    return None if frame is None else OpenedTable(frame, [])
+    if len(files) > 1 and (len(files) > _MOST_FILES or sum(file.stat().st_size for file in files) > limits.LARGEST):
+        source.problem("unreadable file", source.name(paths[0]), TOO_LARGE[0], advice=TOO_LARGE[1])
+        return None
+    sheets: list[Sheet] = []
+    failed = False
+    for file in files:
+        opened = _run(source, file, lambda: _open_file(source, file, options))  # noqa: B023
+        failed |= opened is None
+        for sheet in opened or []:
+            sheets.append(sheet if len(files) == 1 else _with_places(sheet, file, paths))
+    return None if failed else _join(source, sheets)
+
+
+def _run(source: Source, path: Path, opener: Callable[[], list[Sheet] | None]) -> list[Sheet] | None:
+    """The sheets of an opener; None, with a problem, where it raises `UnreadableError`."""
+    try:
+        return opener()
+    except UnreadableError as error:
+        source.problem("unreadable file", source.name(path), str(error), advice=error.advice)
+        return None
+
+
+def _list_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = (file for file in path.rglob("*") if not any(part[0] in "._" for part in file.relative_to(path).parts))
+    return sorted(file for file in files if file.name.lower().removesuffix(".gz").endswith(_ENDINGS) and file.is_file())
+
+
+def _open_file(source: Source, path: Path, options: FileFormat) -> list[Sheet] | None:
+    """The sheets of a file; None, with problems, or `UnreadableError`."""
+    label = source.name(path)
+    start = _read_start(path)
+    if start.startswith(b"PAR1"):
+        return [open_parquet(path, label)]
+    if start.startswith((b"ARROW1", b"FEA1")):
+        return [open_feather(path, label)]
+    if start.startswith(b"SQLite format 3\0"):
+        return [open_sqlite(path, label, options.table_name)]
+    if start.startswith((b"<stata_dta>", b"$FL2", b"$FL3")) or path.suffix.lower() == ".dta":
+        return [open_statistics(path, label)]
+    if start.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        data = unpacked(path)
+        if start.startswith(b"PK"):
+            _refuse_archive(data, path)
+        return open_workbook(data, label, options.sheet, options.header_row)
+    sheet = open_text(source, path, options)
+    return None if sheet is None else [sheet]
+
+
+def _read_start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+            if start.startswith(b"\x1f\x8b"):
+                file.seek(0)
+                start = gzip.GzipFile(fileobj=file).read(16)
+                if start.startswith((b"PK", b"PAR1", b"ARROW1", b"SQLite", b"\xd0\xcf\x11\xe0")):
+                    raise UnreadableError("is compressed by gzip", f"unpack it: gunzip --keep '{path.name}'")
+        return start
+    except (OSError, EOFError):  # named by the reader of text
+        return b""
+
+
+def _refuse_archive(data: bytes, path: Path) -> None:
+    """Raise `UnreadableError` for a zip file that is not a workbook, with the command that unpacks it."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as parts:
+            names = parts.namelist()
+    except zipfile.BadZipFile:
+        raise UnreadableError("is a damaged zip file or workbook", "copy or export it again") from None
+    if not {"xl/workbook.xml", "xl/workbook.bin", "content.xml"} & set(names) and "[Content_Types].xml" not in names:
+        advice = f"unpack it: unzip '{path.name}' -d '{path.stem}'; then name the files in that folder"
+        raise UnreadableError(f"is a zip file with {len(names):,} files, not a table", advice)
+
+
+def _prepare(reference: str, paths: Sequence[Path]) -> Sheet:
+    """The frame that a user's function makes of the paths."""
+    module, _, name = reference.partition(":")
+    function = getattr(load_module(reference, module).module, name, None)
+    if not callable(function):
+        raise ConfigError(f"table.prepare: module '{module}' has no function '{name}'")
+    try:
+        frame = function(list(paths))
+    except ChestfedError:
+        raise
+    except Exception as error:  # its message may quote a cell
+        trace, line = error.__traceback__, 0
+        while trace is not None:
+            line, trace = trace.tb_lineno, trace.tb_next
+        message = f"table.prepare: {reference} raised {type(error).__name__} (line {line})"
+        raise UnreadableError(message, "call the function in Python to see the whole error") from error
+    if not isinstance(frame, pd.DataFrame):
+        raise UnreadableError(f"table.prepare: {reference} returned no pandas frame", "return one")
+    return from_frame(reference, frame)
+
+
+def _with_places(sheet: Sheet, file: Path, paths: Sequence[Path]) -> Sheet:
+    """The sheet with columns of the file's name and of `name=value` in the names of its folders."""
+    root = next((path for path in paths if path.is_dir() and file.is_relative_to(path)), file.parent)
+    pairs = [part.split("=", 1) for part in file.relative_to(root).parent.parts if "=" in part]
+    for name, value in [*pairs, (FILE_NAME, file.name)]:
+        if name not in sheet.names:
+            sheet.names.append(name)
+            sheet.cells.append(pa.chunked_array([pa.array([value] * len(sheet.rows), pa.string())]))
+    return sheet
+
+
+def _join(source: Source, sheets: Sequence[Sheet]) -> OpenedTable | None:
+    """The rows of all sheets; None, with problems, if one has other columns than the first."""
+    names = [composed(name) for name in sheets[0].names]
+    frames, failed = [], False
+    for sheet in sheets:
+        columns = [composed(name) for name in sheet.names]
+        if columns != names and (sorted(columns) != sorted(names) or len(set(names)) < len(names)):
+            message = f"has other columns than {sheets[0].label}: {len(set(columns) ^ set(names))} differ"
+            advice = "files that are read as one table need the same header; join others with table.join"
+            source.problem("other header", sheet.label, message, sheet.header_row, advice)
+            failed = True
+            continue
+        order = range(len(names)) if columns == names else [columns.index(name) for name in names]
+        frames.append(_as_frame(sheet, [sheet.cells[place] for place in order]))
+    if failed:
+        return None
+    frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    frame.columns = pd.Index([*names, ROW, FILE])
+    notes = [note for sheet in sheets for note in sheet.notes]
+    if len(sheets) > 1:
+        notes.append(f"{len(sheets):,} files or sheets with the same header are read as one table")
+    return OpenedTable(frame, notes)
+
+
+def _as_frame(sheet: Sheet, cells: list[pa.ChunkedArray]) -> pd.DataFrame:
+    """The rows that are not blank, with their numbers; columns are numbered."""
+    sheet.cells.clear()  # as large as the frame: each column goes once it is done
+    columns: dict[int, pd.Series | np.ndarray | pd.Categorical] = {}
+    blank = np.ones(len(sheet.rows), dtype=bool)
+    for place in range(len(cells)):
+        columns[place] = _strip(cells.pop(0))
+        blank &= columns[place].isna().to_numpy()  # type: ignore[union-attr]
+    columns[len(columns)] = sheet.rows
+    frame = pd.DataFrame(columns)
+    frame[len(columns)] = sheet.label
+    return frame[~blank].reset_index(drop=True) if blank.any() else frame
+
+
+def _strip(cells: pa.ChunkedArray) -> pd.Series:
+    plain = pc.utf8_trim_whitespace(cells)
+    text = pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas()
+    return text if pc.all(pc.string_is_ascii(plain)).as_py() is not False else text.str.normalize("NFC")

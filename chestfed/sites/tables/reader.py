@@ -58,7 +58,7 @@ def _find_files(source: Source) -> list[tuple[str | None, Path]]:
         name = source.labels_file.name
         like = [role for role in roles if role != "table" and _matches(name, source.config.label_files[role])]
         return [(None if roles == ["table"] else like[0] if like else "train", source.labels_file)]
-    files = [(None if role == "table" else role, source.find(role)) for role in roles]
+    files = [(None if role == "table" else role, source.find(role, folder=True)) for role in roles]
     return [(split, path) for split, path in files if path is not None]
 
 

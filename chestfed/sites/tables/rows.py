@@ -14,7 +14,7 @@ import pandas as pd
 from chestfed.sites.folders import composed
 from chestfed.sites.label_files.source import ROW, Source, nearest
 from chestfed.sites.left_out import TOTAL_ROW
-from chestfed.sites.tables.open import open_table
+from chestfed.sites.tables.open import FILE, open_table
 from chestfed.sites.tables.schema import READER, FileFormat, Join, TableFormat
 
 #: A cell that names a sum of the rows above it.
@@ -40,8 +40,9 @@ class TableRows:
 
     def report(self, kind: str, bad: np.ndarray, text: str, advice: str) -> None:
         """Note a problem per row where `bad`, bool `[n]`."""
-        for row in self.rows[bad].tolist():
-            self.source.problem(kind, self.name, text, row, advice)
+        files = self.frame.get(FILE, pd.Series(self.name, index=self.frame.index))
+        for file, row in zip(files[bad], self.rows[bad].tolist(), strict=True):
+            self.source.problem(kind, file, text, row, advice)
 
     def report_images(self, kind: str, bad: np.ndarray, of_image: np.ndarray, text: str, advice: str) -> None:
         """Note a problem per row where `bad`, bool `[n]`; `of_image` is the image of each row, int `[n]`.
@@ -94,8 +95,7 @@ def _read_columns(source: Source, path: Path, options: FileFormat, wanted: Seque
     if opened is None:
         return None
     source.remarks += opened.notes
-    headers = [name for name in map(composed, opened.frame.columns) if name != ROW]
-    opened.frame.columns = pd.Index([composed(name) for name in opened.frame.columns])
+    headers = [name for name in opened.frame.columns if name not in (ROW, FILE)]
     names: list[str] = []
     for name in map(composed, dict.fromkeys(wanted)):
         names += match_reader(name, headers) or [name] if READER in name else [name]
@@ -113,7 +113,7 @@ def _read_columns(source: Source, path: Path, options: FileFormat, wanted: Seque
         source.problem("duplicate column", source.name(path), text, options.header_row, "rename all but one of them")
     if lacking or twice:
         return None
-    frame = opened.frame[[*names, ROW]]
+    frame = opened.frame[[*names, ROW, FILE]]
     frame = frame[frame[names].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank rows
     if frame.empty and not source.problems:
         source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")

@@ -1,0 +1,231 @@
+"""Columns of values as columns of strings: parquet, feather, Stata, SPSS, SQLite, and the objects of JSON."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather
+import pyarrow.parquet as pq
+
+from chestfed.sites.label_files import source as limits
+from chestfed.sites.label_files.encodings import is_text
+from chestfed.sites.label_files.source import TOO_LARGE, UnreadableError, nearest, row_numbers
+
+_AGAIN: Final = "export the table again"
+_BLOCK: Final = 1 << 12  # rows
+
+
+@dataclass
+class Sheet:
+    """One table as text: a string array `[rows]` per column, in the order of `names`, which may repeat or be empty.
+
+    `label` names it in messages. `rows` are the numbers of its rows in the file, int64 `[rows]`; the header is in
+    `header_row`, 1 in a format without one.
+    """
+
+    label: str
+    names: list[str]
+    cells: list[pa.ChunkedArray]
+    rows: np.ndarray
+    header_row: int = 1
+    notes: list[str] = field(default_factory=list)
+
+
+def open_parquet(path: Path, label: str) -> Sheet:
+    """A parquet file, unless its columns would take more than `LARGEST` bytes: a word of its dictionary is stored once.
+
+    Raises `UnreadableError` if it is damaged or too large.
+    """
+    try:
+        plain = pq.ParquetFile(path)
+        leaves = [plain.schema.column(place) for place in range(len(plain.schema))]
+        stated = plain.metadata
+        groups = [stated.row_group(place) for place in range(stated.num_row_groups)]
+        chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+        if sum(max(chunk.total_uncompressed_size, chunk.num_values) for chunk in chunks) > limits.LARGEST:
+            raise UnreadableError(*TOO_LARGE)
+        stored = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        schema, parts, total = plain.schema_arrow, [], 0
+        for batch in pq.ParquetFile(path, read_dictionary=stored).iter_batches(1 << 16):
+            total += sum(map(_expanded_bytes, batch.columns))
+            if total > limits.LARGEST:
+                raise UnreadableError(*TOO_LARGE)
+            parts.append(pa.Table.from_batches([batch]).cast(schema))
+    except (pa.ArrowException, OSError):
+        raise UnreadableError("is not a parquet file, or is damaged", _AGAIN) from None
+    return _from_arrow(label, pa.concat_tables(parts) if parts else schema.empty_table())
+
+
+def open_feather(path: Path, label: str) -> Sheet:
+    """A feather (Arrow IPC) file.
+
+    Raises `UnreadableError` if it is damaged or too large.
+    """
+    try:
+        table = pyarrow.feather.read_table(path, memory_map=False)
+    except (pa.ArrowException, OSError):
+        raise UnreadableError("is not a feather file, or is damaged", _AGAIN) from None
+    if sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks) > limits.LARGEST:
+        raise UnreadableError(*TOO_LARGE)
+    return _from_arrow(label, table)
+
+
+def open_statistics(path: Path, label: str) -> Sheet:
+    """A Stata or SPSS file, the labels of values in place of their numbers.
+
+    Raises `UnreadableError` if it is damaged, or pyreadstat is needed and not installed.
+    """
+    stata = path.suffix.lower() == ".dta"
+    if not stata and importlib.util.find_spec("pyreadstat") is None:
+        raise UnreadableError("is an SPSS file, which pyreadstat reads", "pip install pyreadstat, or save it as CSV")
+    try:
+        try:
+            frame = pd.read_stata(path) if stata else pd.read_spss(path)
+        except ValueError as error:  # labels of values that are not unique
+            if not stata or "labels" not in str(error):
+                raise
+            message = "two values of a column have the same label in this Stata file"
+            raise UnreadableError(message, "rename one of them, or save the file with numbers as CSV") from None
+    except UnreadableError:
+        raise
+    except Exception:  # their messages may quote a cell
+        raise UnreadableError("is not a Stata or SPSS file, or is damaged", _AGAIN) from None
+    return from_frame(label, frame)
+
+
+def open_sqlite(path: Path, label: str, name: str | None) -> Sheet:
+    """A table of an SQLite file, or the view that is named.
+
+    Raises `UnreadableError` if it has several tables and none is named, is damaged or too large.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+            names = "select name, type from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
+            kinds = dict(file.execute(names).fetchall())
+            tables = [table for table, kind in kinds.items() if kind == "table"]
+            if name not in kinds if name is not None else len(tables) != 1:
+                hint = "" if name is None else f"no table '{name}'{nearest(name, kinds)}; "
+                message = f"{hint}the tables are {', '.join(kinds) or 'none'}"
+                raise UnreadableError(message, "set table.table_name in the site's YAML")
+            quoted = (name or tables[0]).replace('"', '""')
+            cursor = file.execute(f'select * from "{quoted}"')  # noqa: S608
+            columns, lines, total = [column[0] for column in cursor.description], [], 0
+            while block := cursor.fetchmany(_BLOCK):
+                total += sum(len(cell) if isinstance(cell, str | bytes) else 8 for row in block for cell in row)
+                if total > limits.LARGEST:
+                    raise UnreadableError(*TOO_LARGE)
+                lines += block
+    except sqlite3.Error:
+        raise UnreadableError("is not an SQLite file, or is damaged", _AGAIN) from None
+    return _from_values(label, columns, [[line[place] for line in lines] for place in range(len(columns))], len(lines))
+
+
+def from_objects(label: str, objects: Sequence[Mapping[str, Any]]) -> Sheet:
+    """Objects as rows, their keys as columns."""
+    names = list(dict.fromkeys(name for row in objects for name in row))
+    return _from_values(label, names, [[row.get(name) for row in objects] for name in names], len(objects))
+
+
+def from_frame(label: str, frame: pd.DataFrame) -> Sheet:
+    """A frame; its index is not read."""
+    columns = [frame.iloc[:, place] for place in range(frame.shape[1])]
+    values = [column.astype(object).where(column.notna(), None).tolist() for column in columns]
+    return _from_values(label, [str(name) for name in frame.columns], values, len(frame))
+
+
+def as_text(value: Any) -> str | None:
+    """A value as a cell of a table; None if it is empty. Lists become JSON.
+
+    Raises `ValueError` if it has no plain text.
+    """
+    if value is None or value is pd.NaT or value != value:
+        return None
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, float | np.floating):  # as programs write whole numbers of which some are missing
+        number = float(value) if isinstance(value, float) else float(str(value))
+        return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ").removesuffix(" 00:00:00")
+    if isinstance(value, str | int | np.integer | date | time | timedelta):
+        text = str(value)
+    elif isinstance(value, list | tuple):
+        text = json.dumps(value)
+    else:
+        raise ValueError("no text")
+    if not is_text(text):
+        raise ValueError("half a character")
+    return text
+
+
+def _from_values(label: str, names: list[str], columns: Iterable[list[Any]], count: int) -> Sheet:
+    """The columns that are text, numbers, dates or lists; a note names the others."""
+    sheet = Sheet(label, [], [], row_numbers(count))
+    for name, values in zip(names, columns, strict=True):
+        try:
+            cells = pa.chunked_array([pa.array([as_text(value) for value in values], pa.string())])
+        except (ValueError, TypeError):  # a list of what has no text
+            sheet.notes.append(f"{label}: column '{name}' is not read: it is not text, numbers, dates or lists")
+        else:
+            sheet.names.append(name)
+            sheet.cells.append(cells)
+    return sheet
+
+
+def _from_arrow(label: str, table: pa.Table) -> Sheet:
+    values = [_arrow_text(table.column(place)) for place in range(table.num_columns)]
+    sheet = Sheet(label, [], [], row_numbers(table.num_rows))
+    for name, cells in zip(table.column_names, values, strict=True):
+        if cells is None:
+            sheet.notes.append(f"{label}: column '{name}' is not read: it is not text, numbers, dates or lists")
+        else:
+            sheet.names.append(name)
+            sheet.cells.append(cells)
+    return sheet
+
+
+def _arrow_text(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Cells as strings; None if the type has no plain text."""
+    kind = cells.type
+    if pa.types.is_dictionary(kind):
+        return _arrow_text(cells.cast(kind.value_type))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
+        return cells.cast(pa.string())
+    if pa.types.is_float16(kind) or pa.types.is_float32(kind):  # 0.1 stays 0.1
+        cells = cells.cast(pa.float32())
+        short = cells.cast(pa.string()).to_pylist()
+        values = [None if text is None or text == "nan" else as_text(float(text)) for text in short]
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return None
+    else:
+        values = cells.to_pylist()
+    try:
+        return pa.chunked_array([pa.array([as_text(value) for value in values], pa.string())])
+    except (ValueError, TypeError):
+        return None
+
+
+def _expanded_bytes(cells: pa.Array) -> int:
+    """What cells take once each has its word instead of a reference to it."""
+    if pa.types.is_dictionary(cells.type):
+        words = cells.dictionary
+        text = pa.types.is_string(words.type) or pa.types.is_large_string(words.type) or pa.types.is_binary(words.type)
+        lengths = pc.fill_null(pc.binary_length(words), 0).to_numpy() if text else np.full(len(words), 8)
+        return 4 * len(cells) + int(lengths[cells.indices.drop_null().to_numpy()].sum(dtype=np.int64))
+    if pa.types.is_struct(cells.type):
+        return sum(map(_expanded_bytes, cells.flatten()))
+    if pa.types.is_map(cells.type):
+        return 4 * len(cells) + _expanded_bytes(cells.keys) + _expanded_bytes(cells.items)
+    return 4 * len(cells) + _expanded_bytes(cells.flatten()) if pa.types.is_nested(cells.type) else int(cells.nbytes)
