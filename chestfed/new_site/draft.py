@@ -22,7 +22,7 @@ from chestfed.new_site.codes import propose_findings, propose_words
 from chestfed.new_site.columns import propose_filters, propose_others, propose_patient
 from chestfed.new_site.images import propose_images
 from chestfed.new_site.labels import ask_policies, propose_label_columns, use_findings
-from chestfed.new_site.lexicon import MAYBE_VALUES, VALUES, name_disease, suggest
+from chestfed.new_site.lexicon import VALUES, name_disease, suggest
 from chestfed.new_site.matching import Pictures, list_pictures
 from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, option
 from chestfed.new_site.writing import Draft, write_draft
@@ -113,7 +113,11 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     if opened is None:
         raise SiteError(proposal.name, source.problems)
     proposal.notes += dict.fromkeys([*opened.notes, *source.remarks])
-    proposal.frame = frame = _drop_nameless(proposal, opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW))
+    frame = opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
+    if not frame.index.is_unique:  # several sheets or files
+        frame = frame.reset_index(drop=True)
+        proposal.notes.append("rows are numbered through all sheets or files, from 0")
+    proposal.frame = frame = _drop_nameless(proposal, frame)
     if rows.get("total") == "drop":
         totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False)).any(axis=1)
         proposal.frame = frame[~totals.astype(bool)]
@@ -138,7 +142,7 @@ def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
     for place in np.flatnonzero(idle).tolist():
         cells, name = frame.iloc[:, place], names[place]
         values = {in_form("label", str(cell)) for cell in cells.dropna().unique()}
-        if values and (name_disease(name) or values <= {"0", "1", *VALUES, *MAYBE_VALUES}):
+        if values and (name_disease(name) or values <= {"0", "1", "x", "+", "-", *VALUES}):
             what = f"is one of several called '{name}'" if name else "has no name"
             proposal.ask(f"column {place + 1} {what}, and may hold labels: give it a name in the table, or empty it")
     if idle.any():

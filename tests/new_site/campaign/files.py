@@ -276,13 +276,14 @@ def joined_labels(place: Place) -> Case:
 
 
 # Formats ------------------------------------------------------------------------------------------------------------
-def _format(name: str, about: str, save: Callable[[Place, list[Row]], str], **case: Any) -> None:
+def _format(name: str, about: str, save: Callable[[Place, list[Row]], str], *, fixed: bool = False, **case: Any) -> None:
     """A wide table in some format; `save` returns what --labels is."""
 
     def make(place: Place) -> Case:
         made = films()
         place.pictures(made)
-        return Case(tell_truth(made), save(place, wide(made)), **case)
+        repair = (lambda: place.save(wide(made))) if fixed else None
+        return Case(tell_truth(made), save(place, wide(made)), repair=repair, **case)
 
     shape(about, name)(make)
 
@@ -327,7 +328,7 @@ _format("files_per_patient", "a csv for every few films", _split_files)
 _format("partitions", "parquet in partitions", _partitions)
 _format("text_tabs", "a .txt with tabs", _text("txt", "utf-8", "\t"))
 _format("utf16_unmarked", "UTF-16 without its mark", _text("csv", "utf-16-le"), then=["--set=encoding=utf-16-le"])
-_format("utf32", "UTF-32", _text("csv", "utf-32"), then=["--set=encoding=utf-32"])
+_format("utf32", "UTF-32", _text("csv", "utf-32"), fixed=True)
 
 
 @shape("COCO: films, categories and annotations")
@@ -356,7 +357,7 @@ def fhir(place: Place) -> Case:
             lines.append(json.dumps(observation))
     write_text(place.folder / "labels.ndjson", "\n".join(lines))
     columns = {
-        "image": "derivedFrom.display",
+        "image": "derivedFrom.0.display",
         "patient": "subject.reference",
         "finding": "code.text",
         "value": "valueBoolean",
