@@ -27,7 +27,8 @@ from chestfed.new_site.matching import Pictures, list_pictures
 from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, option
 from chestfed.new_site.writing import Draft, write_draft
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.label_files.source import ROW, Source
+from chestfed.sites.label_files.encodings import as_utf8
+from chestfed.sites.label_files.source import ROW, Source, unpacked
 from chestfed.sites.tables.codebook import in_form
 from chestfed.sites.tables.dicom_headers import read_elements
 from chestfed.sites.tables.open import FILE, open_table
@@ -112,7 +113,12 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     opened = open_table(source, [labels], config.table)
     if opened is None:
         raise SiteError(proposal.name, source.problems)
-    proposal.notes += dict.fromkeys([*opened.notes, *source.remarks])
+    notes = dict.fromkeys([*opened.notes, *source.remarks])
+    if "encoding" not in given and any("which was detected" in note for note in notes):
+        proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
+        proposal.evidence["encoding"] = "detected: look whether accented letters are right"
+        notes = {note: None for note in notes if "which was detected" not in note}
+    proposal.notes += notes
     frame = opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
     if not frame.index.is_unique:  # several sheets or files
         frame = frame.reset_index(drop=True)
