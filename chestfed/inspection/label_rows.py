@@ -22,6 +22,8 @@ from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.opening import Survey, survey_site
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 from chestfed.sites.tables.image_paths import template_columns
+from chestfed.sites.tables.open import FILE
+from chestfed.sites.tables.reader import find_files
 from chestfed.sites.tables.rows import read_rows
 
 _FINDINGS: Final = {
@@ -64,42 +66,55 @@ def label_rows(
 def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFrame:
     """The cells that labels are read from, columns named as in the files; none for labels in DICOM headers."""
     source = Source(config, config.folder(data_root))
-    parts = []
-    for file in dict.fromkeys(rows["file"]):
-        path = source.root / file
-        cells = _cells_of(source, path, set(rows["row"][rows["file"] == file])) if path.is_file() else None
-        if cells is not None:
-            here = rows.index[rows["file"] == file]
-            parts.append(cells.reindex(rows.loc[here, "row"]).set_index(here))
-    return pd.concat(parts).fillna("").add_prefix("cell: ") if parts else pd.DataFrame(index=rows.index)
-
-
-def _cells_of(source: Source, path: Path, numbers: set[int]) -> pd.DataFrame | None:
-    """The cells of some rows of a file, indexed by their numbers, with those of all rows of the same images."""
-    table, labels = source.config.table, source.config.labels
-    if table is None:
-        names = source.header(path)
-        shown = [*(name for told in labels.values() for name in told), *_RELEASE_CELLS]
-        shown, images = ([name for name in dict.fromkeys(some) if name in names] for some in (shown, ["image_id"]))
-        cells = source.read(path, [*shown, *images]) if shown else None
+    if config.table is not None:
+        tables = (
+            [] if "images" in config.label_files else [_table_cells(source, path) for _, path in find_files(source)]
+        )
+        cells = pd.concat([table for table in tables if table is not None]) if tables else None
     else:
-        columns = table.columns
-        further = (columns.findings, columns.finding, columns.value, columns.reader)
-        names = [*(name for columns in labels.values() for name in columns), *filter(None, further)]
-        roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
-        images = template_columns(table.images, roles)
-        rows = read_rows(source, path, table, [*names, *images])
-        cells = None if rows is None else rows.frame
-        shown = [] if cells is None else [name for name in cells.columns if name not in (*images, ROW)]
+        cells = pd.concat([_release_cells(source, file) for file in dict.fromkeys(rows["file"])])
+    if cells is None or cells.empty:
+        return pd.DataFrame(index=rows.index)
+    keys = pd.MultiIndex.from_frame(rows[["file", "row"]])
+    cells = cells[~cells.index.duplicated()].reindex(keys).set_index(rows.index)
+    return cells.dropna(axis=1, how="all").fillna("").add_prefix("cell: ")
+
+
+def _release_cells(source: Source, file: str) -> pd.DataFrame:
+    """The cells of a published data set's file, by file and row."""
+    path = source.root / file
+    names = source.header(path) if path.is_file() else []
+    shown = [name for names in source.config.labels.values() for name in names]
+    shown = [name for name in dict.fromkeys([*shown, *_RELEASE_CELLS]) if name in names]
+    images = [name for name in ("image_id",) if name in names]
+    cells = source.read(path, [*shown, *images]) if shown else None
     if cells is None:
+        return pd.DataFrame()
+    return _join_images(cells.assign(file=file), shown, images, ["file", "row"])
+
+
+def _table_cells(source: Source, path: Path) -> pd.DataFrame | None:
+    """The cells of a hospital's own table, by file and row."""
+    table, labels = source.config.table, source.config.labels
+    assert table is not None
+    columns = table.columns
+    further = (columns.findings, columns.finding, columns.value, columns.reader)
+    names = [*(name for columns in labels.values() for name in columns), *filter(None, further)]
+    roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
+    images = template_columns(table.images, roles)
+    rows = read_rows(source, path, table, [*names, *images])
+    if rows is None:
         return None
-    row = "row" if table is None else ROW
+    shown = [name for name in rows.frame.columns if name not in (*images, ROW, FILE)]
+    return _join_images(rows.frame, shown, images, [FILE, ROW])
+
+
+def _join_images(cells: pd.DataFrame, shown: list[str], images: list[str], key: list[str]) -> pd.DataFrame:
+    """The shown cells by file and row, those of all rows of an image together."""
     if images:
-        image = pd.MultiIndex.from_frame(cells.filter(images))
-        cells = cells.loc[image.isin(image[cells[row].isin(numbers)])]
-        texts = cells.filter(shown).fillna("").groupby([cells[name] for name in images], dropna=False)
-        cells = cells.assign(**{name: texts[name].transform(lambda some: " / ".join(some)) for name in shown})
-    return cells.set_index(row).filter(shown)
+        texts = cells[shown].fillna("").groupby([cells[name] for name in images], dropna=False)
+        cells = cells.assign(**{name: texts[name].transform(" / ".join) for name in shown})
+    return cells.set_index(key)[shown].rename_axis(["file", "row"])
 
 
 def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:

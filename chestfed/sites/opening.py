@@ -185,7 +185,7 @@ def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, lab
             f"'.0' is in '{frame['split'].iat[earlier]}' at {raw['file'].iat[earlier]}:{raw['row'].iat[earlier]}"
         )
         advice = "use one spelling of the id; of two persons, ids that differ in a letter or digit"
-        row = int(raw["row"].iat[place])
+        row = raw["row"].tolist()[place]
         problems.append(Problem("similar patients", str(raw["file"].iat[place]), text, row, advice))
     if labels and config.reader.name == "table" and config.one_class != "all" and len(frame):
         for disease, counts in zip(table.diseases, count_labels(table.labels()), strict=True):

@@ -101,11 +101,11 @@ MIMIC = "files/p1{0}/p1{0}000032/s5041426{0}/{1}".format
 
 def of_readers(image: str, *counts: int) -> list[str]:
     """Rows of five radiologists, of whom some say YES to three diseases; and a sign behind a word, as in the file."""
-    said = [["YES" if place < count else "NO" for count in counts] for place in range(5)]
-    return [
-        f"{image},{int(image[:8])},{reader},1,{','.join([*three, *['NO'] * 11])},NO{'^' if reader is READERS[0] else ''}"
-        for reader, three in zip(READERS, said, strict=True)
-    ]
+    rows = []
+    for place, reader in enumerate(READERS):
+        said = [*("YES" if place < count else "NO" for count in counts), *["NO"] * 11, "NO" if place else "NO^"]
+        rows.append(f"{image},{int(image[:8])},{reader},1,{','.join(said)}")
+    return rows
 
 
 def plus_row(path: str, view: str, order: str, sex: str) -> str:

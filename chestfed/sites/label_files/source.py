@@ -35,6 +35,8 @@ FORMULA = "formula cell"
 ROW = "\0row"
 _NULLS = ["", "nan", "NaN"]
 DELIMITERS = (",", ";", "\t", "|")
+
+
 @dataclass
 class Source:
     """Where a reader reads from, and the problems found on the way.

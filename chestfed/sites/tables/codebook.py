@@ -21,7 +21,7 @@ from chestfed.sites.reader import NEGATIVE, SPLITS, UNCERTAIN, VIEWS, canonical
 from chestfed.sites.tables.terms import normal, parse_meaning
 
 #: The columns, in order; the last two are the person's.
-COLUMNS: Final = ("column", "kind", "value", "rows", "proposal", "evidence", "MEANING", "confirmed")
+COLUMNS: Final[tuple[str, ...]] = ("column", "kind", "value", "rows", "proposal", "evidence", "MEANING", "confirmed")
 _NEEDED: Final = ("kind", "value", "MEANING", "confirmed")
 MISSING: Final = "missing"
 FINDING, LABEL, AGE, KEEP = "finding", "label", "age", "keep"

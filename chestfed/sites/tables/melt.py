@@ -153,8 +153,8 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
         places.append(np.arange(len(codes)))
         of_reader.append(np.full(len(codes), readers.index(voters[header])) if voters else of_row)
     waiting = np.zeros(len(meanings), dtype=bool)
-    joined = (np.concatenate(parts) for parts in (places, flat, of_reader))
-    return Long(*joined, meanings, waiting, readers, frozenset(config.diseases))
+    place, meaning, reader = (np.concatenate(parts) for parts in (places, flat, of_reader))
+    return Long(place, meaning, reader, meanings, waiting, readers, frozenset(config.diseases))
 
 
 def _threshold(rows: TableRows, diseases: Mapping[str, None]) -> float | None:

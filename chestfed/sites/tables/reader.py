@@ -45,12 +45,12 @@ def read(source: Source, _: Options) -> pd.DataFrame:
         parts = [_read_images(source, table, values)]
     else:
         folders = Folders(source.root) if source.has_images else None
-        parts = [_read_table(source, table, values, path, split, folders) for split, path in _find_files(source)]
+        parts = [_read_table(source, table, values, path, split, folders) for split, path in find_files(source)]
     return join_rows([part for part in parts if part is not None], source)
 
 
-def _find_files(source: Source) -> list[tuple[str | None, Path]]:
-    """Each file, with its split if its role names one."""
+def find_files(source: Source) -> list[tuple[str | None, Path]]:
+    """Each file of the table, with its split if its role names one; one that is missing is a problem."""
     table = source.config.table
     joined = {join.file for join in table.join} if table is not None else set()
     roles = [role for role in source.config.label_files if role not in joined]
@@ -193,7 +193,7 @@ def _describe(rows: TableRows, values: Values, images: pd.Series, split: str | N
         "sex": sexes.where(sexes != "unknown", None),
         "age": _read_ages(rows, values),
         "row": rows.rows,
-        "file": rows.name,
+        "file": rows.files,
     }
 
 

@@ -38,10 +38,14 @@ class TableRows:
         """Row numbers int64 `[n]`."""
         return self.frame[ROW].to_numpy()
 
+    @property
+    def files(self) -> pd.Series:
+        """The file of each row, with its sheet."""
+        return self.frame.get(FILE, pd.Series(self.name, index=self.frame.index))
+
     def report(self, kind: str, bad: np.ndarray, text: str, advice: str) -> None:
         """Note a problem per row where `bad`, bool `[n]`."""
-        files = self.frame.get(FILE, pd.Series(self.name, index=self.frame.index))
-        for file, row in zip(files[bad], self.rows[bad].tolist(), strict=True):
+        for file, row in zip(self.files[bad], self.rows[bad].tolist(), strict=True):
             self.source.problem(kind, file, text, row, advice)
 
     def report_images(self, kind: str, bad: np.ndarray, of_image: np.ndarray, text: str, advice: str) -> None:

@@ -350,8 +350,9 @@ class TableFormat(FileFormat):
     def column_kind(self, column: str) -> str:
         """The kind of the values of a column, by the key that names it."""
         columns = self.columns
-        kinds = {columns.view: "view", columns.split: "split", columns.sex: "sex", columns.age: AGE}
-        kinds |= {columns.findings: FINDING, columns.finding: FINDING, **dict.fromkeys(self.keep, KEEP)}
+        kinds: dict[str | None, str] = {columns.findings: FINDING, columns.finding: FINDING}
+        kinds |= {columns.view: "view", columns.split: "split", columns.sex: "sex", columns.age: AGE}
+        kinds |= dict.fromkeys(self.keep, KEEP)
         return kinds.get(column, LABEL)
 
     def path_groups(self) -> tuple[str, ...]:
