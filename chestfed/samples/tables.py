@@ -6,12 +6,12 @@ import csv
 import gzip
 import io
 import json
-import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
+from xml.sax.saxutils import escape, quoteattr
 
 import pandas as pd
 import yaml
@@ -60,19 +60,38 @@ def write_text(path: Path, text: str, encoding: str = "utf-8") -> None:
 
 
 def write_sheets(path: Path, sheets: Mapping[str, Sequence[Sequence[Any]]], merged: Sequence[str] = ()) -> None:
-    """Write a workbook of rows by sheet; `merged` are areas of every sheet, such as A1:B1."""
-    import openpyxl
+    """Write an xlsx workbook of rows by sheet; `merged` are areas of every sheet, such as A1:B1."""
+    main, relations = "http://schemas.openxmlformats.org/spreadsheetml/2006/main", "/package/2006/relationships"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    content = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    numbers = range(1, len(sheets) + 1)
+    types = "".join(f'<Override PartName="/s{n}.xml" ContentType="{content}.worksheet+xml"/>' for n in numbers)
+    names = zip(numbers, sheets, strict=True)
+    listed = "".join(f'<sheet name={quoteattr(name)} sheetId="{n}" r:id="r{n}"/>' for n, name in names)
+    links = "".join(f'<Relationship Id="r{n}" Type="{office}/worksheet" Target="/s{n}.xml"/>' for n in numbers)
+    areas = "".join(f'<mergeCell ref="{area}"/>' for area in merged)
+    areas = f"<mergeCells>{areas}</mergeCells>" if merged else ""
+    packages = f'<Relationships xmlns="http://schemas.openxmlformats.org{relations}">'
+    parts = {
+        "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/xl/workbook.xml" ContentType="{content}.sheet.main+xml"/>{types}</Types>',
+        "_rels/.rels": f'{packages}<Relationship Id="r" Type="{office}/officeDocument" Target="xl/workbook.xml"/>'
+        "</Relationships>",
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{listed}</sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f"{packages}{links}</Relationships>",
+    }
+    for n, rows in zip(numbers, sheets.values(), strict=True):
+        data = "".join(f"<row>{''.join(map(_format_cell, row))}</row>" for row in rows)
+        parts[f"s{n}.xml"] = f'<worksheet xmlns="{main}"><sheetData>{data}</sheetData>{areas}</worksheet>'
+    with zipfile.ZipFile(path, "w") as book:
+        for name, text in parts.items():
+            book.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
-    book = openpyxl.Workbook()
-    book.remove(book.worksheets[0])
-    for name, rows in sheets.items():
-        sheet = book.create_sheet(name)
-        for row in rows:
-            sheet.append(list(row))
-        for area in merged:
-            sheet.merge_cells(area)
-    book.save(written := io.BytesIO())
-    with zipfile.ZipFile(written) as made, zipfile.ZipFile(path, "w") as timeless:  # the file says when it was made
-        for name in made.namelist():
-            content = re.sub(rb"20\d\d-\d\d-\d\dT[\d:]+Z", b"2000-01-01T00:00:00Z", made.read(name))
-            timeless.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+
+def _format_cell(cell: Any) -> str:
+    if cell is None:
+        return "<c/>"
+    if isinstance(cell, bool | int | float):
+        return f'<c t="{"b" if isinstance(cell, bool) else "n"}"><v>{float(cell):.15g}</v></c>'
+    return f'<c t="inlineStr"><is><t xml:space="preserve">{escape(str(cell))}</t></is></c>'
