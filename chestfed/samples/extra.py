@@ -85,7 +85,7 @@ def _place(film: Film) -> str:
     return f"{_study(film)}-{film.number}"
 
 
-def _onehot_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
+def _wide_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
     words = {1: "ja", 0: "nein", -1: "fraglich"}
     names = ("Herzvergrößerung", "Lungenödem", "Konsolidierung", "Atelektase", "Pleuraerguss")
     findings = {name: words[film.said[disease]] for name, disease in zip(names, DISEASES, strict=True)}
@@ -181,11 +181,11 @@ def _list_picture(film: Film) -> str:
 
 
 SHAPES: Final[dict[str, Shape]] = {
-    "onehot": Shape(
+    "wide": Shape(
         "a column per finding; csv in Latin-1 with semicolons, German, PNG",
         "Befunde.csv",
         lambda film: f"Bilder/{_place(film)}.png",
-        _onehot_rows,
+        _wide_rows,
         encoding="latin-1",
         delimiter=";",
     ),

@@ -63,7 +63,7 @@ def add_site(home: Path, shape: str, *more: object) -> str:
     labels = () if written.table is None else ("--labels", written.table)
     answers = {"--uncertain": "missing", "--blank": "negative" if shape in TERMS else "missing"}
     more = (*more, *(word for key, value in answers.items() if key not in more for word in (key, value)))
-    if shape != "onehot":
+    if shape != "wide":
         more = (*more, "--no-split")
     command = ("site", "new", f"st-{shape}", "--images", written.pictures, *labels, "--no-input", "--force", *more)
     try:
@@ -94,7 +94,7 @@ def test_from_folder_and_table_to_the_figures_of_a_hospital(home: Path, shape: s
 
 
 def test_one_hospital_or_all_can_be_added_to_the_plan_and_k_goes_on_with_them(home: Path) -> None:
-    for shapes in (SHAPES, ["onehot"]):
+    for shapes in (SHAPES, ["wide"]):
         for shape in shapes:
             add_site(home, shape)
         plan = chestfed("study", *with_sites(shapes), "--dry-run", *SMALL)
@@ -124,7 +124,7 @@ def test_labels_views_and_people_are_those_of_the_samples(home: Path, shape: str
         row = by_image[name]
         for disease in DISEASES:
             said = film.said[disease]
-            doubts = said == -1 and shape in ("onehot", "delimited", "list", "dicom")
+            doubts = said == -1 and shape in ("wide", "delimited", "list", "dicom")
             assert row[disease] == float(said == 1 or doubts), (name, disease)
         if shape != "readers":
             assert row["view"] == film.view
@@ -180,7 +180,7 @@ def test_a_dry_run_before_the_samples_are_written_finds_an_added_hospital_below_
 
 def test_a_real_hospital_among_synthetic_ones_is_pointed_out(home: Path, tmp_path: Path) -> None:
     """The marks of the phantoms say "no patients"; that would be wrong of this one."""
-    written = write_extra(tmp_path / "data", "real", "onehot", size="tiny")
+    written = write_extra(tmp_path / "data", "real", "wide", size="tiny")
     for mark in written.folder.glob("SYNTHETIC*"):
         mark.unlink()
     new = ["site", "new", "real", "--images", written.pictures, "--labels", written.table, "--uncertain", "missing"]
@@ -209,18 +209,18 @@ def test_a_hospital_whose_name_is_taken_is_refused(home: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("^(,split,training,.*),train,", r"\1,valid,", "no training image at: st-onehot"),
+        ("^(,split,training,.*),train,", r"\1,valid,", "no training image at: st-wide"),
         ("^(,label,.*),(?:positive|negative|uncertain),", r"\1,blank,", "one class"),
     ],
 )
 def test_hospital_without_anything_to_train_is_refused(home: Path, old: str, new: str, message: str) -> None:
-    add_site(home, "onehot")
-    path = home / "site_configs/st-onehot.codes.csv"
+    add_site(home, "wide")
+    path = home / "site_configs/st-wide.codes.csv"
     text = path.read_text(encoding="utf-8")
     assert re.search(old, text, re.MULTILINE)
     path.write_text(re.sub(old, new, text, flags=re.MULTILINE), encoding="utf-8")
     with pytest.raises(ChestfedError, match=message):
-        chestfed("study", "--add-site", home / "site_configs/st-onehot.yaml", "--dry-run", *SMALL)
+        chestfed("study", "--add-site", home / "site_configs/st-wide.yaml", "--dry-run", *SMALL)
 
 
 def test_a_collection_takes_no_further_hospital(home: Path) -> None:

@@ -53,7 +53,7 @@ def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "size"), [("St X", "list", "tiny"), ("x", "wide", "tiny"), ("x", "list", "huge")]
+    ("name", "shape", "size"), [("St X", "list", "tiny"), ("x", "square", "tiny"), ("x", "list", "huge")]
 )
 def test_unknown_names_shapes_and_sizes_are_refused(tmp_path: Path, name: str, shape: str, size: str) -> None:
     with pytest.raises(ChestfedError, match=r"short name|unknown shape|unknown size"):

@@ -147,6 +147,7 @@ def test_site_new_takes_any_disease(home: Path) -> None:
         "--no-input",
         "--blank",
         "missing",
+        "--no-split",
         "--data",
         "data",
     )
