@@ -152,7 +152,9 @@ def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
             what = f"is one of several called '{name}'" if name else "has no name"
             proposal.ask(f"column {place + 1} {what}, and may hold labels: give it a name in the table, or empty it")
     if idle.any():
-        proposal.notes.append(f"{int(idle.sum())} of {len(names)} columns have no name, or one that others have: not used")
+        proposal.notes.append(
+            f"{int(idle.sum())} of {len(names)} columns have no name, or one that others have: not used"
+        )
     return frame.loc[:, ~idle]
 
 

@@ -84,10 +84,11 @@ def choices(option: object) -> set[object]:
 
 
 def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> None:
+    from chestfed.sites.spreadsheet.config import Layout
+
     from chestfed.samples import SIZES
     from chestfed.scoring.scorers import Output
     from chestfed.sites.config import SPLITS, Blank, Uncertain
-    from chestfed.sites.spreadsheet.config import Layout
 
     shown = {**get_type_hints(evaluate), **get_type_hints(site_new), **get_type_hints(samples)}
     for option, expected in {

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.new_site.campaign import files, terms, wide
+from tests.new_site.campaign import files, people, terms, wide
 from tests.new_site.campaign.maker import SHAPES, Case, Place
 from tests.new_site.campaign.run import MOST_CALLS, describe, format_table, run
 
 TABLE = Path(__file__).parents[2] / "benchmarks" / "results" / "new_hospitals.md"
-MODULES = (files, terms, wide)
+MODULES = (files, people, terms, wide)
 #: A sample, with those that gave silent errors before.
 FEW = (
     *(

@@ -34,7 +34,8 @@ NONE = (
     "Pericardial effusion; Enlarged Cardiomediastinum; subcutaneous emphysema; Pleural Other; Lung Opacity; "
     "Fracture; heart; Rippenfraktur; scoliosis; Support Devices; lung; left; no finding; Effusion (-); edema?; "
     "no: (?) edema; +/- edema; Edema (left?); edema-; cardiomegaly0; effusion2; cardiomegalyno; Atelectasis1; "
-    "Plueral effusion; Cardiomegely; consolidationex; No Pleural Effusion; no_enlarged_heart; ohne Lungenkonsolidierung; NOCONSOLIDATION;"
+    "Plueral effusion; Cardiomegely; consolidationex; No Pleural Effusion; no_enlarged_heart; "
+    "ohne Lungenkonsolidierung; NOCONSOLIDATION;"
 )
 
 

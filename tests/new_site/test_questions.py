@@ -91,8 +91,12 @@ def test_next_call_continues_from_the_book(bring: Bring, tmp_path: Path) -> None
     assert run().code == 2
     book = tmp_path / "site_configs/hospital.codes.csv"
     text = book.read_text(encoding="utf-8")
-    lines = [line.rstrip(",") + {"p": ",positive,yes", "a": ",negative,yes"}[line.split(",")[2]]
-        if line.startswith(",label,") else line for line in text.splitlines()]  # fmt: skip
+    lines = [
+        line.rstrip(",") + {"p": ",positive,yes", "a": ",negative,yes"}[line.split(",")[2]]
+        if line.startswith(",label,")
+        else line
+        for line in text.splitlines()
+    ]
     book.write_text("\n".join(lines), encoding="utf-8")
     assert run().code == 0
     book.write_text(book.read_text(encoding="utf-8").replace(",positive,yes", ",perhaps,yes"), encoding="utf-8")

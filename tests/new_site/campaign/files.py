@@ -1,4 +1,4 @@
-"""Hospitals whose difficulty is which film a row is about, or how the files are written: paths, headers, formats, joins."""
+"""Hospitals whose difficulty is which film a row is about, or how the files are written."""
 
 from __future__ import annotations
 
@@ -68,16 +68,19 @@ changed("a folder for each patient, which the table does not name", "folders_sea
 changed("the same file names in each patient's folder, told by the patient's column", "folders_told",
     where=lambda film: f"images/{film.patient}/{_own(film)}", cell=_own)  # fmt: skip
 changed("patient and study as folders, both columns of the table", "nested_folders", lambda cells, film, n: {**cells,
-    "Accession Number": film.study}, where=lambda film: f"images/{film.patient}/{film.study}/{_own(film)}", cell=_own)  # fmt: skip
+    "Accession Number": film.study}, cell=_own,
+    where=lambda film: f"images/{film.patient}/{film.study}/{_own(film)}")  # fmt: skip
 _UNTOLD = lambda film: f"images/pt{int(film.patient[1:]) * 7}/{_own(film)}"  # noqa: E731
 changed("the same file names in each patient's folder, with nothing that tells the folder", "folders_untold",
     where=_UNTOLD, cell=_own, repaired={"cell": _below(_UNTOLD)})  # fmt: skip
-changed("the patient is told by the folder only", "patients_in_folders", _without("Patient"), where=_folder, cell=_below(_folder),
+changed("the patient is told by the folder only", "patients_in_folders", _without("Patient"), where=_folder,
+    cell=_below(_folder),
     then=["--column=patient=folder"])  # fmt: skip
 changed("names with umlauts, decomposed as a Mac stores them", "decomposed_names",
     where=lambda film: f"images/{unicodedata.normalize('NFD', f'Köpfe_{film.name}.png')}",
     cell=lambda film: unicodedata.normalize("NFC", f"Köpfe_{film.name}.png"))  # fmt: skip
-changed("endings in capitals on the disk and small in the table", "capital_endings", repaired={"cell": lambda film: f"{film.name}.PNG"},
+changed("endings in capitals on the disk and small in the table", "capital_endings",
+    repaired={"cell": lambda film: f"{film.name}.PNG"},
     where=lambda film: f"images/{film.name}.PNG")  # fmt: skip
 changed("png, jpg and jpeg in one folder, names without ending", "several_endings", cell=lambda film: film.name,
     where=lambda film: f"images/{film.name}{('.png', '.jpg', '.jpeg')[int(film.name[-3:]) % 3]}")  # fmt: skip
@@ -276,7 +279,9 @@ def joined_labels(place: Place) -> Case:
 
 
 # Formats ------------------------------------------------------------------------------------------------------------
-def _format(name: str, about: str, save: Callable[[Place, list[Row]], str], *, fixed: bool = False, **case: Any) -> None:
+def _format(
+    name: str, about: str, save: Callable[[Place, list[Row]], str], *, fixed: bool = False, **case: Any
+) -> None:
     """A wide table in some format; `save` returns what --labels is."""
 
     def make(place: Place) -> Case:
@@ -308,8 +313,8 @@ def _partitions(place: Place, rows: list[Row]) -> str:
 def _coco(place: Place, rows: list[Row]) -> str:
     images = [{"id": n, "file_name": cells["File"], **{k: v for k, v in cells.items() if k not in (*NAMES, "File")}}
         for n, cells in enumerate(rows)]  # fmt: skip
-    notes = [{"id": n * 10 + m, "image_id": n, "category_id": m} for n, cells in enumerate(rows) for m, d in enumerate(NAMES)
-        if cells[d] == "yes"]  # fmt: skip
+    notes = [{"id": n * 10 + m, "image_id": n, "category_id": m}
+        for n, cells in enumerate(rows) for m, d in enumerate(NAMES) if cells[d] == "yes"]  # fmt: skip
     data = {"images": images, "annotations": notes, "categories": [{"id": m, "name": d} for m, d in enumerate(NAMES)]}
     write_text(place.folder / "labels.json", json.dumps(data))
     return "labels.json"

@@ -147,8 +147,11 @@ def terms_of(film: Film, words: Mapping[str, str]) -> list[str]:
 def meanings_of(words: Mapping[str, str]) -> dict[str, str]:
     """What a radiologist enters for the terms of `terms_of`."""
     states = {"{}": "{}", words["deny"]: "{} absent", words["doubt"]: "{} uncertain"}
-    meanings = {form.format(words[disease].lower()).lower(): meaning.format(disease)
-        for disease in DISEASES for form, meaning in states.items()}  # fmt: skip
+    meanings = {
+        form.format(words[disease].lower()).lower(): meaning.format(disease)
+        for disease in DISEASES
+        for form, meaning in states.items()
+    }
     return {**meanings, words["normal"].lower(): "normal", "(empty)": "missing"}
 
 
@@ -275,3 +278,8 @@ def changed(
 def renamed(rename: Callable[[str], str], drop: Sequence[str] = ()) -> Callable[[Row, Film, int], Row]:
     """A change of the names of the label columns."""
     return lambda cells, film, n: {rename(k) if k in NAMES else k: v for k, v in cells.items() if k not in drop}
+
+
+def add_cells(**cells: Any) -> Any:
+    """A change that adds columns: values, or functions of the film and its number."""
+    return lambda old, film, n: {**old, **{k: v(film, n) if callable(v) else v for k, v in cells.items()}}

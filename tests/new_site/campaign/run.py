@@ -159,6 +159,7 @@ def format_table(outcomes: Sequence[Outcome]) -> str:
         "",
         f"{len(outcomes)} hospitals: {right} described correctly by documented means, "
         f"{sum(each.calls is None for each in outcomes)} refused; {calls.count(1)} at the first call, median "
-        f"{statistics.median(calls or [0]):g}, most {max(calls, default=0)}; {wrong} of {sum(each.cells for each in outcomes):,} cells wrong.",
+        f"{statistics.median(calls or [0]):g}, most {max(calls, default=0)}; {wrong} of "
+        f"{sum(each.cells for each in outcomes):,} cells wrong.",
     ]
     return "\n".join(lines)

@@ -81,7 +81,8 @@ def _sentences(
     return Case(tell_truth(made), book={**book, **(more or {})}, **case)
 
 
-shape("sentences with commas, in which a denial goes on behind the comma", "sentences")(partial(_sentences, column="Impression",
+shape("sentences with commas, in which a denial goes on behind the comma", "sentences")(partial(_sentences,
+    column="Impression",
     then=["--set=one_class=[cardiomegaly,atelectasis]"],
     texts={"no edema, effusion or consolidation": {"edema": 0, "pleural_effusion": 0, "consolidation": 0},
     "cardiomegaly, effusions resolved": {"cardiomegaly": 1, "pleural_effusion": 0}, "edema not excluded": {"edema": -1},
@@ -89,9 +90,11 @@ shape("sentences with commas, in which a denial goes on behind the comma", "sent
     "heart size borderline": {"cardiomegaly": -1}, "effusion: none": {"pleural_effusion": 0},
     "consolidation, edema, atelectasis": {"consolidation": 1, "edema": 1, "atelectasis": 1}}))  # fmt: skip
 shape("MeSH terms with qualifiers after a slash", "mesh")(partial(_sentences, column="MeSH", texts={
-    "Cardiomegaly/mild": {"cardiomegaly": 1}, "Pulmonary Edema": {"edema": 1}, "Pulmonary Atelectasis/base/left": {"atelectasis": 1},
+    "Cardiomegaly/mild": {"cardiomegaly": 1}, "Pulmonary Edema": {"edema": 1},
+    "Pulmonary Atelectasis/base/left": {"atelectasis": 1},
     "Consolidation/lung/upper lobe": {"consolidation": 1}, "Pleural Effusion/right/small": {"pleural_effusion": 1}},
-    more=dict.fromkeys(("mild", "base", "left", "lung", "upper lobe", "right", "small"), "ignore"), first=["--blank=negative"], blank=0))  # fmt: skip
+    more=dict.fromkeys(("mild", "base", "left", "lung", "upper lobe", "right", "small"), "ignore"),
+    first=["--blank=negative"], blank=0))  # fmt: skip
 
 
 @shape("codes of diagnoses: J90, J81, I51.7")
