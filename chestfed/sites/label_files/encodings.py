@@ -22,8 +22,12 @@ _KNOWN: Final = (
 )
 _TIE: Final = 0.05  # charset-normalizer's "mess", a share of odd letters, differs by more between likely and unlikely
 _CELLS: Final = 2000  # so many different ones are rated
-#: No text of a hospital has these: control characters, lines of boxes, a sign between two small letters.
-_ODD: Final = re.compile(r"[\x80-\x9f\u2500-\u259f]|[a-z][^\x00-\u218f]+[a-z]|[a-z][\xa1-\xbf\xd7\xf7\u2010-\u214f][a-z]")
+#: No text of a hospital has these: control characters, boxes, a sign between small letters, a Thai mark at the start.
+_ODD: Final = re.compile(
+    r"[\x80-\x9f\u2500-\u259f]|[a-z][^\x00-\u218f]+[a-z]|[a-z][\xa1-\xbf\xd7\xf7\u2010-\u214f][a-z]"
+    r"|(?:^|\s)[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]",
+    re.MULTILINE,
+)
 #: A word of several letters that Windows' Western and Central European encodings read alike.
 _PLAIN_WORD: Final = re.compile("[ÁÂÄÇÉËÍÎÓÔÖÚÜŠŽ]?(?:[A-Za-z]|[áâäçéëíîóôöúüßšž](?![áâäçéëíîóôöúüšž]))+")
 _ADVICE: Final = "save the file as UTF-8, or set table.encoding in the site's YAML to its encoding (reader: table)"

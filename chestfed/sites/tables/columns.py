@@ -25,6 +25,7 @@ from chestfed.sites.label_files.source import TOO_LARGE, UnreadableError, neares
 
 _AGAIN: Final = "export the table again"
 _BLOCK: Final = 1 << 12  # rows
+_MOST_COLUMNS: Final = 1 << 14
 
 
 @dataclass
@@ -168,6 +169,76 @@ def as_text(value: Any) -> str | None:
     if not is_text(text):
         raise ValueError("half a character")
     return text
+
+
+def parse_json(text: bytes) -> list[dict[str, Any]] | None:
+    """The rows of a JSON list of objects, an object per line, COCO or FHIR; None if it is none of these.
+
+    Raises `UnreadableError` if the annotations of a COCO file do not fit its images and categories.
+    """
+    try:
+        try:
+            parsed = json.loads(text, object_pairs_hook=_unique)
+        except ValueError:
+            parsed = [json.loads(line, object_pairs_hook=_unique) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return None
+    objects = [parsed] if isinstance(parsed, dict) else parsed
+    if not isinstance(objects, list) or not all(isinstance(row, dict) for row in objects):
+        return None
+    return _select_rows(objects) if all(is_text(name) for row in objects for name in row) else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs by key; a key that is there twice is an error."""
+    if len(unique := dict(pairs)) < len(pairs):
+        raise ValueError("duplicate key")
+    return unique
+
+
+def _select_rows(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a COCO file or a FHIR bundle, flattened; other objects, with the keys of nested ones by a dot.
+
+    Raises `UnreadableError` if a COCO annotation names no image or category of the file.
+    """
+    first = objects[0] if objects else {}
+    if len(objects) == 1 and {"images", "annotations", "categories"} <= first.keys():
+        return _join_coco(first)
+    if len(objects) == 1 and first.get("resourceType") == "Bundle":
+        objects = [entry.get("resource", {}) for entry in first.get("entry", [])]
+    if any("resourceType" in row for row in objects):
+        objects = [_number_lists(row) for row in objects]
+    if not any(isinstance(value, dict) for row in objects for value in row.values()):
+        return objects
+    frame = pd.json_normalize(objects)
+    if len(frame.columns) > _MOST_COLUMNS:
+        raise UnreadableError(f"has more than {_MOST_COLUMNS:,} columns", "flatten it with pandas (docs/convert.md)")
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+def _number_lists(value: Any) -> Any:
+    """A FHIR resource, its lists as objects whose keys are the places: `coding.0.display`."""
+    if isinstance(value, list):
+        return {str(place): _number_lists(part) for place, part in enumerate(value)}
+    return {key: _number_lists(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+def _join_coco(file: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row per image and category, `category` being its name; an image without annotation has a row without one."""
+    try:
+        names = {category["id"]: category["name"] for category in file["categories"]}
+        images: dict[Any, dict[str, Any]] = {image["id"]: image for image in file["images"]}
+        shown = dict.fromkeys((part["image_id"], names[part["category_id"]]) for part in file["annotations"])
+        fits = len(images) == len(file["images"]) and all(image in images for image, _ in shown)
+    except (KeyError, TypeError):
+        fits = False
+    if not fits:
+        message = "is a COCO file whose annotations do not fit its images and categories, or that has an id twice"
+        raise UnreadableError(message, "export the file again")
+    by_image: dict[Any, list[str | None]] = {}
+    for image, name in shown:
+        by_image.setdefault(image, []).append(name)
+    return [image | {"category": name} for key, image in images.items() for name in by_image.get(key, [None])]
 
 
 def _from_values(label: str, names: list[str], columns: Iterable[list[Any]], count: int) -> Sheet:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
+import re
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +21,27 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.plugins.loading import load_module
 from chestfed.sites.folders import composed
 from chestfed.sites.label_files import source as limits
-from chestfed.sites.label_files.source import ROW, TOO_LARGE, Source, UnreadableError, unpacked
-from chestfed.sites.tables.columns import Sheet, from_frame, open_feather, open_parquet, open_sqlite, open_statistics
+from chestfed.sites.label_files.source import (
+    DELIMITERS,
+    ROW,
+    TOO_LARGE,
+    Source,
+    UnreadableError,
+    first_cells,
+    shown,
+    unpacked,
+)
+from chestfed.sites.tables.columns import (
+    Sheet,
+    from_frame,
+    from_objects,
+    open_feather,
+    open_parquet,
+    open_sqlite,
+    open_statistics,
+    parse_json,
+)
 from chestfed.sites.tables.schema import FileFormat
-from chestfed.sites.tables.text import open_text
 from chestfed.sites.tables.workbook import open_workbook
 
 #: The name of each row's file, with its sheet, for messages.
@@ -34,6 +53,9 @@ _ENDINGS: Final = (
     *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".dta", ".sav", ".zsav", ".sqlite", ".sqlite3", ".db"),
 )
 _MOST_FILES: Final = 10_000
+#: A first line such as `sep=;`, which Excel writes and does not show.
+_SEPARATOR: Final = re.compile(rb"\"?sep=([^\r\n\"\x80-\xff])\"?\r?\n", re.IGNORECASE)
+_SNIFFED: Final = 100  # rows
 
 
 @dataclass(frozen=True)
@@ -57,8 +79,8 @@ def open_table(source: Source, paths: Sequence[Path], options: FileFormat) -> Op
     parquet.
     """
     if options.prepare is not None:
-        sheets = _run(source, paths[0], lambda: [_prepare(options.prepare or "", paths)])
-        return None if sheets is None else _join(source, sheets)
+        prepared = _run(source, paths[0], lambda: [_prepare(options.prepare or "", paths)])
+        return None if prepared is None else _join(source, prepared)
     files = [file for path in paths for file in _list_files(path)]
     if not files:
         message = f"no table in this folder; tables end with {', '.join(_ENDINGS)}"
@@ -111,7 +133,7 @@ def _open_file(source: Source, path: Path, options: FileFormat) -> list[Sheet] |
         if start.startswith(b"PK"):
             _refuse_archive(data, path)
         return open_workbook(data, label, options.sheet, options.header_row)
-    sheet = open_text(source, path, options)
+    sheet = _open_text(source, path, options)
     return None if sheet is None else [sheet]
 
 
@@ -127,6 +149,76 @@ def _read_start(path: Path) -> bytes:
         return start
     except (OSError, EOFError):  # named by the reader of text
         return b""
+
+
+def _open_text(source: Source, path: Path, options: FileFormat) -> Sheet | None:
+    """The cells of a delimited or JSON file; None, with problems, if it cannot be used."""
+    before = len(source.problems)
+    text = source.text(path, options.encoding)
+    if text is None:
+        return None
+    if text.lstrip()[:1] in (b"{", b"["):
+        objects = parse_json(text)
+        if objects is not None:
+            return from_objects(source.name(path), objects)
+        message = "is neither a list of JSON objects nor an object per line, or an object has a key twice"
+        source.problem("malformed JSON", source.name(path), message, advice="export the file again")
+        return None
+    return _open_delimited(source, path, text, options) if len(source.problems) == before or source.keep_going else None
+
+
+def _open_delimited(source: Source, path: Path, text: bytes, options: FileFormat) -> Sheet | None:
+    stated = _SEPARATOR.match(text)
+    text = text if stated is None else text[stated.end() :]
+    above = options.header_row - 1
+    start = text[: 1 << 20].decode("utf-8", errors="ignore")
+    delimiter = options.delimiter or (stated and stated[1].decode("latin-1")) or _sniff(start, above)
+    if delimiter is None:
+        message = "the delimiter is ambiguous: " + " and ".join(map(shown, DELIMITERS)) + " fit several ways"
+        source.problem("wrong delimiter", source.name(path), message, advice="set table.delimiter in the site's YAML")
+        return None
+    text = _skip_rows(text, above, delimiter)
+    names = [name.strip() for name in first_cells(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
+    if not any(names):
+        message = f"row {options.header_row} is not a header" if above else "has no header line"
+        advice = "set table.header_row to the row with the column names" if above else "export the table again"
+        source.problem("empty file", source.name(path), message, advice=advice)
+        return None
+    cells = source.csv_cells(path, text, len(names), range(len(names)), delimiter, above)
+    if cells is None:
+        return None
+    return Sheet(source.name(path), names, list(cells[0].columns), cells[1], options.header_row)
+
+
+def _sniff(start: str, above: int) -> str | None:
+    """The delimiter of most rows' width; None if two fit equally. A file of one column has commas."""
+    shares: dict[str, tuple[float, int]] = {}
+    for delimiter in DELIMITERS:
+        rows = []
+        try:
+            lines = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
+            rows += [row for _, row in zip(range(above + _SNIFFED), lines, strict=False)]
+        except csv.Error:
+            pass
+        widths = [len(row) for row in rows[above:] if row]
+        if widths and widths[0] > 1:
+            shares[delimiter] = sum(width == widths[0] for width in widths) / len(widths), widths[0]
+    best = max(shares.values(), default=None)
+    fitting = [delimiter for delimiter, share in shares.items() if share == best]
+    return "," if not fitting else fitting[0] if len(fitting) == 1 else None
+
+
+def _skip_rows(text: bytes, number: int, delimiter: str) -> bytes:
+    """The text behind its first rows, cells with line breaks being one; empty if it has no more of them."""
+    if not number:
+        return text
+    rows = csv.reader(io.StringIO(text.decode("utf-8"), newline=""), delimiter=delimiter)
+    try:
+        for _ in zip(range(number), rows, strict=False):
+            pass
+    except csv.Error:
+        return b""
+    return text.split(b"\n", rows.line_num)[rows.line_num] if text.count(b"\n") >= rows.line_num else b""
 
 
 def _refuse_archive(data: bytes, path: Path) -> None:

@@ -202,9 +202,7 @@ def test_typed_values_become_plain_text(tmp_path: Path) -> None:
 
 
 def test_labels_of_stata_values_are_read(tmp_path: Path) -> None:
-    FRAME.fillna(0).to_stata(
-        tmp_path / "t.dta", write_index=False, value_labels={"edema": {0: "absent", 1: "present"}}
-    )
+    FRAME.fillna(0).to_stata(tmp_path / "t.dta", write_index=False, value_labels={"edema": {0: "absent", 1: "present"}})
     assert [row[1] for row in cells(open_files(tmp_path, "t.dta")[1])] == ["present", "absent"]
 
 
