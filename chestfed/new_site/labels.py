@@ -49,7 +49,8 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
         columns[disease] += [proposal.check_column(f"--label {disease}={name}", name) for name in names]
     taken = {name for names in columns.values() for name in names}
     free = [name for name in proposal.free if name not in taken]
-    direct = {name: disease for name in free if (disease := name_disease(name)) is not None and disease not in answers}
+    called = {name: name_disease(name) for name in free}
+    direct = {name: disease for name, disease in called.items() if disease is not None and disease not in answers}
     for name, disease in direct.items():
         cells = proposal.frame[name].dropna()
         if cells.nunique() <= _MOST_VALUES or _are_numbers(cells):
@@ -62,9 +63,9 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
     good = {affix: names for affix, names in open_groups.items() if len(set(names.values())) >= 2}
     if len(good) > 1:
         _combine_groups(proposal, list(good.values()), columns)
-    for affix, names in good.items() if len(good) == 1 else ():
+    for affix, group in good.items() if len(good) == 1 else ():
         proposal.notes.append(f"stripped from the names of label columns: '{' '.join(filter(None, affix))}'")
-        for name, disease in names.items():
+        for name, disease in group.items():
             columns[disease].append(name)
     return {disease: names for disease, names in columns.items() if names}
 
@@ -166,12 +167,11 @@ def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]])
         given = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
         given["blank"] = int(numbers.isna().sum())
         return given
-    numbers = Counter()
+    counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
     for cell, number in proposal.frame[name].value_counts().items():
         value = in_form("label", str(cell))
-        numbers[rows.get(value) or {"1": "positive", "0": "negative"}[value]] += int(number)
-    numbers["blank"] += int(proposal.frame[name].isna().sum())
-    return numbers
+        counts[rows.get(value) or {"1": "positive", "0": "negative"}.get(value, "open")] += int(number)
+    return counts
 
 
 def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
@@ -209,8 +209,7 @@ def _find_terms(proposal: Proposal, free: Sequence[str]) -> tuple[str, str | Non
         return None
     good.sort(key=lambda each: (each[0], bool(find_called("findings", [each[2]])), each[1]), reverse=True)
     rivals = [each[2] for each in good if each[0] == good[0][0] and each[1] > 0.8 * good[0][1]]
-    called = find_called("findings", rivals)
-    if len(rivals) > 1 and len(called) != 1:
+    if len(rivals) > 1 and len(find_called("findings", rivals)) != 1:
         listed_names = ", ".join(rivals)
         proposal.ask(
             f"findings: {listed_names} all hold some", *(option("--column", f"findings={name}") for name in rivals)
@@ -227,6 +226,7 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
     counted = proposal.frame[name].dropna().value_counts().head(_SAMPLE)
     pairs = [(str(cell), int(number)) for cell, number in counted.items()]
     total, given = max(1, sum(number for _, number in pairs)), proposal.table.get("separator")
+    ways: list[tuple[str | None, list[tuple[list[str], int]]]]
     if pairs and sum(number for cell, number in pairs if listed(cell) is not None) >= 0.95 * total:
         ways = [(None, [(listed(cell) or [], number) for cell, number in pairs])]
     else:

@@ -20,7 +20,19 @@ _COMMENT_AT: Final = 42
 _PLAIN: Final = re.compile(r"[^\W\d_][\w .()-]*|/[\w./-]+")
 _RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _VIEWS: Final = ["pa", "ap", "frontal"]
-_ROLES: Final = ("image", "patient", "study", "view", "split", "sex", "age", "findings", "finding", "value", "reader")
+_ROLES: Final[tuple[str, ...]] = (
+    "image",
+    "patient",
+    "study",
+    "view",
+    "split",
+    "sex",
+    "age",
+    "findings",
+    "finding",
+    "value",
+    "reader",
+)
 
 
 @dataclass(frozen=True)
@@ -160,5 +172,5 @@ _Dumper.add_representer(str, _represent)
 
 def _dump(value: object, width: float = 10**9, flow: bool = True) -> str:
     """A value on one line, or as a block."""
-    options = {"default_flow_style": flow, "allow_unicode": True, "sort_keys": False, "width": width}
-    return yaml.dump(value, Dumper=_Dumper, **options).removesuffix("...\n").strip()
+    options: Any = {"default_flow_style": flow, "allow_unicode": True, "sort_keys": False, "width": width}
+    return str(yaml.dump(value, Dumper=_Dumper, **options)).removesuffix("...\n").strip()
