@@ -31,7 +31,7 @@ def samples(
         typer.Option(
             metavar="NAME/SHAPE",
             help="Write one further hospital instead, with its own spreadsheet, to try `chestfed site new`: "
-            "st-anne/SHAPE, where SHAPE is onehot, delimited, list, readers, long or dicom.",
+            "st-anne/SHAPE, where SHAPE is wide, delimited, list, readers, long or dicom.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def samples(
 
     Example:
 
-        chestfed samples --extra st-anne/onehot --out hospitals
+        chestfed samples --extra st-anne/wide --out hospitals
     """
     from chestfed.commands.progress import Bars
     from chestfed.samples import is_complete, write_hospitals

@@ -1,35 +1,41 @@
-"""From a folder and a spreadsheet to the text of a site's YAML."""
+"""From a folder and a table to the text of a site's YAML, its code book, and what is open."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 
-from chestfed.core.console import plural
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
-from chestfed.new_site.describe import OPTIONAL, Draft, draft
-from chestfed.new_site.flags import refuse_idle
-from chestfed.new_site.headers import match_headers
-from chestfed.new_site.images import NoImageNamedError, find_image, match_folders
-from chestfed.new_site.matching import ImageMatch, list_pictures
-from chestfed.new_site.people import find_optional, find_patient
-from chestfed.new_site.spreadsheet import Spreadsheet, any_site, read_spreadsheet
-from chestfed.new_site.term_column import find_labels
-from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count
-from chestfed.sites.label_files.source import ROW, Source
-from chestfed.sites.spreadsheet.dicom_headers import read_elements
-from chestfed.sites.spreadsheet.reader import SUM
+from chestfed.new_site.codes import propose_findings, propose_words
+from chestfed.new_site.columns import propose_filters, propose_others, propose_patient
+from chestfed.new_site.images import propose_images
+from chestfed.new_site.labels import ask_policies, propose_label_columns, use_findings
+from chestfed.new_site.lexicon import VALUES, name_disease, suggest
+from chestfed.new_site.matching import Pictures, list_pictures
+from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, option
+from chestfed.new_site.writing import Draft, write_draft
+from chestfed.sites.config import SiteConfig
+from chestfed.sites.label_files.encodings import as_utf8
+from chestfed.sites.label_files.source import ROW, Source, unpacked
+from chestfed.sites.tables.codebook import in_form
+from chestfed.sites.tables.dicom_headers import read_elements
+from chestfed.sites.tables.open import FILE, open_table
+from chestfed.sites.tables.rows import SUM
+from chestfed.sites.tables.schema import FileFormat, TableFormat
 
-#: DICOM elements that hold what a column is looked for.
+#: Role -> the DICOM element that holds it.
 _HEADERS: Final = {
     "patient": "PatientID",
     "study": "StudyInstanceUID",
@@ -37,163 +43,231 @@ _HEADERS: Final = {
     "sex": "PatientSex",
     "age": "PatientAge",
 }
+_NO_PATIENT: Final = "(?P<patient>[^/]+)$"
 
 
 def draft_site(
     name: str,
     images: Path,
     labels: Path | None,
-    choices: Choices,
-    ask: Ask | None = None,
+    answers: Answers,
     *,
     data: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Draft:
-    """Look at the images and the table (None: the labels are in the DICOM headers), and describe them.
+    """Look at the images and the table (None: the labels are in the images' headers or folders), and describe them.
 
-    The site's root is written as it is, or relative to `data` if it is below that. Without `ask` guesses are taken.
+    The site's root is written as it is, or relative to `data` if it is below that.
 
-    Raises `ConfigError` if something is uncertain, with the candidates; or if a flag does not fit. Raises `SiteError`
-    if the table, or headers, cannot be read.
+    Raises `ConfigError` if an answer does not fit, `SiteError` if the table, or headers, cannot be read.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         fitting = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-hospital"
         raise ConfigError(f"'{name}' is not a short name: lower case letters, digits, - and _, such as {fitting}")
-    if choices.separator == "":
-        raise ConfigError("--separator: give the character between the findings in a cell")
     if not images.is_dir():
         raise ConfigError(f"--images {images}: no such folder")
     folder = root = images.resolve()
     if labels is not None:
-        if not labels.is_file():
+        if not labels.exists():
             raise ConfigError(f"--labels {labels}: no such file")
         labels = labels.resolve()
-        root = Path(os.path.commonpath([folder, labels.parent]))
-    work = Work(name, list_pictures(folder, root), choices, ask, data, progress)
-    return _from_headers(work) if labels is None else _from_table(work, labels)
+        root = Path(os.path.commonpath([folder, labels if labels.is_dir() else labels.parent]))
+    proposal = Proposal(name, list_pictures(folder, root), answers, data)
+    proposal.table |= {key: value for key, value in answers.keys.items() if key in TableFormat.model_fields}
+    if proposal.pictures.aside:
+        proposal.notes.append(f"files that are not images are skipped: {proposal.pictures.aside}")
+    read = partial(_read_headers, proposal.name, proposal.pictures, progress)
+    if labels is not None:
+        draft = _draft_table(proposal, labels, read)
+    else:
+        draft = _draft_headers(proposal, read) if proposal.pictures.dicoms else _draft_folders(proposal)
+    _refuse_idle(proposal)
+    return draft
 
 
-def _from_table(work: Work, labels_file: Path) -> Draft:
-    pictures, sheet = work.pictures, read_spreadsheet(labels_file, work.name, work.choices)
-    work.frame = sheet.frame
-    if "total" in work.choices.drop:
-        sums = [cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False) for _, cells in sheet.frame.items()]
-        work.frame = sheet.frame[~np.any(sums, axis=0).astype(bool)]
-    work.notes += sheet.notes
-    match, elements = _image(work, sheet)
-    work.image = match.paths.where(match.paths.notna(), work.frame[match.column])
-    _about_images(work, match)
-    by_path = find_patient(work, match)
-    _optional(work)
-    unused = [tag for tag in elements if tag not in work.columns.values()]
-    work.frame = work.frame.drop(columns=unused)
-    find_labels(work, formulas=sheet.formulas)
-    refuse_idle(work)
-    if pictures.root == Path(pictures.root.anchor):
-        work.notes.append(
-            f"images and table have no common folder except {pictures.root}: better put both below one folder"
-        )
-    line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
-    line += f"{len(sheet.frame):,} rows in {labels_file.name}"
-    rule = match.images.model_dump(exclude_defaults=True)
+def _refuse_idle(proposal: Proposal) -> None:
+    """Refuse options without an effect: a mistyped value would leave a label as it was."""
+    held = {(code.kind, code.value) for code in proposal.codes} | {(code.column, code.value) for code in proposal.codes}
+    idle = [
+        f"--code {code.column or code.kind}:{code.value}"
+        for code in proposal.answers.codes
+        if code.evidence == OPTION and (code.column or code.kind, code.value) not in held
+    ]
+    if proposal.labels:
+        idle += [
+            f"--label {disease}=..."
+            for disease, names in proposal.answers.labels.items()
+            if names and disease not in proposal.labels
+        ]
+    if idle:
+        raise ConfigError(f"{', '.join(idle)}: the table has no such value or column, so this would have no effect")
+
+
+def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
+    pictures, rows = proposal.pictures, proposal.answers.keys.get("rows", {})
+    files = [glob.escape(labels.relative_to(pictures.root).as_posix())]
+    given = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
+    config = _make_site(proposal.name, str(pictures.root), {"table": files}, given)
+    source = Source(config, pictures.root, labels)
+    assert config.table is not None
+    opened = open_table(source, [labels], config.table)
+    if opened is None:
+        raise SiteError(proposal.name, source.problems)
+    notes = dict.fromkeys([*opened.notes, *source.remarks])
+    if "encoding" not in given and any("which was detected" in note for note in notes):
+        proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
+        proposal.evidence["encoding"] = "detected: look whether accented letters are right"
+        notes = {note: None for note in notes if "which was detected" not in note}
+    proposal.notes += notes
+    frame = opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
+    if not frame.index.is_unique:  # several sheets or files
+        frame = frame.reset_index(drop=True)
+        proposal.notes.append("rows are numbered through all sheets or files, from 0")
+    proposal.frame = frame = _drop_nameless(proposal, frame)
+    if rows.get("total") == "drop":
+        totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False)).any(axis=1)
+        proposal.frame = frame[~totals.astype(bool)]
+    number = len(frame)
+    elements = propose_images(proposal, read, _HEADERS)
+    propose_patient(proposal)
+    propose_others(proposal)
+    unused = [tag for tag in elements if tag not in proposal.columns.values()]
+    proposal.frame = proposal.frame.drop(columns=unused)
     if used := [tag for tag in elements if tag not in unused]:
-        rule["elements"] = used
-    files = {"table": [glob.escape(labels_file.relative_to(pictures.root).as_posix())]}
-    return draft(work, line, files, sheet.keys, (rule, match.how), by_path, match.examples)
+        proposal.rule["elements"] = used
+    propose_label_columns(proposal)
+    propose_filters(proposal)
+    line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
+    return write_draft(proposal, f"{line}{number:,} rows in {labels.name}", {"table": files})
 
 
-def _image(work: Work, sheet: Spreadsheet) -> tuple[ImageMatch, list[str]]:
-    """How rows lead to images, by file names or by headers; and the elements of these that became columns."""
-    try:
-        return find_image(work), []
-    except NoImageNamedError as error:
-        refused = error
-    try:
-        return match_folders(work, refused), []
-    except NoImageNamedError:
-        pass
-    try:
-        return match_headers(work, lambda: _read_headers(work), _HEADERS, refused)
-    except NoImageNamedError as error:
-        raise NoImageNamedError(f"{error} ({sheet.doubt})" if sheet.doubt else str(error)) from None
+def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that can be named: a column of labels without a name of its own must not be overlooked."""
+    names = pd.Series([str(name) for name in frame.columns])
+    idle = (names.eq("") | names.duplicated(keep=False)).to_numpy()
+    for place in np.flatnonzero(idle).tolist():
+        cells, name = frame.iloc[:, place], names[place]
+        values = {in_form("label", str(cell)) for cell in cells.dropna().unique()}
+        if values and (name_disease(name) or values <= {"0", "1", "x", "+", "-", *VALUES}):
+            what = f"is one of several called '{name}'" if name else "has no name"
+            proposal.ask(f"column {place + 1} {what}, and may hold labels: give it a name in the table, or empty it")
+    if idle.any():
+        proposal.notes.append(
+            f"{int(idle.sum())} of {len(names)} columns have no name, or one that others have: not used"
+        )
+    return frame.loc[:, ~idle]
 
 
-def _from_headers(work: Work) -> Draft:
-    pictures = work.pictures
-    if not pictures.dicoms:
-        shown = pictures.listed_endings
-        raise ConfigError(f"the images are not DICOM files ({shown}): name the file of the labels with --labels FILE")
-    _set_aside(work)
+def _draft_headers(proposal: Proposal, read: Callable[[], pd.DataFrame]) -> Draft:
+    pictures = proposal.pictures
     if pictures.without_header:
-        work.notes.append(f"{len(pictures.without_header):,} PNG or JPEG files have no header, and are left out")
-    names = [tag for tag in IMAGE_KEYS if tag not in KEYS]  # they name one image each, and describe none
-    work.frame = frame = _read_headers(work).drop(columns=["image", *names], errors="ignore")
+        proposal.notes.append(f"{len(pictures.without_header):,} PNG or JPEG files have no header, and are left out")
+    only_images = [tag for tag in IMAGE_KEYS if tag not in KEYS]
+    proposal.frame = frame = read().drop(columns=["image", *only_images], errors="ignore")
     if "PatientID" not in frame:
-        text = "no header has a PatientID, so patients are unknown: give a table with --labels"
-        raise ConfigError(text)
-    work.image = pd.Series(range(len(frame)), index=frame.index).astype(str)
-    for what, tag in _HEADERS.items():
-        if tag in frame and what in ("patient", "study"):
-            patients = f", {frame[tag].nunique():,} patients" if what == "patient" else ""
-            work.take(what, tag, f"{count(int(frame[tag].notna().sum()), len(frame), 'headers')} have it{patients}")
-        elif tag in frame:
-            find_optional(work, what, tag)
-            if what in work.evidence:
-                work.evidence[what] = work.evidence[what].replace(SAID, "the element for it")
-    work.frame = frame.apply(lambda cells: cells.str.replace("\\", work.choices.separator or "|", regex=False))
-    find_labels(work, headers=True)
-    refuse_idle(work)
-    endings = {image_ending(file.rpartition("/")[2]) for file in pictures.dicoms}
-    files = {"images": [f"**/*{ending}" for ending in sorted(endings)]}
-    return draft(work, f"{len(pictures.dicoms):,} DICOM files; the labels are in their headers", files, {})
+        raise ConfigError("no header has a PatientID, so patients are unknown: give a table with --labels")
+    proposal.image = pd.Series(range(len(frame)), index=frame.index).astype(str)
+    for role, tag in _HEADERS.items():
+        if tag in frame and role not in proposal.answers.columns:
+            if role in ("view", "sex"):
+                propose_words(proposal, role, tag, "the element for it")
+            else:
+                proposal.take(role, tag, f"the element for it; {frame[tag].nunique():,} different")
+    propose_others(proposal)
+    sign = proposal.table.get("separator") or "|"
+    proposal.frame = frame.apply(lambda cells: cells.str.replace("\\", sign, regex=False))
+    propose_label_columns(proposal)
+    endings = sorted({image_ending(file.rpartition("/")[2]) for file in pictures.dicoms})
+    line = f"{len(pictures.dicoms):,} DICOM files; the labels are in their headers"
+    return write_draft(proposal, line, {"images": [f"**/*{ending}" for ending in endings]})
 
 
-def _read_headers(work: Work) -> pd.DataFrame:
+def _draft_folders(proposal: Proposal) -> Draft:
+    """Images whose folders are the findings, at the level where most names are known."""
+    pictures, table = proposal.pictures, proposal.table
+    folders = [file.split("/")[:-1] for file in pictures.files]
+    depth = min(map(len, folders))
+    shares = {}
+    for level in range(depth):
+        names = Counter(parts[level] for parts in folders)
+        if 2 <= len(names) <= 50:
+            known = sum(n for name, n in names.items() if suggest(in_form("finding", name.replace("_", " "))).meaning)
+            shares[level] = known / len(folders)
+    pattern = table.get("from_path")
+    if pattern is None and (not shares or max(shares.values()) < 0.5):
+        raise ConfigError(
+            f"the images are not DICOM files ({pictures.listed_endings}), and no level of folders is "
+            "called like findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>...)'"
+        )
+    if pattern is None:
+        best = max(shares, key=lambda level: shares[level])
+        table["from_path"] = pattern = f"^{'[^/]+/' * best}(?P<finding>[^/]+)/(?:.*/)?"
+        proposal.evidence["from_path"] = f"folders at level {best + 1} are called like findings"
+    paths = pd.Series(pictures.files, dtype=object)
+    if "<patient>" not in pattern:
+        table["from_path"] = pattern = f"{pattern}{_NO_PATIENT}"
+        if proposal.answers.columns.get("patient") != NONE:
+            proposal.ask(
+                "patient: no table says whose the images are. Without patients, images of one person may be in both "
+                "training and test",
+                f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
+                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>...)')}'",
+            )
+    groups = paths.str.extract(pattern)
+    if lost := int(groups.isna().any(axis=1).sum()):
+        proposal.ask(f"from_path does not fit {lost:,} of {len(paths):,} paths: change it, or move these images away")
+    proposal.image = paths
+    proposal.frame = pd.DataFrame({"path": paths})
+    counts = Counter(in_form("finding", str(term)) for term in groups["finding"].dropna())
+    use_findings(proposal, propose_findings(proposal, counts, "the folders"))
+    cells = groups["finding"]
+    ask_policies(proposal, cells)
+    if not proposal.is_in_path("view") and "default_view" not in table:
+        proposal.first.append(
+            "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"
+        )
+    if not proposal.is_in_path("split") and proposal.answers.test_fraction is None and not proposal.answers.no_split:
+        proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
+    if proposal.answers.test_fraction is not None:
+        proposal.site["splits"] = {"test_fraction": proposal.answers.test_fraction}
+    endings = sorted({image_ending(file.rpartition("/")[2]) for file in pictures.files})
+    line = f"{len(pictures.files):,} images ({pictures.listed_endings}); the labels are in their folders"
+    return write_draft(proposal, line, {"images": [f"**/*{ending}" for ending in endings]})
+
+
+def _read_headers(name: str, pictures: Pictures, progress: Callable[[int, int], None] | None) -> pd.DataFrame:
     """`image`, and the elements that may be read and that some file has, of all files.
-
-    Files that cannot be read are noted, and left to the check of the site, which names them.
 
     Raises `SiteError` if no header can be read.
     """
-    table = {"layout": "dicom", "terms": {}, "columns": {"patient": "PatientID", "findings": "ImageComments"}}
-    site = any_site(work.name, str(work.pictures.root), {"images": ["**/*"]}, table)
-    source = Source(site, work.pictures.root, progress=work.progress)
-    tags = sorted({*IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)})
-    frame, _ = read_elements(source, work.pictures.dicoms, tags)
+    source = Source(_make_site(name, str(pictures.root), {"images": ["**/*"]}, {}), pictures.root, progress=progress)
+    tags = sorted({*IMAGE_KEYS, *(tag for role in ROLES.values() for tag in role)})
+    frame, _ = read_elements(source, pictures.dicoms, tags)
     if frame.empty:
-        raise SiteError(work.name, source.problems)
-    if source.problems:
-        work.notes.append(
-            f"{len(source.problems):,} DICOM files cannot be read: fix or remove them before the site can be "
-            f"opened; `chestfed site check` names them"
-        )
+        raise SiteError(name, source.problems)
     return frame.set_index(ROW)[["image", *(tag for tag in tags if frame[tag].notna().any())]]
 
 
-def _optional(work: Work) -> None:
-    """The columns that may be left out: guessed, shown, and looked at again if the answer differs."""
-    for what in OPTIONAL:
-        said = work.said(what)
-        find_optional(work, what, said)
-        if said is not None:
-            continue
-        guess = work.columns.get(what, NONE)
-        why = work.evidence.get(what, "no column has such a name and such values")
-        answer = work.choose(f"{what} column", f"--{what}-column", guess, [*work.all_columns, NONE], why)
-        if answer != guess:
-            work.drop(what)
-            find_optional(work, what, answer)
-
-
-def _set_aside(work: Work) -> None:
-    if work.pictures.aside:
-        work.notes.append(f"files that are not images are skipped: {work.pictures.aside}")
-
-
-def _about_images(work: Work, match: ImageMatch) -> None:
-    _set_aside(work)
-    if (left := match.cells - match.named) and "missing_image" not in work.choices.drop:
-        text = "no file in the folder: the site is refused unless the YAML has rows: {missing_image: drop}"
-        work.notes.append(f"{plural(left, 'row')} with {text}")
-    if left := len(work.pictures.files) - match.files:
-        work.notes.append(f"{plural(left, 'file')} of the folder, named by no row: not used")
+def _make_site(name: str, root: str, files: dict[str, list[str]], table: dict[str, Any]) -> SiteConfig:
+    """A site of which only the files matter."""
+    columns = {"image": "image", "patient": "image", "findings": "image"}
+    if "images" in files:
+        columns = {"patient": "PatientID", "findings": "ImageComments"}
+    keys = {"columns": columns, **table}
+    try:
+        return SiteConfig.model_validate(
+            {
+                "site": name,
+                "title": name,
+                "reader": "table",
+                "root": root,
+                "label_files": files,
+                "views": "all",
+                "labels": {},
+                "uncertain": "missing",
+                "blank": "missing",
+                "table": keys,
+            }
+        )
+    except ValidationError as error:
+        raise ConfigError("; ".join(f"--set {each['loc'][-1]}: {each['msg']}" for each in error.errors())) from None

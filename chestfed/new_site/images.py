@@ -1,123 +1,106 @@
-"""Which column names the images, by comparing its cells with the files that exist."""
+"""Which column names the images: its cells are compared with the files, their folders, and their DICOM headers."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
-from chestfed.new_site.diseases import disease_of
+from chestfed.dicom.tags import IMAGE_KEYS
+from chestfed.new_site.lexicon import name_disease, plain
 from chestfed.new_site.matching import ImageMatch, Pictures, match_column
-from chestfed.new_site.work import ENOUGH, NONE, SAID, Work, called, count, is_small
-from chestfed.sites.spreadsheet.config import Images
+from chestfed.new_site.proposal import (
+    ENOUGH,
+    NONE,
+    Proposal,
+    count,
+    find_called,
+    is_called,
+    is_small,
+    list_rows,
+    option,
+)
+from chestfed.sites.tables.image_headers import of_other_patients, pairs_of
 
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
 _RIVAL: Final = 0.5
-_FLAG: Final = "--image-column"
+#: What a column with the values of an element is called like.
+_CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
+#: Columns whose cells are in headers by chance, by their names.
+_ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")
+_DROP: Final = option("--set", "rows.missing_image=drop")
 
 
-class NoImageNamedError(ConfigError):
-    """No cell that was looked at is the name of a file; it may be what the files' headers say."""
+def propose_images(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]) -> list[str]:
+    """Note the column that names the images, and how; the DICOM elements that became columns are returned.
 
-
-def find_image(work: Work) -> ImageMatch:
-    """Notes the column that names the images, and how.
-
-    Raises `ConfigError` if no column does, or it is uncertain which and nobody can be asked.
+    The table gets a row per image where a row stands for several. Where no column is certain, a question is noted, and
+    the image of each row is its number.
     """
-    frame, pictures, said = work.frame, work.pictures, work.said("image")
+    said = proposal.get_answer("image")
     if said == NONE:
-        raise ConfigError(f"{_FLAG} {NONE}: every row needs an image")
-    names = [name for name in work.all_columns if disease_of(name) is None] if said is None else [said]
-    hints = [*called("patient", work.all_columns), *called("study", work.all_columns)]
-    tried = [match_column(frame, name, pictures, hints) for name in names]
-    matches = sorted((m for m in tried if m is not None and m.named), key=lambda m: (-m.files, -m.share))
-    if not matches and said is not None:
-        raise NoImageNamedError(f"{_FLAG} {said}: no cell names one of the {len(pictures.files):,} images")
-    if not matches:
-        raise _nothing_names_images(frame[names], pictures)
-    strong = [match for match in matches if match.share >= ENOUGH or _names_what_there_is(match, work)]
-    strong = [match for match in strong if not match.ambiguous] or strong
-    match = matches[0] if said is not None else _chosen(work, matches, strong)
-    refuse_ambiguous(match)
-    others = [m.column for m in strong if m is not match and m.files >= _RIVAL * match.files]
-    beside = f"; so do those of {', '.join(others)}" if others else ""
-    how = f"{SAID}: " if said is not None else ""
-    work.take("image", match.column, f"{how}{count(match.named, match.cells)} name a file ({match.how}){beside}")
-    return match
+        raise ConfigError("--column image=none: every row needs an image")
+    names = [name for name in proposal.headers if name_disease(name) is None] if said is None else [said]
+    hints = [*find_called("patient", proposal.headers), *find_called("study", proposal.headers)]
+    attempts = [match_column(proposal.frame, name, proposal.pictures, hints) for name in names]
+    matches = sorted((m for m in attempts if m is not None and m.named), key=lambda m: (-m.files, -m.share))
+    if matches:
+        match = matches[0] if said is not None else _choose(proposal, matches)
+        _note_match(proposal, match)
+        return []
+    if _match_folders(proposal, said):
+        return []
+    elements = _match_headers(proposal, said, read_headers, roles) if proposal.pictures.dicoms else None
+    if elements is None and not proposal.columns.get("image"):
+        proposal.ask(_explain(proposal.frame[names], proposal.pictures))
+        proposal.image = pd.Series(proposal.frame.index.astype(str), index=proposal.frame.index)
+    return elements or []
 
 
-def _names_what_there_is(match: ImageMatch, work: Work) -> bool:
-    """Whether it names nearly all files, and its other rows may be without one; numbers might do so by chance."""
-    may = "missing_image" in work.choices.drop and not is_small(work.frame[match.column])
-    return may and match.files >= ENOUGH * len(work.pictures.files)
-
-
-def match_folders(work: Work, refused: NoImageNamedError) -> ImageMatch:
-    """Notes the column whose cells are folders of images, one row each; the table gets a row per image.
-
-    Raises `refused` if there is none, `ConfigError` if it is uncertain which.
-    """
-    frame, said = work.frame, work.said("image")
-    below: dict[str, list[str]] = defaultdict(list)
-    for file in work.pictures.files:
-        for folder in Path(file).parents[:-1]:
-            below[folder.as_posix()].append(file)
-    matches = {}
-    for name in [said] if said else work.all_columns:
-        given = frame[name].dropna()
-        told = set(given)
-        tops = Counter(folder.rpartition("/")[0] for folder in below if folder.rpartition("/")[2] in told)
-        top = tops.most_common(1)[0][0] if tops else ""
-        of_row = [below.get(f"{top}/{cell}".removeprefix("/"), []) for cell in frame[name].fillna("\0")]
-        if given.is_unique and sum(map(bool, of_row)) >= ENOUGH * max(1, len(given)):
-            matches[name] = top or ".", of_row
-    if not matches:
-        raise refused
-    sure = [name for name in matches if called("study", [name]) or not is_small(frame[name])]
-    guess = sure[0] if len(sure) == 1 or (sure and len({str(matches[name][1]) for name in sure}) == 1) else None
-    why = f"cells of {', '.join(matches)} are names of folders with images"
-    column = said or work.choose("image column", _FLAG, guess, list(matches), why)
-    top, of_row = matches[column]
-    rows, cells = np.repeat(np.arange(len(frame)), list(map(len, of_row))), int(frame[column].notna().sum())
-    paths, named = pd.Series([file for files in of_row for file in files], dtype=object), sum(map(bool, of_row))
-    how = f"a folder of images, {paths.nunique():,} in all"
-    work.take("image", column, f"{count(named, cells)} name {how}")
-    if called("study", [column]) and "study" not in work.choices.columns:
-        work.take("study", column, "a folder for each study")
-    images, numbers = Images.model_validate({"folder": True, "roots": [top]}), frame.index[rows]
-    work.frame = frame.iloc[rows].reset_index(drop=True)
-    return ImageMatch(column, images, how, cells, named, int(paths.nunique()), 0, paths, numbers)
-
-
-def _chosen(work: Work, matches: Sequence[ImageMatch], strong: Sequence[ImageMatch]) -> ImageMatch:
-    """The match that is certain, or that is chosen."""
-    best = _best(strong, work.pictures)
-    doubt = "" if best is None else _doubt(best, work.frame)
-    if best is not None and not doubt:
-        guess, why = best.column, f"{count(best.named, best.cells)} name a file"
-    else:
-        several = (
-            "several columns name images, and not the same ones"
-            if strong
-            else "too few cells name a file"
-            + (
-                " (if only some of the images exist, add --drop missing_image)"
-                if "missing_image" not in work.choices.drop
-                else ""
-            )
+def _note_match(proposal: Proposal, match: ImageMatch) -> None:
+    proposal.take("image", match.column, f"{count(match.named, match.cells)} name a file ({match.how})")
+    proposal.image = match.paths.where(match.paths.notna(), proposal.frame[match.column])
+    proposal.rule = match.images.model_dump(exclude_defaults=True)
+    proposal.evidence["images"], proposal.examples = match.how, match.examples
+    if match.ambiguous:
+        proposal.ask(
+            f"image column '{match.column}': {match.ambiguous:,} of {match.cells:,} cells match files of the same name "
+            "in several folders, such as originals and thumbnails, or a numbering that restarts in each folder. Give "
+            "--images only the right folder; or add a column with the path below it to the table"
         )
-        listed = "; ".join(f"{m.column} ({count(m.named, m.cells)} name a file)" for m in matches[:8])
-        guess, why = None, doubt or f"{several}: {listed}"
-    examples = [f"{m.column}: {', '.join(m.examples)}" for m in matches[:3]]
-    column = work.choose("image column", _FLAG, guess, [m.column for m in matches], why, examples)
-    return next(m for m in matches if m.column == column)
+    lost, idle = match.cells - match.named, len(proposal.pictures.files) - match.files
+    dropped = "missing_image" in proposal.answers.keys.get("rows", {})
+    if lost and not dropped:
+        proposal.ask(
+            f"{lost:,} of {match.cells:,} rows name no file of the folder: add the images, or leave out such rows",
+            _DROP,
+        )
+    if idle:
+        proposal.first.append(f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row: not used")
+
+
+def _choose(proposal: Proposal, matches: Sequence[ImageMatch]) -> ImageMatch:
+    """The match that is certain; else the best one, with a question."""
+    frame = proposal.frame
+    strong = [match for match in matches if match.share >= ENOUGH]
+    if not strong:  # a table of all images, of which the folder has some: names that no number has by chance
+        files = ENOUGH * len(proposal.pictures.files)
+        strong = [match for match in matches if match.files >= files and not is_small(frame[match.column])]
+    strong = [match for match in strong if not match.ambiguous] or strong
+    best = _best(strong, proposal.pictures)
+    doubt = "several columns name images, and not the same ones" if strong else "too few cells name a file"
+    if best is not None and not (doubt := _doubt_numbers(best, frame)):
+        return best
+    listed = "; ".join(f"{m.column}: {count(m.named, m.cells)} name a file" for m in matches[:8])
+    proposal.ask(f"image column: {doubt} ({listed})", *(option("--column", f"image={m.column}") for m in matches[:8]))
+    return best or matches[0]
 
 
 def _best(strong: Sequence[ImageMatch], pictures: Pictures) -> ImageMatch | None:
@@ -130,88 +113,165 @@ def _best(strong: Sequence[ImageMatch], pictures: Pictures) -> ImageMatch | None
         rivals = [m for m in rivals if m.files >= ENOUGH * len(pictures.files)]
     if not rivals:
         same = [m for m in strong if m.paths.equals(best.paths)]
-        return min(same, key=lambda m: (not called("image", [m.column]), m.images.path is not None))
-    likely = [m for m in (best, *rivals) if called("image", [m.column])]
+        return min(same, key=lambda m: (not is_called("image", m.column), m.images.path is not None))
+    likely = [m for m in (best, *rivals) if is_called("image", m.column)]
     return likely[0] if len(likely) == 1 else None
 
 
-def _doubt(best: ImageMatch, frame: pd.DataFrame) -> str:
-    """Why a column of small numbers may name files by chance, as a running number does.
-
-    Another column then looks like the names of files: by its endings, or by its name if this one is not called so.
-    """
+def _doubt_numbers(best: ImageMatch, frame: pd.DataFrame) -> str:
+    """Why a column of small numbers may name files by chance, as a running number does; empty if nothing says so."""
     if not is_small(frame[best.column]):
         return ""
-    so = bool(called("image", [best.column]))
+    called = is_called("image", best.column)
     for name in (str(name) for name in frame if name != best.column):
         cells = frame[name].dropna()
-        named = not so and called("image", [name]) and cells.nunique() > _RIVAL * best.named
+        named = not called and is_called("image", name) and cells.nunique() > _RIVAL * best.named
         if named or (len(cells) and cells.map(lambda cell: bool(image_ending(str(cell)))).mean() >= _RIVAL):
-            running = " like a running number" if called("running", [best.column]) else ""
             return (
-                f"the cells of '{best.column}' name files, but possibly by chance{running}: '{name}' looks like "
-                f"the column of the file names and its cells do not name the same files"
+                f"the numbers of '{best.column}' may name files by chance; '{name}' looks like file names, but names "
+                "other files"
             )
     return ""
 
 
-def refuse_ambiguous(match: ImageMatch) -> None:
-    """Stop where a name fits files in several folders: taking one of them would be a guess about the image.
-
-    Raises `ConfigError` with the number of cells; no folder is named, because it may be a patient.
-    """
-    if match.ambiguous:
-        raise ConfigError(
-            f"image column '{match.column}': {match.ambiguous:,} of {match.cells:,} cells match files of the same "
-            f"name in several folders, such as originals and thumbnails, or a numbering that restarts in each "
-            f"folder. Give --images only the right folder; or add a column with the path below it to the table, "
-            f"or columns that spell the folders exactly (with leading zeros)"
-        )
-
-
-def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNamedError:
-    """The error where no cell of any column names a file of the folder, with what may be the reason."""
+def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
+    """Why no cell of any column names a file of the folder, as far as that can be seen."""
     text = f"image column: no column has cells that name the {len(pictures.files):,} images in the folder. "
-    cut = [str(name) for name in frame if _lost_zeros(frame[name], pictures)]
     names = {file.rpartition("/")[2].casefold() for file in pictures.files}
-    alike = [str(name) for name in frame if frame[name].dropna().str.casefold().isin(names).any()]
-    if cut:
-        text += (
-            f"Those of {', '.join(cut)} would without leading zeros: a spreadsheet program may have turned them "
-            f"into numbers (007 became 7). Export the table again with that column as text"
-        )
-    elif several := [str(name) for name in frame if _names_several(frame[name], names, pictures)]:
-        text += (
-            f"Each cell of {', '.join(several)} names several images, or is how their names begin: write one row per "
-            f"image, with its file name and the labels of its study; or put the images of each study into a folder "
-            f"that is named like the study"
-        )
-    elif alike:
-        text += (
-            f"Those of {', '.join(alike)} would if case did not matter (.png and .PNG): write the names in the "
-            f"table as the files have them"
-        )
-    else:
-        text += (
-            f"Compare the names in the folder with those in the table; the columns are {', '.join(map(str, frame))}. "
-            "Perhaps --images is not the folder that belongs to it"
-        )
-    return NoImageNamedError(text)
-
-
-def _names_several(cells: pd.Series, names: set[str], pictures: Pictures) -> bool:
-    """Whether most cells are lists of files, or what the names of files begin with, up to a _, - or blank."""
-    begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
-    given = cells.dropna()
-    lists = given.str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
-    several = lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).astype(bool)
-    return bool(len(given) and max(several.mean(), given.isin(begins).mean()) >= ENOUGH)
-
-
-def _lost_zeros(cells: pd.Series, pictures: Pictures) -> bool:
-    """Whether most cells are numbers that become the name of a file with zeros in front."""
-    given = cells.dropna().str.strip()
-    if given.empty or not given.str.fullmatch(r"\d+").all():
-        return False
     bare = {stem.lstrip("0") for stem in pictures.by_stem if stem.isdecimal()}
-    return bool(given.str.lstrip("0").isin(bare).mean() >= ENOUGH)
+    begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
+    for name in map(str, frame):
+        cells = frame[name].dropna().str.strip()
+        if cells.empty:
+            continue
+        lists = cells.str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
+        if cells.str.fullmatch(r"\d+").all() and cells.str.lstrip("0").isin(bare).mean() >= ENOUGH:
+            return text + f"Those of '{name}' would without leading zeros: export that column as text"
+        if lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH:
+            return text + f"Each cell of '{name}' names several images: write one row per image"
+        if cells.isin(begins).mean() >= ENOUGH:
+            return (
+                text + f"The names of the files begin with those of '{name}': write one row per image, or put the "
+                "images of each study into a folder of that name"
+            )
+        if cells.str.casefold().isin(names).any():
+            return (
+                text + f"Those of '{name}' would if case did not matter (.png, .PNG): write the names as the files have"
+            )
+    return text + f"The columns are {', '.join(map(str, frame))}. Perhaps --images is another folder"
+
+
+def _match_folders(proposal: Proposal, said: str | None) -> bool:
+    """Whether the cells of one column are folders of images; the table then gets a row per image."""
+    frame = proposal.frame
+    below: dict[str, list[str]] = defaultdict(list)
+    for file in proposal.pictures.files:
+        for folder in Path(file).parents[:-1]:
+            below[folder.as_posix()].append(file)
+    matches = {}
+    for name in [said] if said else proposal.headers:
+        cells = frame[name].dropna()
+        tops = Counter(folder.rpartition("/")[0] for folder in below if folder.rpartition("/")[2] in set(cells))
+        top = tops.most_common(1)[0][0] if tops else ""
+        files = [below.get(f"{top}/{cell}".removeprefix("/"), []) for cell in frame[name].fillna("\0")]
+        if cells.is_unique and sum(map(bool, files)) >= ENOUGH * max(1, len(cells)):
+            matches[name] = top or ".", files
+    if not matches:
+        return False
+    sure = [name for name in matches if is_called("study", name) or not is_small(frame[name])]
+    if not said and (not sure or len({str(matches[name][1]) for name in sure}) > 1):
+        text = f"image column: cells of {', '.join(matches)} are names of folders with images, possibly by chance"
+        proposal.ask(text, *(option("--column", f"image={name}") for name in matches))
+    column = said or (sure or list(matches))[0]
+    top, files = matches[column]
+    proposal.take("image", column, f"{count(sum(map(bool, files)), int(frame[column].notna().sum()))} name a folder")
+    if is_called("study", column):
+        proposal.take("study", column, "a folder for each study")
+    proposal.rule, proposal.evidence["images"] = {"folder": True, "roots": [top]}, "a folder of images"
+    proposal.frame = frame.iloc[np.repeat(np.arange(len(frame)), list(map(len, files)))].reset_index(drop=True)
+    proposal.image = pd.Series([file for folder in files for file in folder], dtype=object)
+    return True
+
+
+def _match_headers(
+    proposal: Proposal, said: str | None, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
+) -> list[str] | None:
+    """The elements of the headers that became columns; None if no column's cells are in the headers."""
+    frame, names = proposal.frame, proposal.headers
+    try:
+        headers = read_headers()
+    except SiteError:  # none can be read
+        return None
+    shares = {
+        (name, element): float(frame[name].dropna().isin(set(headers[element].dropna())).mean())
+        for element in IMAGE_KEYS
+        if element in headers
+        for name in ([said] if said else names)
+        if frame[name].notna().any()
+    }
+    likely = sorted((key for key, share in shares.items() if share >= _RIVAL), key=lambda key: -shares[key])
+    if not likely:
+        _hint_at_zeros(proposal, headers)
+        return None
+    column, element = _choose_key(proposal, likely, shares, headers)
+    rows, places = pairs_of(frame[column], headers, element)
+    lacking = {role: tag for role, tag in roles.items() if role not in proposal.answers.columns and tag not in names}
+    elements = [tag for role, tag in lacking.items() if tag in headers and not find_called(role, names)]
+    wide = frame.iloc[rows].reset_index(drop=True)
+    for tag in elements:
+        wide[tag] = headers[tag].to_numpy(dtype=object)[places]
+    cells, matched = int(frame[column].notna().sum()), len(np.unique(rows))
+    proposal.take("image", column, f"{count(matched, cells)} are the {element} in the headers of the images")
+    if element != "SOPInstanceUID" and "study" not in proposal.answers.columns:
+        proposal.take("study", column, f"the {element} is that of a study")
+    if cells > matched:
+        proposal.ask(
+            f"{cells - matched:,} rows are in no header: remove them, or leave them out with `unmatched: drop`",
+            "--set 'images.unmatched=drop'",
+        )
+    for name in find_called("patient", names):
+        other = of_other_patients(frame[name], headers, rows, places)  # nobody is named
+        if other.any():
+            text = f"'{name}' is not the PatientID in the image's header in {int(other.sum()):,} of {len(frame):,} rows"
+            proposal.first.append(f"{text} ({list_rows(frame.index[other])}): rows have slipped, or a wrong column")
+    proposal.rule = {"header": element, "roots": [proposal.pictures.folder or "."]}
+    proposal.frame, proposal.evidence["images"] = wide, "by the headers of the images"
+    proposal.image = pd.Series(headers["image"].to_numpy(dtype=object)[places], dtype=object)
+    return elements
+
+
+def _choose_key(
+    proposal: Proposal, likely: list[tuple[str, str]], shares: Mapping[tuple[str, str], float], headers: pd.DataFrame
+) -> tuple[str, str]:
+    """The column and the element; a question where small numbers, or columns that disagree, may match by chance."""
+    frame = proposal.frame
+
+    def is_firm(key: tuple[str, str]) -> bool:
+        called = is_called(_CALLED[key[1]], key[0])
+        odd = not plain(key[0]) or any(is_called(role, key[0]) for role in _ELSE)
+        return shares[key] >= ENOUGH and (called if is_small(frame[key[0]]) else called or not odd)
+
+    firm = [key for key in likely if is_firm(key)]
+    pairs = {
+        key: set(zip(*(part.tolist() for part in pairs_of(frame[key[0]], headers, key[1])), strict=True))
+        for key in firm
+    }
+    nested = all(pairs[a] <= pairs[b] or pairs[b] <= pairs[a] for a, b in combinations(firm, 2))
+    long = [key for key in firm if not is_small(frame[key[0]]) and is_called(_CALLED[key[1]], key[0])]
+    if not proposal.answers.columns.get("image") and (not firm or (not nested and len(long) != 1)):
+        listed = ", ".join(f"{name} ({shares[name, element]:.0%})" for name, element in likely)
+        text = f"image column: cells are found in the headers of the images, perhaps by chance: {listed}"
+        proposal.ask(text, *dict.fromkeys(option("--column", f"image={name}") for name, _ in likely))
+    return (firm if nested and firm else long or likely)[0]
+
+
+def _hint_at_zeros(proposal: Proposal, headers: pd.DataFrame) -> None:
+    for element in (element for element in IMAGE_KEYS if element in headers):
+        numbers = set(headers[element].dropna().str.lstrip("0"))
+        for name in proposal.headers:
+            if proposal.frame[name].dropna().str.lstrip("0").isin(numbers).mean() >= ENOUGH:
+                text = f"image column: '{name}' would match the {element} of the headers without leading zeros"
+                proposal.ask(f"{text}: export the table with that column as text")
+                proposal.take("image", name, "without leading zeros")
+                proposal.image = proposal.frame[name]
+                return

@@ -1,286 +1,451 @@
-"""How a table says which image has which disease: its layout, the columns and values of the labels, the annotators."""
+"""Which columns hold the labels: one per disease, or findings in words; and how open cells count."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import pandas as pd
 
-from chestfed.core.console import plural
 from chestfed.core.diseases import DISEASES, in_order
 from chestfed.core.errors import ConfigError
-from chestfed.new_site import lexicon
-from chestfed.new_site.diseases import disease_of
-from chestfed.new_site.work import NONE, SAID, UnknownWordsError, Work, called, hint, unknown_words
-from chestfed.sites.reader import canonical
-from chestfed.sites.spreadsheet.term_table import VALUE, WORD_MEANINGS
+from chestfed.new_site.codes import is_normal, propose_findings, propose_labels
+from chestfed.new_site.lexicon import COLUMNS, NAMES, QUALIFIERS, SIDES, TURNING, may_turn, name_disease, plain, suggest
+from chestfed.new_site.proposal import NONE, Proposal, find_called, list_rows, option
+from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
+from chestfed.sites.tables.schema import READER
+from chestfed.sites.terms import listed, parse_meaning
 
-MEANINGS: Final = WORD_MEANINGS[VALUE]
-#: More different cells than this are not values of a label.
+#: More different cells than this are no values of a label.
 _MOST_VALUES: Final = 12
-#: Letters that say yes where no other word does.
-_LONE: Final = frozenset("xtsj")
-#: More different annotators than this are something else, such as coordinates.
+_SAMPLE: Final = 1000
+#: Share of the cells that must have a known term, if the column is called like findings, or not.
+_TELLING, _TELLING_UNNAMED = 0.2, 0.5
 _MOST_READERS: Final = 50
+#: Words beside a name that may reverse it.
+_REVERSING: Final = frozenset(("yes", "ja", "nein", "absent", "present", "neg", "negative", "0", "1", "2", "3"))
 
 
-@dataclass(frozen=True)
-class Values:
-    """Canonical cells by meaning with their counts; `strange` are those without one."""
-
-    known: Mapping[str, Counter[str]]
-    strange: Counter[str]
-
-    @property
-    def words(self) -> set[str]:
-        """All different cells."""
-        return {*self.strange, *(word for cells in self.known.values() for word in cells)}
-
-    def number(self, meaning: str) -> int:
-        """How many cells mean this."""
-        return sum(self.known[meaning].values())
-
-    @property
-    def doubts(self) -> bool:
-        """Whether some word of few says that something is in doubt."""
-        words = {*self.known["uncertain"], *self.strange}
-        return len(words) <= _MOST_VALUES and any(word in lexicon.DOUBTS for word in words)
-
-    @property
-    def only(self) -> bool:
-        """Whether all are known, and some are positive."""
-        return not self.strange and self.number("positive") > 0
+def propose_label_columns(proposal: Proposal) -> None:
+    """Note the labels in whatever form the table has them, with the annotators, the code book and the policies."""
+    wide = _find_wide(proposal)
+    labels = {name for names in wide.values() for name in names}
+    terms = _find_terms(proposal, [name for name in proposal.free if name not in labels])
+    named = proposal.answers.columns.keys() & {"findings", "finding"}
+    if wide and not named and (terms is None or len(wide) >= len(terms[2])):
+        _use_wide(proposal, wide)
+    elif terms is not None:
+        _use_terms(proposal, terms[0], terms[1])
+    else:
+        _ask_for_labels(proposal)
 
 
-def values_of(work: Work, column: str, beside: Iterable[Collection[str]] = ()) -> Values:
-    """What the cells of a column mean, counted; `beside` are the words of the other label columns."""
-    counts: Counter[str] = Counter()
-    for word, number in work.frame[column].dropna().value_counts().head(_MOST_VALUES * 20).items():
-        counts[canonical(str(word))] += int(number)
-    table = meanings_of(work, [counts, *beside])
-    known: dict[str, Counter[str]] = {meaning: Counter() for meaning in MEANINGS}
-    strange: Counter[str] = Counter()
-    for word, number in counts.items():
-        (known[table[word]] if word in table else strange)[word] += number
-    return Values(known, strange)
+def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
+    """Disease -> its label columns: the user's, else by their names, with what they share stripped."""
+    answers, columns = proposal.answers.labels, defaultdict[str, list[str]](list)
+    for disease, names in answers.items():
+        columns[disease] += [proposal.check_column(f"--label {disease}={name}", name) for name in names]
+    taken = {name for names in columns.values() for name in names}
+    free = [name for name in proposal.free if name not in taken]
+    called = {name: name_disease(name) for name in free}
+    direct = {name: disease for name, disease in called.items() if disease is not None and disease not in answers}
+    for name, disease in direct.items():
+        cells = proposal.frame[name].dropna()
+        if cells.nunique() <= _MOST_VALUES or _are_numbers(cells):
+            columns[disease].append(name)
+        else:
+            text = f"'{name}' is called like {disease}, but holds more than {_MOST_VALUES} different texts: not used"
+            proposal.first.append(text)
+    groups = _group_by_affix([name for name in free if name not in direct])
+    open_groups = {affix: {n: d for n, d in names.items() if d not in columns} for affix, names in groups.items()}
+    good = {affix: names for affix, names in open_groups.items() if len(set(names.values())) >= 2}
+    if len(good) > 1:
+        _combine_groups(proposal, list(good.values()), columns)
+    for affix, group in good.items() if len(good) == 1 else ():
+        proposal.notes.append(f"stripped from the names of label columns: '{' '.join(filter(None, affix))}'")
+        for name, disease in group.items():
+            columns[disease].append(name)
+    return {disease: names for disease, names in columns.items() if names}
 
 
-def meanings_of(work: Work, columns: Iterable[Collection[str]]) -> dict[str, str]:
-    """What each known word means in label columns with these words; those that the flags explain come first.
-
-    A letter that says yes alone may mean something else beside another yes: x not assessed, s suspected.
-    """
-    table = dict(lexicon.VALUES)
-    for words in columns:
-        table |= {"-": "negative"} if "+" in words else {}
-        yes = [word for word in words if lexicon.VALUES.get(word) == "positive"]
-        for letter in _LONE.intersection(yes):
-            if any(not word.startswith(letter) for word in yes):
-                table.pop(letter, None)
-    return {**table, **work.meanings(VALUE)}
+def _are_numbers(cells: pd.Series) -> bool:
+    return bool(pd.to_numeric(cells.str.replace(",", ".").str.rstrip("% "), errors="coerce").notna().mean() >= 0.9)
 
 
-def label_columns(work: Work) -> dict[str, str]:
-    """Column -> the disease that it is about, of those that hold values; the flags' first."""
-    named = work.choices.labels
-    found = {name: disease for disease, names in named.items() for name in names if name in work.free}
-    for name in work.free:
-        match = disease_of(name)
-        if name in found or match is None or match.disease in named or not work.frame[name].notna().any():
+def _group_by_affix(names: Sequence[str]) -> dict[tuple[str, str], dict[str, str]]:
+    """(words before, words behind) -> column -> disease, of columns that have more than a disease's name."""
+    groups: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for name in names:
+        if re.search(r"=(?!\s*[^\W\d]{3})|\(-\)|\?", name):  # `(0=yes)`; not `(choice=Edema)`
             continue
-        values = values_of(work, name)  # whether they are known is looked at later, so that unknown ones are reported
-        if len(values.words) <= _MOST_VALUES:
-            found[name] = match.disease
-    return found
+        words = plain(name).split()
+        spans = [(start, end) for start in range(len(words)) for end in range(len(words), start, -1)]
+        spans = [
+            (start, end) for start, end in spans if " ".join(words[start:end]) in NAMES and end - start < len(words)
+        ]
+        if not spans:
+            continue
+        start, end = max(spans, key=lambda span: span[1] - span[0])
+        beside = {*words[:start], *words[end:]}
+        if not beside & (TURNING | _REVERSING) and not beside <= QUALIFIERS:
+            affix = " ".join(words[:start]), " ".join(words[end:])
+            groups[affix][name] = NAMES[" ".join(words[start:end])]
+    return groups
 
 
-def by_columns(work: Work, columns: Mapping[str, str]) -> None:
-    """The columns and values of each disease; with layout readers the annotator's column too."""
-    if not columns:
-        raise ConfigError(nothing_found(work))
-    if work.layout == "readers":
-        find_reader(work, columns)
-    words = [values_of(work, name).words for name in columns]
-    values = {name: values_of(work, name, words) for name in columns}
-    for disease in in_order(columns.values()):
-        work.names[disease] = [name for name, of in columns.items() if of == disease]
-        work.evidence[disease] = "; ".join(_told(work, name, disease, values[name]) for name in work.names[disease])
-    total = {meaning: sum((found.known[meaning] for found in values.values()), Counter()) for meaning in MEANINGS}
-    number = {meaning: sum(cells.values()) for meaning, cells in total.items()}
-    known = [(word, cells, meaning) for meaning in MEANINGS for word, cells in total[meaning].most_common()]
-    unknown = sum((found.strange for found in values.values()), Counter[str]()).most_common()
-    rows = [work.row(VALUE, word, cells, meaning) for word, cells, meaning in known]
-    hints = lexicon.VALUES
-    work.words[VALUE] = rows + [work.row(VALUE, word, cells, None, hint(word, hints)) for word, cells in unknown]
-    blank, why = "missing", f"{number['negative']:,} cells say no, so an empty one says nothing"
-    if not number["negative"]:
-        blank, why = "negative", "a guess: no cell says no, so an empty one must (--blank missing if not)"
-    policies(work, number["uncertain"], "cell", blank, why)
-    if not number["negative"] and work.choices.blank is None:
-        work.notes.append("no cell says no: an empty one counts as negative (--blank missing if that is wrong)")
-    for disease, names in work.names.items():
-        if work.blank == "missing" and not sum(values[name].number("negative") for name in names):
-            work.notes.append(
-                f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing, so there is no "
-                f"negative. Use --blank negative, or --label {disease}={NONE}"
-            )
-        if len(names) == 1 and disease not in work.choices.labels and _is_part(names[0]):
-            work.notes.append(
-                f"'{names[0]}' is the only column of {disease}: where it says no, {disease} counts as absent, although "
-                f"another kind or side of it may be there (--label {disease}={NONE} if so)"
-            )
-    left = {name: values_of(work, name) for name in work.free if name not in columns}
-    if doubtful := [name for name, found in left.items() if found.doubts]:
-        work.notes.append(
-            f"{', '.join(doubtful)}: words of doubt, such as possible, that are not used: a finding that is only "
-            f"possible counts as its label says. If it should be uncertain, write the doubt into the label's cell"
-        )
-    for name, found in left.items():
-        match = disease_of(name)
-        if match is not None and match.disease not in work.names and len(found.strange) > _MOST_VALUES:
-            work.notes.append(
-                f"'{name}' is named like {match.disease}, but has more than {_MOST_VALUES} different values, like "
-                f"scores: not used. Turn them into words such as yes and no first"
-            )
-    others = [name for name, found in left.items() if found.only and not found.doubts]
-    if others:
-        work.notes.append(f"label columns of other diseases, not used: {', '.join(others)}")
-
-
-def _is_part(name: str) -> bool:
-    """Whether a column is named like one kind, place or degree of a disease."""
-    match = disease_of(name)
-    return match is not None and (match.kind or not lexicon.QUALIFIERS.isdisjoint(lexicon.plain(name).split()))
-
-
-def _told(work: Work, name: str, disease: str, values: Values) -> str:
-    """What a column says of a disease; unknown values are noted among the stops."""
-    cells = work.frame[name]
-    if values.strange:
-        shown = unknown_words(cells.dropna().map(canonical), [word for word, _ in values.strange.most_common()])
-        work.stops.append(
-            f"column '{name}' ({disease}): unknown values: {shown}. Enter what each means in the mapping "
-            f"table, or with --value WORD=MEANING ({', '.join(MEANINGS)}); or omit the column with "
-            f"--label {disease}={NONE}"
-        )
-    match = disease_of(name)
-    how = SAID if disease in work.choices.labels or match is None else match.why
-    empty = int(cells.isna().sum()) + values.number("blank")
-    shown = ", ".join(f"{values.number(meaning):,} {meaning}" for meaning in MEANINGS[:3] if values.number(meaning))
-    return f"{how}: {shown or 'all empty'}" + (f", {empty:,} empty" if empty else "")
-
-
-def policies(work: Work, doubts: int, kind: str, blank: str, why: str) -> None:
-    """How uncertain and blank labels count: by the flags, else by guesses that are asked for.
-
-    Raises `ConfigError` with everything that must be settled first.
-    """
-    if work.stops:
-        raise UnknownWordsError("\n".join(work.stops), work.table_rows)
-    choices = work.choices
-    number = f"{plural(doubts, kind)} {'is' if doubts == 1 else 'are'} uncertain"
-    doubted = f"a guess: {number}; positive or negative may suit you better (--uncertain)"
-    for key, said, guess, because, meanings in (
-        ("uncertain", choices.uncertain, "missing", doubted if doubts else f"no {kind}s are uncertain", MEANINGS[:2]),
-        ("blank", choices.blank, blank, why, ("negative",)),
-    ):
-        work.evidence[key] = because if said is None else SAID
-        what = f"{key} labels" if key == "uncertain" else "blanks"
-        value = said or work.choose(f"{what} count as", f"--{key}", guess, [*meanings, "missing"], because)
-        setattr(work, key, value)
-
-
-def nothing_found(work: Work) -> str:
-    """Why there is nothing to learn from, and what could help."""
-    free = [name for name in work.all_columns if name not in work.columns.values()]
-    scores = [name for name in free if disease_of(name) is not None and work.frame[name].nunique() > _MOST_VALUES]
-    if scores:
-        return (
-            f"labels: {', '.join(scores)}: named like diseases, but each has more than {_MOST_VALUES} different "
-            f"values, like scores or reports. Turn them into words such as yes and no first"
-        )
-    like = [name for name in free if values_of(work, name).only]
-    listed = f" Columns that look like labels: {', '.join(like)}." if like else f" The columns are: {', '.join(free)}."
-    return (
-        f"labels: no column is named like a disease ({', '.join(DISEASES)}, ...), and none contains terms for "
-        f"one.{listed} Name "
-        "a column of labels with --label cardiomegaly=COLUMN, or a column of findings in words with --findings-column"
+def _combine_groups(proposal: Proposal, groups: Sequence[dict[str, str]], columns: dict[str, list[str]]) -> None:
+    """Add the columns of votes in several groups, such as `edema_r1` and `edema_r2`; else ask."""
+    by_disease: dict[str, list[str]] = defaultdict(list)
+    for group in groups:
+        for name, disease in group.items():
+            by_disease[disease].append(name)
+    cuts = {disease: _cut_common(names) for disease, names in by_disease.items()}
+    readers = {tuple(cut[2]) for cut in cuts.values()}
+    words = {word for names in by_disease.values() for name in names for word in re.split(r"\W|_|\d", name.casefold())}
+    if len(readers) == 1 and words & {*COLUMNS["reader"], "r", "rad", "reviewer"}:
+        number = len(readers.pop())
+        proposal.labels |= {disease: [f"{before}{READER}{behind}"] for disease, (before, behind, _) in cuts.items()}
+        proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
+        proposal.evidence["raters"] = f"{number} annotators in columns"
+        columns |= by_disease
+        return
+    disease = sorted(by_disease)[0]
+    proposal.ask(
+        f"labels: several columns for each of {', '.join(sorted(by_disease))}; which are the labels?",
+        *(f"{option('--label', f'{disease}={name}')} ..." for name in by_disease[disease][:6]),
     )
 
 
-def find_reader(work: Work, labels: Collection[str]) -> None:
-    """The annotator of each row, if images have several rows; `labels` are the columns that hold labels.
+def _cut_common(names: Sequence[str]) -> tuple[str, str, list[str]]:
+    """What names begin and end with in common, and what differs."""
+    before = re.sub(r"\d+$", "", _common_beginning(names))
+    behind = _common_beginning([name[len(before) :][::-1] for name in names])[::-1]
+    return before, behind, [name[len(before) : len(name) - len(behind)] for name in names]
 
-    In a long table images have several rows in any case, so that a column must be called like an annotator, or have as
-    many values for each image, to be taken or asked about.
-    """
-    frame, image, flag, long = work.frame, work.image, "--reader-column", work.layout == "long"
-    column, why = work.said("reader"), SAID
-    if column is None:
-        free = [name for name in work.free if name not in labels]
-        fitting = [name for name in free if (_varies if long else _one_row_each)(frame[name], image)]
-        likely = called("reader", fitting)
-        if long and not likely:
-            maybe = [name for name in fitting if not _depends_on(frame[name], frame[list(labels)])]
-            fitting = [name for name in maybe if _as_many(frame[name], image)]
-            work.notes += [
-                f"'{name}' has several values for one image: if they are annotators, use {flag} {name} to count "
-                f"their votes; otherwise a finding of any row counts"
-                for name in maybe
-                if name not in fitting
-            ]
-            if not fitting:
-                return
-        why = f"images have {int(image.notna().sum()) / max(1, image.nunique()):.1f} rows each"
-        why += ", and no column has the name of an annotator" if not likely else ""
-        guess = likely[0] if len(likely) == 1 else None
-        column = work.choose("annotator column", flag, guess, [*fitting, NONE] if long else fitting, why)
-    if column == NONE:
-        if not long:
-            raise ConfigError(f"{flag} {NONE}: layout 'readers' needs the annotator of each row")
+
+def _common_beginning(names: Sequence[str]) -> str:
+    same = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
+    return names[0][: same.index(False) if False in same else len(same)]
+
+
+def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
+    """The columns of each disease, their code book, and the annotators."""
+    proposal.diseases = in_order(wide)
+    for disease in proposal.diseases:
+        if disease not in proposal.labels:  # not votes in columns
+            proposal.labels[disease] = wide[disease]
+            if len(wide[disease]) > 1:
+                _join_columns(proposal, disease, wide[disease])
+    columns = list(dict.fromkeys(name for names in wide.values() for name in names))
+    scores = [name for name in columns if proposal.frame[name].nunique() > _MOST_VALUES]
+    if scores and "threshold" not in proposal.table:
+        proposal.ask(
+            f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
+            "--set threshold=0.5",
+            "--set 'threshold={DISEASE: NUMBER, ...}'",
+        )
+        proposal.table["threshold"] = 0.5
+    books: dict[str, list[Code]] = {}
+    propose_labels(proposal, columns, books)
+    _find_reader(proposal, columns, long=False)
+    counts = {name: _count_meanings(proposal, name, books) for name in columns}
+    total = {disease: sum((counts[name] for name in wide[disease]), Counter()) for disease in proposal.diseases}
+    for disease, number in total.items():
+        words = ("positive", "negative", "uncertain", "blank")
+        proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
+    _ask_policies(proposal, total, "an empty cell")
+
+
+def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]]) -> Counter[str]:
+    rows = {code.value: code.meaning or "open" for code in [*books.get("", []), *books.get(name, [])]}
+    if "threshold" in proposal.table:
+        limit = proposal.table["threshold"]
+        limit = limit if isinstance(limit, int | float) else 0.5
+        numbers = pd.to_numeric(proposal.frame[name].str.replace(",", ".").str.rstrip("% "), errors="coerce")
+        given = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
+        given["blank"] = int(numbers.isna().sum())
+        return given
+    counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
+    for cell, number in proposal.frame[name].value_counts().items():
+        value = in_form("label", str(cell))
+        counts[rows.get(value) or {"1": "positive", "0": "negative"}.get(value, "open")] += int(number)
+    return counts
+
+
+def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
+    """Several columns of one disease: sides and kinds of it are joined, anything else is asked for."""
+    bare = {" ".join(part for part in plain(name).split() if part not in SIDES) for name in names}
+    if disease in proposal.answers.labels or disease in proposal.table.get("any_column", []) or len(bare) == 1:
+        proposal.table["any_column"] = list(dict.fromkeys([*proposal.table.get("any_column", []), disease]))
+        proposal.evidence["any_column"] = "one positive column is enough"
         return
-    per_image = float(frame[column].groupby(image).nunique().median())
-    work.take("reader", column, f"{why}; {frame[column].nunique():,} annotators, {per_image:g} per image")
-    work.keys["raters"] = work.choices.raters or ("majority" if per_image >= 3 else "any")
-    guessed = f"a guess, from {per_image:g} annotators per image"
-    work.evidence["raters"] = SAID if work.choices.raters else guessed
+    cells = proposal.frame[names].apply(lambda column: column.str.strip().str.casefold())
+    differ = int((cells.nunique(axis=1) > 1).sum())
+    both = " ".join(option("--label", f"{disease}={name}") for name in names)
+    proposal.ask(
+        f"labels: {', '.join(names)} are all called like {disease}, and differ in {differ:,} of {len(cells):,} rows",
+        *(option("--label", f"{disease}={name}") for name in names),
+        f"{both} (one positive is enough)",
+    )
 
 
-def _one_row_each(cells: pd.Series, image: pd.Series) -> bool:
-    """Filled, few different ones, and no image with two rows of one annotator."""
-    if cells.isna().any() or cells.nunique() > max(2, len(cells) // 2):
-        return False
-    return not pd.DataFrame({"image": image, "reader": cells}).duplicated().any()
+def _find_terms(proposal: Proposal, free: Sequence[str]) -> tuple[str, str | None, set[str]] | None:
+    """The column of findings in words, its separator, and the diseases in it; None if there is none."""
+    said = proposal.get_answer("findings") or proposal.get_answer("finding")
+    if said == NONE:
+        return None
+    if said is not None:
+        attempt = _look_at(proposal, said, called=True)
+        return said, attempt[1], attempt[2]
+    good = []
+    for name in free:
+        called = bool(find_called("findings", [name]))
+        share, separator, diseases = _look_at(proposal, name, called=called)
+        if diseases and share >= (_TELLING if called else _TELLING_UNNAMED):
+            good.append((len(diseases), share, name, separator, diseases))
+    if not good:
+        return None
+    good.sort(key=lambda each: (each[0], bool(find_called("findings", [each[2]])), each[1]), reverse=True)
+    rivals = [each[2] for each in good if each[0] == good[0][0] and each[1] > 0.8 * good[0][1]]
+    if len(rivals) > 1 and len(find_called("findings", rivals)) != 1:
+        listed_names = ", ".join(rivals)
+        proposal.ask(
+            f"findings: {listed_names} all hold some", *(option("--column", f"findings={name}") for name in rivals)
+        )
+    return good[0][2], good[0][3], good[0][4]
 
 
-def _varies(cells: pd.Series, image: pd.Series) -> bool:
-    """Filled, with a few different ones, and several of them for some images."""
-    few = cells.notna().all() and 2 <= cells.nunique() <= _MOST_READERS
-    return bool(few and cells.groupby(image).nunique().gt(1).any())
+def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str | None, set[str]]:
+    """Share of cells with a known term, the separator that makes most terms known, and the diseases.
+
+    Cells are cut at `,`, `/`, `+` and `&` only if none of them denies or doubts anything: `no edema, effusion` has to
+    stay one term.
+    """
+    counted = proposal.frame[name].dropna().value_counts().head(_SAMPLE)
+    pairs = [(str(cell), int(number)) for cell, number in counted.items()]
+    total, given = max(1, sum(number for _, number in pairs)), proposal.table.get("separator")
+    ways: list[tuple[str | None, list[tuple[list[str], int]]]]
+    if pairs and sum(number for cell, number in pairs if listed(cell) is not None) >= 0.95 * total:
+        ways = [(None, [(listed(cell) or [], number) for cell, number in pairs])]
+    else:
+        ways = [(None, [([cell], number) for cell, number in pairs])]
+        for sign in [given] if given else ["|", ";", *LOOSE_SEPARATORS]:
+            cut = [(cell.split(sign), number) for cell, number in pairs]
+            loose = sign in LOOSE_SEPARATORS and any(
+                may_turn(p) for parts, _ in cut if len(parts) > 1 for p in parts if p.strip()
+            )
+            if any(len(parts) > 1 for parts, _ in cut) and not loose:
+                ways.append((sign, cut))
+            elif given and loose:
+                raise ConfigError(
+                    f"--set separator={sign}: cells deny or doubt something, which may go on behind it: "
+                    "without a separator, each cell is one term of the code book"
+                )
+    best: tuple[float, float, str | None, set[str]] | None = None
+    for separator, cells in ways:
+        score, telling, diseases = 0.0, 0, set[str]()
+        for parts, number in cells:
+            suggestions = [suggest(in_form("finding", part)) for part in parts if part.strip()]
+            useful = [s for s in suggestions if s.meaning is not None and (s.certain or called)]
+            score += number * sum(1 if s.certain else 0.5 if s in useful else -0.25 for s in suggestions)
+            telling += number if any(s.meaning and (s.meaning.findings or s.meaning.healthy) for s in useful) else 0
+            diseases |= {d for s in useful if s.meaning for d in s.meaning.findings}
+        if best is None or score > best[0] or (given and separator):
+            best = score, telling / total, separator, diseases
+    assert best is not None
+    return best[1], best[2], best[3]
 
 
-def _as_many(cells: pd.Series, image: pd.Series) -> bool:
-    """Whether all images have as many values, which are those of other images too."""
-    return bool(cells.groupby(image).nunique().nunique() == 1 and 2 * cells.nunique() <= image.nunique())
+def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
+    """A column of findings in words: one row per image, or one per finding."""
+    cells, images = proposal.frame[column], proposal.image.dropna()
+    several = bool(len(images) and images.duplicated().any()) and separator is None
+    long = "finding" in proposal.answers.columns or (several and "findings" not in proposal.answers.columns)
+    proposal.take(
+        "finding" if long else "findings", column, "a row per finding" if long else "all findings of an image"
+    )
+    if long:
+        value = proposal.get_answer("value") or next(iter(find_called("value", proposal.free)), None)
+        if value not in (None, NONE):
+            proposal.take("value", str(value), "yes or no")
+            propose_labels(proposal, [str(value)], {})
+        _find_reader(proposal, [column, *([str(value)] if value else [])], long=True)
+    lists = separator is None and any(listed(cell) is not None for cell in cells.dropna().head(5))
+    if not long and not lists:
+        unused = next(
+            sign for sign in ("|", ";", "||") if not cells.str.contains(sign, regex=False, na=False).any() or separator
+        )
+        proposal.table["separator"] = separator or unused
+        proposal.evidence["separator"] = (
+            "splits the cells into the most known terms" if separator else "occurs in no cell"
+        )
+    terms: Counter[str] = Counter()
+    for cell, number in cells.dropna().value_counts().items():
+        parts = listed(str(cell)) if lists else str(cell).split(separator) if separator else [str(cell)]
+        for term in {in_form("finding", part) for part in parts or [] if part.strip()} or {""}:
+            terms[term] += int(number)
+    if cells.isna().any():
+        terms[""] += int(cells.isna().sum())
+    rows = propose_findings(proposal, terms, column)
+    use_findings(proposal, rows)
+    _ask_policies(
+        proposal,
+        _count_findings(proposal, rows, None if "value" in proposal.columns else cells, separator, lists),
+        "a disease that is not mentioned",
+    )
 
 
-def _depends_on(cells: pd.Series, others: pd.DataFrame) -> bool:
-    """Whether the cell of some other column tells this one, as the name of a finding does its number."""
-    return any(cells.groupby(others[name]).nunique().max() <= 1 for name in others)
+def use_findings(proposal: Proposal, rows: Sequence[Code]) -> None:
+    """Note the diseases that the terms mention."""
+    meanings = [parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal]
+    mentioned = {disease for meaning in meanings for disease in meaning.findings}
+    proposal.diseases = in_order(mentioned) if mentioned else list(DISEASES)
 
 
-def lost_to_formulas(work: Work, columns: Sequence[str]) -> list[str]:
-    """The diseases that only a column of formulas is called like."""
-    lost: dict[str, list[str]] = {}
-    for column in columns:
-        match = disease_of(column)
-        if match is not None and match.disease not in work.names:
-            lost.setdefault(match.disease, []).append(f"'{column}'")
-    return [
-        f"{disease} is not read, because {', '.join(names)} contains formulas: paste that column as values and "
-        f"export again"
-        for disease, names in lost.items()
-    ]
+def _count_findings(
+    proposal: Proposal, rows: Sequence[Code], cells: pd.Series | None, separator: str | None, lists: bool
+) -> dict[str, Counter[str]]:
+    """Disease -> how many images have each finding by the meanings proposed so far; blank: not mentioned."""
+    meanings = {row.value: parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal}
+    names = {1: "positive", 0: "negative", -1: "uncertain"}
+    total = {disease: Counter[str]() for disease in proposal.diseases}
+    if cells is None:
+        return {}
+    findings: dict[object, list[str]] = defaultdict(list)
+    for image, cell in zip(proposal.image, cells, strict=True):
+        if isinstance(cell, str):
+            parts = listed(cell) or [] if lists else cell.split(separator) if separator else [cell]
+            findings[image] += [in_form("finding", part) for part in parts]
+    for terms in findings.values():
+        known = [meanings[term] for term in terms if term in meanings]
+        healthy = any(meaning.healthy for meaning in known)
+        for disease in proposal.diseases:
+            codes = [int(meaning.findings[disease]) for meaning in known if disease in meaning.findings]
+            word = names[1 if 1 in codes else -1 if -1 in codes else 0] if codes else "negative" if healthy else "blank"
+            total[disease][word] += 1
+    return total
+
+
+def _ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str) -> None:
+    """How uncertain and blank labels count: the user's answers, else questions where it changes something."""
+    answers, site = proposal.answers, proposal.site
+    site["uncertain"], site["blank"] = answers.uncertain or "missing", answers.blank or "missing"
+    labels = [code for code in proposal.codes if code.kind in ("label", "finding")]
+    doubts = sum(code.rows for code in labels if "uncertain" in (code.meaning or code.proposal))
+    if doubts and answers.uncertain is None:
+        proposal.ask(
+            f"uncertain: {doubts:,} labels are uncertain; how do they count?",
+            "--uncertain missing",
+            "--uncertain positive",
+            "--uncertain negative",
+        )
+    blanks = {
+        disease: number
+        for disease, number in total.items()
+        if number["blank"] and (number["positive"] or number["negative"])
+    }
+    normal = any(is_normal(code) for code in proposal.codes if code.kind == "finding")
+    if (
+        blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)
+    ) and answers.blank is None:
+        counts = "; ".join(
+            f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
+            f"{number['negative'] + number['blank']:,}"
+            for disease, number in blanks.items()
+        )
+        proposed = (
+            "negative"
+            if normal and not any(number["negative"] and number["uncertain"] for number in total.values())
+            else ""
+        )
+        hint = " (proposal: negative, as the built-in reader of such lists)" if proposed else ""
+        proposal.ask(
+            f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
+            "--blank negative",
+            "--blank missing",
+        )
+    _ask_one_class(proposal, total)
+
+
+def ask_policies(proposal: Proposal, cells: pd.Series) -> None:
+    """The same for the findings of a column with one in each cell."""
+    rows = [code for code in proposal.codes if code.kind == "finding"]
+    _ask_policies(
+        proposal, _count_findings(proposal, rows, cells, None, lists=False), "a disease that is not mentioned"
+    )
+
+
+def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
+    """Ask about diseases without a positive or a negative image, once everything else is settled."""
+    answers, site = proposal.answers, proposal.site
+    if any(not code.known for code in proposal.codes):
+        return
+    for disease, number in total.items():
+        negatives = number["negative"] + (number["blank"] if site["blank"] == "negative" else 0)
+        settled = answers.blank is not None or not number["blank"]
+        if settled and disease not in answers.keys.get("one_class", []) and not (number["positive"] and negatives):
+            lacking = "negative" if number["positive"] else "positive"
+            proposal.ask(
+                f"labels: {disease} has no {lacking} image",
+                option("--set", f"one_class=[{disease}]"),
+                option("--label", f"{disease}=none"),
+                *(["--blank negative"] if number["blank"] else []),
+            )
+
+
+def _find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> None:
+    """Note the annotator's column, if images have several rows."""
+    image, frame = proposal.image, proposal.frame
+    said = proposal.get_answer("reader")
+    several = image.dropna().duplicated().any()
+    if said == NONE or (not several and said is None):
+        return
+    column = said
+    if column is None:
+        free = [name for name in proposal.free if name not in labels and frame[name].notna().all()]
+        fitting = [name for name in free if 2 <= frame[name].nunique() <= _MOST_READERS]
+        fitting = [name for name in fitting if _varies(frame[name], image, long=long)]
+        called = find_called("reader", fitting)
+        if len(called) == 1:
+            column = called[0]
+        elif fitting or not long:
+            again = image[image.notna() & image.duplicated(keep=False)]
+            usual = image.dropna().nunique() < 0.7 * image.notna().sum()
+            text = f"{again.nunique():,} images have several rows ({list_rows(again.index)})"
+            choices = [option("--column", f"reader={name}") for name in called or fitting] if long or usual else []
+            choices.append("--column reader=none" if long else option("--set", "rows.duplicate=drop"))
+            if long or not proposal.answers.keys.get("rows", {}).get("duplicate"):
+                proposal.ask(f"annotators: {text}; which column names who labeled the row?", *choices)
+            return
+        else:
+            return
+    number = float(frame[column].groupby(image).nunique().median())
+    proposal.take("reader", column, f"{frame[column].nunique():,} annotators, {number:g} per image")
+    proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
+    proposal.evidence["raters"] = f"{number:g} annotators per image" if proposal.answers.raters is None else "given"
+
+
+def _varies(cells: pd.Series, image: pd.Series, *, long: bool) -> bool:
+    """Whether images have several values, each once (long: as many for all images)."""
+    per_image = cells.groupby(image).nunique()
+    if not long:
+        return not pd.DataFrame({"image": image, "cell": cells}).duplicated().any()
+    return bool((per_image > 1).any() and per_image.nunique() == 1 and 2 * cells.nunique() <= image.nunique())
+
+
+def _ask_for_labels(proposal: Proposal) -> None:
+    """The question where no column is called like a disease, and none has terms for one."""
+    free = [name for name in proposal.free if proposal.frame[name].nunique() <= _MOST_VALUES]
+    listed_names = ", ".join(free or proposal.free)
+    proposal.ask(
+        f"labels: no column is called like a disease, and none holds words for one. Columns: {listed_names}",
+        option("--label", "DISEASE=COLUMN"),
+        option("--column", "findings=COLUMN"),
+    )
+    proposal.site |= {
+        "uncertain": proposal.answers.uncertain or "missing",
+        "blank": proposal.answers.blank or "missing",
+    }
+    proposal.diseases = list(DISEASES)

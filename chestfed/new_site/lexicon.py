@@ -1,15 +1,23 @@
-"""The words of hospitals' tables in five languages, as `lexicon.yaml` lists them, in the form they are compared in."""
+"""The words of hospitals' tables in five languages: names of columns, diseases, views, splits, sexes and values.
+
+`lexicon.yaml` lists them. Only exact names count: nothing is compared by similar spelling.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
+
+from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
+from chestfed.sites.terms import IGNORED, NORMAL, Meaning
+
+_DATA: Final[Any] = yaml.safe_load(resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8"))
 
 
 def plain(text: str) -> str:
@@ -30,9 +38,6 @@ def is_clear(text: str) -> bool:
     return _CLEAR.fullmatch(unicodedata.normalize("NFC", text.strip())) is not None
 
 
-_DATA: Final[Any] = yaml.safe_load(resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8"))
-
-
 def _plain_set(words: Iterable[str]) -> frozenset[str]:
     return frozenset(map(plain, words))
 
@@ -41,58 +46,124 @@ def _all(languages: Mapping[str, Iterable[str]]) -> list[str]:
     return [word for words in languages.values() for word in words]
 
 
-def _reversed(key: str) -> dict[str, str]:
-    return {plain(word): meaning for meaning, words in _DATA[key].items() for word in words}
+def _invert(key: str, form: Any = plain) -> dict[str, str]:
+    return {form(word): meaning for meaning, words in _DATA[key].items() for word in words}
 
 
-@dataclass(frozen=True)
-class Name:
-    """A name of a disease; `kind`: of one kind or place of it, so that denying it does not deny the disease."""
-
-    disease: str
-    why: str
-    kind: bool = False
-
-
-#: Name in `plain` form -> what it means.
-NAMES: Final[Mapping[str, Name]] = {
-    **{plain(name): Name(of, "a kind of it", kind=True) for of, names in _DATA["kinds"].items() for name in names},
-    **{plain(name): Name(of, "a synonym") for of, names in _DATA["diseases"].items() for name in _all(names)},
-    **{plain(f"{disease}s"): Name(disease, "a synonym") for disease in _DATA["diseases"]},
-    **{plain(disease): Name(disease, "its name") for disease in _DATA["diseases"]},
+#: Name in `plain` form -> disease; KINDS: names of one kind or place of it, so that denying it denies only that kind.
+KINDS: Final = _invert("kinds")
+NAMES: Final = {
+    **KINDS,
+    **{plain(name): disease for disease, names in _DATA["diseases"].items() for name in _all(names)},
+    **{plain(disease + end): disease for disease in _DATA["diseases"] for end in ("", "s")},
 }
 LOOKALIKES: Final = _plain_set(_DATA["lookalikes"])
 UNRELATED: Final = _plain_set(_all(_DATA["unrelated"]))
-NORMAL: Final = _plain_set(_all(_DATA["normal"]))
+NO_FINDING: Final = _plain_set(_all(_DATA["normal"]))
 MAYBE_NORMAL: Final = _plain_set(_DATA["maybe_normal"])
-#: As they are written in lower case, the longest first.
-DENIALS: Final = tuple(sorted({str(word) for word in _all(_DATA["denials"])}, key=len, reverse=True))
-DOUBTS: Final = tuple(sorted({str(word) for word in _all(_DATA["doubts"])}, key=len, reverse=True))
-DOUBT_SIGNS: Final = tuple(_DATA["doubt_signs"])
+_DENIALS: Final = sorted({str(word) for word in _all(_DATA["denials"])}, key=len, reverse=True)
+_DOUBTS: Final = sorted({str(word) for word in _all(_DATA["doubts"])}, key=len, reverse=True)
 TURNING: Final = _plain_set(_DATA["turning"])
 QUALIFIERS: Final = _plain_set(_DATA["qualifiers"])
+SIDES: Final = _plain_set(_DATA["sides"])
+#: Values of filter columns.
+KEPT: Final = _plain_set(_DATA["kept"])
+DROPPED: Final = _plain_set(_DATA["dropped"])
 #: What a column is -> what it may be called.
-COLUMNS: Final = {what: _plain_set(names) for what, names in _DATA["columns"].items()}
-VIEWS: Final = _reversed("views")
-SPLITS: Final = _reversed("splits")
-SEXES: Final = _reversed("sexes")
-#: As the cells are written, in lower case: `plain` would make `?` and `+` empty.
-VALUES: Final = {word: meaning for meaning, words in _DATA["values"].items() for word in words}
+COLUMNS: Final = {role: _plain_set(names) for role, names in _DATA["columns"].items()}
+#: Word in `plain` form -> meaning.
+WORDS: Final = {"view": _invert("views"), "split": _invert("splits"), "sex": _invert("sexes")}
+#: Label value in lower case -> meaning: unambiguous ones, and those that a person confirms.
+VALUES: Final = _invert("values", str)
+MAYBE_VALUES: Final = _invert("maybe_values", str)
 MISSING: Final = frozenset(_DATA["missing"])
 
 _BESIDE_VIEWS: Final = _plain_set(_DATA["beside_views"])
 _LYING: Final = _plain_set(_DATA["lying"])
-_FRONTAL: Final = frozenset(word for word, view in VIEWS.items() if view == "frontal")
+_FRONTAL: Final = frozenset(word for word, view in WORDS["view"].items() if view == "frontal")
+_LONGEST: Final = max(len(name.split()) for name in NAMES)
 
 
-def view_of(text: str) -> str | None:
+def name_view(text: str) -> str | None:
     """The view that a cell names: `a.p. liegend` is ap, `RX torax LAT izquierda` lateral.
 
     None for unknown words, and for a posture (standing, sitting) alone: that may be any view.
     """
+    views = WORDS["view"]
     rest = [word for word in plain(text).split() if word not in _BESIDE_VIEWS]
     bare = [word for word in rest if word not in _LYING]
     ways = (plain(text).split(), rest, bare, [word for word in bare if word not in _FRONTAL])
-    found = next((VIEWS[word] for word in (" ".join(way) for way in ways) if word in VIEWS), None)
+    view = next((views[word] for word in (" ".join(way) for way in ways) if word in views), None)
     lying = len(bare) < len(rest)
-    return "ap" if lying and (found == "frontal" or not bare) and found != "other" else found
+    return "ap" if lying and (view == "frontal" or not bare) and view != "other" else view
+
+
+@lru_cache(maxsize=20_000)
+def name_disease(header: str) -> str | None:
+    """The disease that a column is called like, also with words of place and degree; None for anything else."""
+    header = re.sub(r"^\s*\d+\s*[.)]\s*", "", header)
+    word = plain(header)
+    if not is_clear(header) or word in LOOKALIKES:
+        return None
+    bare = " ".join(part for part in word.split() if part not in QUALIFIERS)
+    return NAMES.get(word) or (NAMES.get(bare) if bare not in LOOKALIKES else None)
+
+
+class Suggestion(NamedTuple):
+    """A proposed meaning of a term (None: unknown), why, and whether it needs no confirmation by a person."""
+
+    meaning: Meaning | None
+    why: str
+    certain: bool = False
+
+
+@lru_cache(maxsize=50_000)
+def suggest(term: str) -> Suggestion:
+    """The proposed meaning of a finding in `normal` form.
+
+    Certain are a name of a disease, an unrelated finding, and a term for no finding, as a whole. Denials, doubts and
+    everything else are for a person.
+    """
+    word = plain(term)
+    if is_clear(term):
+        if word in NO_FINDING:
+            return Suggestion(NORMAL, "means no finding", certain=True)
+        if word in NAMES:
+            return Suggestion(Meaning({NAMES[word]: POSITIVE}), "a synonym", certain=True)
+        if word in UNRELATED:
+            return Suggestion(IGNORED, "an unrelated finding", certain=True)
+        for prefixes, code in ((_DOUBTS, UNCERTAIN), (_DENIALS, NEGATIVE)):
+            for prefix in prefixes:
+                start = plain(prefix) + " "
+                name = NAMES.get(word.removeprefix(start)) if word.startswith(start) else None
+                if name is not None and not (code == NEGATIVE and word.removeprefix(start) in KINDS):
+                    return Suggestion(Meaning({name: code}), f"'{prefix}' and a name")
+    if term.endswith("?") and plain(term) in NAMES:
+        return Suggestion(Meaning({NAMES[plain(term)]: UNCERTAIN}), "a name and '?'")
+    return Suggestion(NORMAL, "no finding, or not looked at") if word in MAYBE_NORMAL else _find_names(term)
+
+
+def _find_names(term: str) -> Suggestion:
+    """The names among the words of a term; no meaning if a word or sign may reverse it."""
+    parts, names, place = plain(term).split(), dict[str, str](), 0
+    while place < len(parts):
+        length, name = 1, None
+        for size in range(min(_LONGEST, len(parts) - place), 0, -1):
+            word = " ".join(parts[place : place + size])
+            if word in NAMES or word in LOOKALIKES or word in UNRELATED:
+                length, name = size, NAMES.get(word) if word not in LOOKALIKES else None
+                break
+        if name is not None:
+            names[" ".join(parts[place : place + length])] = name
+        place += length
+    if not names:
+        return Suggestion(None, "unknown")
+    listed = ", ".join(f"'{name}'" for name in names)
+    if may_turn(term):
+        return Suggestion(None, f"contains {listed}, and a word or sign that may reverse it")
+    return Suggestion(Meaning(dict.fromkeys(names.values(), POSITIVE)), f"contains {listed}")
+
+
+def may_turn(term: str) -> bool:
+    """Whether a word or sign in a term may deny or doubt it, or the term after it."""
+    return not is_clear(term) or not TURNING.isdisjoint(plain(term).split())

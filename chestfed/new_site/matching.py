@@ -15,8 +15,8 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
 from chestfed.sites.folders import Folders, composed
-from chestfed.sites.spreadsheet.config import Images
-from chestfed.sites.spreadsheet.image_paths import image_names, in_roots
+from chestfed.sites.tables.image_paths import image_names, in_roots
+from chestfed.sites.tables.schema import Images
 
 #: A file of unknown kind counts: it may be a damaged image that must not be ignored.
 _IMAGES: Final = (DICOM, PICTURE, UNKNOWN)

@@ -6,16 +6,13 @@ shape to shape. `docs/tutorial_sixth_hospital.md` starts from one of these.
 
 from __future__ import annotations
 
-import io
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pandas as pd
 from filelock import FileLock
 from PIL import Image
 
@@ -25,13 +22,11 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.randomness import numpy_stream
 from chestfed.samples.acquisition import Look
 from chestfed.samples.hospitals import SIZES, Hospital, films_of
-from chestfed.samples.label_files import write_csv
 from chestfed.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.samples.patients import CaseMix, Film
 from chestfed.samples.phantom import draw_film
+from chestfed.samples.tables import Row, write_rows
 from chestfed.samples.writing import begun, finish, is_there
-
-Row = Mapping[str, object]
 
 #: Raised when the same seed gives another hospital than before.
 EXTRA_VERSION: Final = 1
@@ -90,7 +85,7 @@ def _place(film: Film) -> str:
     return f"{_study(film)}-{film.number}"
 
 
-def _onehot_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
+def _wide_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
     words = {1: "ja", 0: "nein", -1: "fraglich"}
     names = ("Herzvergrößerung", "Lungenödem", "Konsolidierung", "Atelektase", "Pleuraerguss")
     findings = {name: words[film.said[disease]] for name, disease in zip(names, DISEASES, strict=True)}
@@ -186,11 +181,11 @@ def _list_picture(film: Film) -> str:
 
 
 SHAPES: Final[dict[str, Shape]] = {
-    "onehot": Shape(
+    "wide": Shape(
         "a column per finding; csv in Latin-1 with semicolons, German, PNG",
         "Befunde.csv",
         lambda film: f"Bilder/{_place(film)}.png",
-        _onehot_rows,
+        _wide_rows,
         encoding="latin-1",
         delimiter=";",
     ),
@@ -300,7 +295,7 @@ def _write(
             if progress is not None:
                 progress(done, len(films))
         if shape.table is not None:
-            _write_table(part / shape.table, rows, shape)
+            write_rows(part / shape.table, rows, delimiter=shape.delimiter, encoding=shape.encoding)
         finish(part, root, stamp)
 
 
@@ -311,17 +306,3 @@ def _write_picture(
         save_png(Image.fromarray(stored_levels(gray, 255).astype(np.uint8)), path)
     else:
         write_dicom(path, gray, film, rng, elements)
-
-
-def _write_table(path: Path, rows: Sequence[Row], shape: Shape) -> None:
-    """Write rows in the format that the ending says, the same bytes each time."""
-    if path.suffix == ".parquet":
-        pd.DataFrame(rows).to_parquet(path, index=False)
-    elif path.suffix == ".xlsx":
-        pd.DataFrame(rows).to_excel(written := io.BytesIO(), index=False)
-        with zipfile.ZipFile(written) as made, zipfile.ZipFile(path, "w") as timeless:  # the file says when it was made
-            for name in made.namelist():
-                content = re.sub(rb"20\d\d-\d\d-\d\dT[\d:]+Z", b"2000-01-01T00:00:00Z", made.read(name))
-                timeless.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    else:
-        write_csv(path, list(rows[0]), (list(row.values()) for row in rows), shape.encoding, shape.delimiter)

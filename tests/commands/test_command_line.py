@@ -87,14 +87,12 @@ def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> N
     from chestfed.samples import SIZES
     from chestfed.scoring.scorers import Output
     from chestfed.sites.config import SPLITS, Blank, Uncertain
-    from chestfed.sites.spreadsheet.config import Layout
 
     shown = {**get_type_hints(evaluate), **get_type_hints(site_new), **get_type_hints(samples)}
     for option, expected in {
         "protocol": set(PROTOCOLS),
         "split": {*SPLITS, "held-out"},
         "output_type": choices(Output),
-        "layout": choices(Layout) - {"dicom"},
         "uncertain": choices(Uncertain),
         "blank": choices(Blank),
         "size": set(SIZES),

@@ -57,7 +57,7 @@ def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
     ("name", "shape", "size", "kind"),
     [
         ("St X", "list", "tiny", "not a short name"),
-        ("x", "wide", "tiny", "unknown shape"),
+        ("x", "square", "tiny", "unknown shape"),
         ("x", "list", "huge", "unknown size"),
     ],
 )

@@ -144,7 +144,10 @@ def test_site_new_takes_any_disease(home: Path) -> None:
         "covid_19=rib_notching",
         "--out",
         ".",
-        "--yes",
+        "--no-input",
+        "--blank",
+        "missing",
+        "--no-split",
         "--data",
         "data",
     )

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import io
-import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import openpyxl
-import pyarrow as pa
-import pyarrow.parquet as pq
-import yaml
 from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
 
+from chestfed.samples.tables import WORDS, write_rows
+
 DISEASES = ("cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion")
-WORDS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+EN = WORDS["en"]
+NAMES = [EN[disease] for disease in DISEASES]
 Row = dict[str, Any]
 #: What a table says of a film, unless the shape says otherwise.
 TOLD = ("view", "split", "sex", "age")
@@ -45,9 +41,7 @@ class Film:
         return f"{self.name}.png"
 
 
-def films(
-    number: int = 36, *, seed: int = 0, blank: bool = False, doubt: bool = True, lateral: bool = True
-) -> list[Film]:
+def films(number: int = 36, *, blank: bool = False, doubt: bool = True, lateral: bool = True) -> list[Film]:
     """Two films of each patient in one study; a sixth of them laterals."""
     draw = random.Random(0)
     states = [1, 1, 0, 0, 0, *([-1] if doubt else []), *([None] if blank else [])]
@@ -69,37 +63,43 @@ class Case:
 
     Attributes
     ----------
-    flags
-        Given from the second call on, where the first one stops.
-    meanings
-        What a radiologist writes into the mapping table for terms.
-    words
-        The same for label values and words of views, splits, sexes and ages, for which the first call stops.
+    first
+        Options of the first call, besides the policies (`--uncertain missing --blank missing`, `--no-split`).
+    then
+        Options that answer what the first call lists.
+    book
+        What a person enters in the code book: value -> meaning.
     repair
-        What is done to the files where the documentation says that they have to be fixed.
+        What is done to the files where the command says that they have to be fixed.
     edit
         What is changed in the YAML, by documented keys.
     truth
         Image, relative to the root -> column of the site's table -> value.
     """
 
+    truth: dict[str, dict[str, Any]]
     labels: str | None = "labels.csv"
     images: str = "images"
-    flags: Sequence[str] = ()
-    meanings: Mapping[str, str] = field(default_factory=dict)
-    words: Mapping[str, str] = field(default_factory=dict)
-    beforehand: bool = False
+    first: Sequence[str] = ()
+    then: Sequence[str] = ()
+    book: Mapping[str, str] = field(default_factory=dict)
     repair: Callable[[], None] | None = None
     edit: Callable[[dict[str, Any]], None] | None = None
-    truth: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def truth(
+Where = Callable[[Film], str]
+
+
+def locate(film: Film) -> str:
+    return f"images/{film.file}"
+
+
+def tell_truth(
     made: Iterable[Film],
-    place: Callable[[Film], str] = lambda film: f"images/{film.file}",
+    where: Where = locate,
     told: Sequence[str] = TOLD,
     diseases: Sequence[str] = DISEASES,
-    labels: Callable[[Film, str], int | None] = lambda film, disease: film.said[disease],
+    **fixed: Callable[[Film], Any],
 ) -> dict[str, dict[str, Any]]:
     """What the table must say: uncertain and blank labels are missing; laterals are left out if views are told."""
     expected = {}
@@ -109,27 +109,24 @@ def truth(
         known = {what: getattr(film, what) if what in told else None for what in ("view", "sex", "age")}
         known["view"] = known["view"] or "unknown"
         known["split"] = film.split if "split" in told else "train"
-        said = {disease: labels(film, disease) if disease in diseases else None for disease in DISEASES}
-        of = {disease: value if value in (0, 1) else None for disease, value in said.items()}
-        expected[place(film)] = {"patient": film.patient, **known, **of}
+        said = {disease: film.said[disease] if disease in diseases else None for disease in DISEASES}
+        findings = {disease: value if value in (0, 1) else None for disease, value in said.items()}
+        expected[where(film)] = {"patient": film.patient, **known, **findings, **{k: f(film) for k, f in fixed.items()}}
     return expected
 
 
-def row(film: Film, words: Mapping[str, str], told: Sequence[str] = TOLD, file: str | None = None) -> Row:
+def row(film: Film, words: Mapping[str, str] = EN, told: Sequence[str] = TOLD, file: str | None = None) -> Row:
     """The cells of a film that are not labels."""
     cells: Row = {words["image"]: file or film.file, words["patient"]: film.patient}
-    for what in told:
-        value = getattr(film, what)
-        cells[words[what]] = value if what == "age" else words[value]
-    return cells
+    return cells | {words[what]: film.age if what == "age" else words[getattr(film, what)] for what in told}
 
 
 def wide(
     made: Iterable[Film],
-    words: Mapping[str, str] = WORDS["en"],
+    words: Mapping[str, str] = EN,
     codes: Mapping[int | None, Any] | None = None,
     told: Sequence[str] = TOLD,
-    file: Callable[[Film], str] = lambda film: film.file,
+    file: Where = lambda film: film.file,
 ) -> list[Row]:
     """A column for each disease; `codes` are the cells for 1, 0, -1 and None."""
     codes = codes or {1: words["yes"], 0: words["no"], -1: words["maybe"], None: None}
@@ -140,7 +137,7 @@ def wide(
 
 
 def terms_of(film: Film, words: Mapping[str, str]) -> list[str]:
-    """The findings in words; nothing present, denied or in doubt is a normal film, if all five are absent."""
+    """The findings in words; a normal film, if all five are absent."""
     forms = {1: "{}", 0: words["deny"], -1: words["doubt"]}
     if set(film.said.values()) == {0}:
         return [words["normal"]]
@@ -148,34 +145,27 @@ def terms_of(film: Film, words: Mapping[str, str]) -> list[str]:
 
 
 def meanings_of(words: Mapping[str, str]) -> dict[str, str]:
-    """What a radiologist writes behind the terms of `terms_of`."""
+    """What a radiologist enters for the terms of `terms_of`."""
     states = {"{}": "{}", words["deny"]: "{} absent", words["doubt"]: "{} uncertain"}
-    told = {
+    meanings = {
         form.format(words[disease].lower()).lower(): meaning.format(disease)
         for disease in DISEASES
         for form, meaning in states.items()
     }
-    return {**told, words["normal"].lower(): "normal"}
+    return {**meanings, words["normal"].lower(): "normal", "(empty)": "missing"}
 
 
-def flags_for(words: Mapping[str, str], told: Sequence[str] = TOLD, *, values: bool = True) -> list[str]:
-    """The flags for a table in a language that the lexicon does not know."""
-    flags = [f"--{what}-column={words[what]}" for what in ("image", "patient", *told)]
-    if values:
-        flags += [f"--label={disease}={words[disease]}" for disease in DISEASES]
-        flags += [f"--value={words[said]}={what}" for said, what in (("yes", "positive"), ("no", "negative"))]
-        flags.append(f"--value={words['maybe']}=uncertain")
-    of = {"view": ("pa", "ap", "lateral"), "split": ("train", "test"), "sex": ("F", "M")}
-    return flags + [f"--word={what}:{words[mean]}={mean}" for what in told if what in of for mean in of[what]]
+def columns_of(words: Mapping[str, str], told: Sequence[str] = TOLD, *, labels: bool = True) -> list[str]:
+    """The options for a table in a language that the lexicon does not know."""
+    options = [f"--column={what}={words[what]}" for what in ("image", "patient", *told)]
+    return options + [f"--label={disease}={words[disease]}" for disease in DISEASES if labels]
 
 
-def text_of(rows: Sequence[Row], delimiter: str = ",", newline: str = "\n") -> str:
-    """The rows as csv."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter, lineterminator=newline)
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+def words_of(words: Mapping[str, str]) -> dict[str, str]:
+    """What a person enters for the words of a language."""
+    same = {words[word].lower(): word for word in ("pa", "ap", "lateral", "train", "test", "F", "M")}
+    labels = {"yes": "positive", "no": "negative", "maybe": "uncertain"}
+    return same | {words[word].lower(): meaning for word, meaning in labels.items()}
 
 
 class Place:
@@ -194,39 +184,11 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self._png)
 
-    def pictures(self, made: Iterable[Film], place: Callable[[Film], str] = lambda film: f"images/{film.file}") -> None:
-        self.png(*map(place, made))
+    def pictures(self, made: Iterable[Film], where: Where = locate) -> None:
+        self.png(*map(where, made))
 
-    def text(self, file: str, text: str, encoding: str = "utf-8") -> None:
-        data = text.encode(encoding)
-        path = self.folder / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(data) if file.endswith(".gz") else data)
-
-    def save(
-        self, rows: Sequence[Row], file: str = "labels.csv", delimiter: str = ",", encoding: str = "utf-8"
-    ) -> None:
-        """The rows as the ending says."""
-        if file.endswith(".xlsx"):
-            self.sheets(file, {"Sheet1": [list(rows[0]), *(list(cells.values()) for cells in rows)]})
-        elif file.endswith(".parquet"):
-            names = list(rows[0])
-            pq.write_table(pa.table({name: [cells[name] for cells in rows] for name in names}), self.folder / file)
-        elif file.endswith(".json"):
-            self.text(file, json.dumps(rows, ensure_ascii=False))
-        else:
-            self.text(file, text_of(rows, "\t" if ".tsv" in file else delimiter), encoding)
-
-    def sheets(self, file: str, sheets: Mapping[str, Sequence[Sequence[Any]]], merged: Sequence[str] = ()) -> None:
-        book = openpyxl.Workbook()
-        book.remove(book.worksheets[0])
-        for name, cells in sheets.items():
-            sheet = book.create_sheet(name)
-            for line in cells:
-                sheet.append(list(line))
-            for area in merged:
-                sheet.merge_cells(area)
-        book.save(self.folder / file)
+    def save(self, rows: Sequence[Row], file: str = "labels.csv", **how: str) -> None:
+        write_rows(self.folder / file, rows, **how)
 
     def dicom(self, file: str, number: int, **elements: Any) -> None:
         """A DICOM image of two by two pixels."""
@@ -247,17 +209,77 @@ class Place:
         path.parent.mkdir(parents=True, exist_ok=True)
         dataset.save_as(path, enforce_file_format=True)
 
+    def dicoms(self, made: Sequence[Film], **more: Callable[[int, Film], str]) -> None:
+        """The films as DICOM files, with what their headers say."""
+        for n, film in enumerate(made):
+            about = {"PatientID": film.patient, "PatientSex": film.sex, "PatientAge": f"{film.age:03d}Y"}
+            about["ViewPosition"] = {"pa": "PA", "ap": "AP", "lateral": "LL"}[film.view]
+            about["StudyInstanceUID"] = f"1.2.3.{film.study[1:]}"
+            self.dicom(f"images/{film.name}.dcm", n, **about, **{name: value(n, film) for name, value in more.items()})
+
 
 Shape = Callable[[Place], Case]
-#: Name -> (what is odd about it, whether the first review of this command had one like it, how it is made).
-SHAPES: dict[str, tuple[str, bool, Shape]] = {}
+#: Name -> (what is odd about it, how it is made).
+SHAPES: dict[str, tuple[str, Shape]] = {}
 
 
-def shape(about: str, *, known: bool = False) -> Callable[[Shape], Shape]:
+def shape(about: str, name: str = "") -> Callable[[Shape], Shape]:
     """Registers a hospital under the name of its function."""
 
     def keep(make: Shape) -> Shape:
-        SHAPES[make.__name__] = (about, known, make)
+        assert (name or make.__name__) not in SHAPES
+        SHAPES[name or make.__name__] = about, make
         return make
 
     return keep
+
+
+def changed(
+    about: str,
+    name: str,
+    change: Callable[[Row, Film, int], Row | None] = lambda cells, film, n: None,
+    *,
+    films_with: Mapping[str, bool] | None = None,
+    codes: Mapping[int | None, Any] | None = None,
+    told: Sequence[str] = TOLD,
+    file: str = "labels.csv",
+    where: Where = locate,
+    cell: Where = lambda film: film.file,
+    truth: Mapping[str, Any] | None = None,
+    how: Mapping[str, str] | None = None,
+    repaired: Mapping[str, Any] | None = None,
+    **case: Any,
+) -> None:
+    """Registers a wide table whose rows are changed: `change` alters the cells, or returns other ones.
+
+    `repaired` are arguments of a second call, that writes what the user has fixed.
+    """
+
+    def write(place: Place, change: Any = change, codes: Any = codes, file: str = file, cell: Any = cell) -> list[Film]:
+        made = films(**({"doubt": False} if films_with is None else films_with))
+        rows = []
+        for n, (cells, film) in enumerate(zip(wide(made, codes=codes, told=told, file=cell), made, strict=True)):
+            other = change(cells, film, n)
+            rows.append(cells if other is None else other)
+        place.save(rows, file, **(how or {}))
+        return made
+
+    def make(place: Place) -> Case:
+        made = write(place)
+        place.pictures(made, where)
+        after = None if repaired is None else lambda: write(place, **repaired)
+        return Case(
+            tell_truth(made, where, told, **(truth or {})), file, repair=after and (lambda: after() and None), **case
+        )
+
+    shape(about, name)(make)
+
+
+def renamed(rename: Callable[[str], str], drop: Sequence[str] = ()) -> Callable[[Row, Film, int], Row]:
+    """A change of the names of the label columns."""
+    return lambda cells, film, n: {rename(k) if k in NAMES else k: v for k, v in cells.items() if k not in drop}
+
+
+def add_cells(**cells: Any) -> Any:
+    """A change that adds columns: values, or functions of the film and its number."""
+    return lambda old, film, n: {**old, **{k: v(film, n) if callable(v) else v for k, v in cells.items()}}

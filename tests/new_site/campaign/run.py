@@ -1,0 +1,165 @@
+"""Describes each made hospital with `chestfed site new`, and compares every cell with the truth about its films.
+
+A user gives the policies (`--uncertain`, `--blank`, `--no-split`) from the first call on, as the documentation says;
+where it stops, the options and rows of the code book that settle it, or what has to be fixed in the table.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from typer.testing import CliRunner
+
+from chestfed.cli import app
+from chestfed.core.errors import ChestfedError
+from chestfed.sites import load_site_config, open_site
+from chestfed.sites.tables.codebook import EMPTY, in_form, read_book, write_book
+from tests.new_site.campaign.maker import DISEASES, SHAPES, Case, Place
+
+MOST_CALLS = 3
+
+
+@dataclass
+class Outcome:
+    """What became of one hospital. `calls` is None if no YAML opened; `wrong` cells are silent errors."""
+
+    name: str
+    about: str
+    calls: int | None = None
+    means: str = ""
+    cells: int = 0
+    wrong: int = 0
+    missing: int = 0
+    text: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether it was described by documented means, and no cell is wrong or missing."""
+        return self.calls is not None and not self.wrong and not self.missing and self.cells > 0
+
+
+def compare(path: Path, data: Path, truth: Mapping[str, Mapping[str, Any]], outcome: Outcome) -> None:
+    """The table that the YAML opens against the truth; an image that should be left out is wrong in all its cells."""
+    config = load_site_config(path)
+    rows = {str(row["image"]): row for _, row in open_site(config, data).frame.iterrows()}
+    root = data / config.root
+    expected = {Path(data, image).relative_to(root).as_posix(): about for image, about in truth.items()}
+    patients: dict[str, set[str]] = {}
+    for image, about in expected.items():
+        row = rows.get(image)
+        for column, value in about.items():
+            outcome.cells += 1
+            found = None if row is None or pd.isna(row.get(column)) else row[column]
+            if column == "patient" and found is not None:
+                patients.setdefault(value, set()).add(str(found))
+            elif found is None or (column == "view" and found == "unknown" != value):
+                outcome.missing += value is not None
+            elif value is None or (str(found) != value if isinstance(value, str) else float(found) != value):
+                outcome.wrong += 1
+    names = [name for names in patients.values() for name in names]
+    outcome.wrong += sum(len(of) > 1 for of in patients.values()) + len(names) - len(set(names))
+    outcome.wrong += sum(len(DISEASES) for image in rows if image not in expected)
+
+
+def describe(name: str, folder: Path) -> Outcome:
+    """One hospital, from its folder to a YAML that is right."""
+    about, make = SHAPES[name]
+    case, outcome = make(Place(folder)), Outcome(name, about)
+    book, means = folder / "out" / "hospital.codes.csv", []
+    options = list(case.first)
+    for number in range(1, MOST_CALLS + 1):
+        outcome.text = call(folder, case, options)
+        if not outcome.text:
+            outcome.calls = number
+            break
+        before = list(means)
+        if case.repair is not None and "table fixed" not in means:
+            case.repair()
+            means.append("table fixed")
+        if book.exists() and case.book and fill(book, case.book):
+            means.append("code book")
+        if case.then and len(options) == len(case.first):
+            options += case.then
+        elif means == before:
+            break
+    if outcome.calls is None:
+        return outcome
+    given = len(options)
+    path = folder / "out" / "hospital.yaml"
+    if case.edit is not None:
+        site = yaml.safe_load(path.read_text(encoding="utf-8"))
+        case.edit(site)
+        path.write_text(yaml.safe_dump(site, allow_unicode=True, sort_keys=False), encoding="utf-8")
+        means.append("keys of the YAML")
+    compare(path, folder, case.truth, outcome)
+    outcome.means = (
+        ", ".join([*([f"{given} option{'s' if given > 1 else ''}"] if given else []), *dict.fromkeys(means)]) or "-"
+    )
+    return outcome
+
+
+def call(folder: Path, case: Case, options: Sequence[str]) -> str:
+    """Calls `chestfed site new`; what it says if it stops, or if the site does not open, else empty."""
+    images = next((text.partition("=")[2] for text in options if text.startswith("--images=")), case.images)
+    command = ["site", "new", "hospital", "--images", str(folder / images), "--out", str(folder / "out"), "--force"]
+    command += ["--data", str(folder), "--no-input", *(text for text in options if not text.startswith("--images="))]
+    command += [] if case.labels is None else ["--labels", str(folder / case.labels)]
+    for policy, value in (("--uncertain", "missing"), ("--blank", "missing")):
+        command += [] if any(text.startswith(policy) for text in options) else [policy, value]
+    if not any(about["split"] != "train" for about in case.truth.values()) or "--column=split=none" in options:
+        command += ["--no-split"]
+    result = CliRunner().invoke(app, command)
+    if isinstance(result.exception, SystemExit) or result.exception is None:
+        return result.output if result.exit_code else ""
+    text = f"{result.output}\n{type(result.exception).__name__}: {result.exception}"
+    if not isinstance(result.exception, ChestfedError):
+        raise AssertionError(text) from result.exception
+    return text
+
+
+def fill(path: Path, meanings: Mapping[str, str]) -> bool:
+    """Enters the meanings of the values that wait for a person; whether there are any."""
+    codes, _ = read_book(path)
+    by_value = {value if value != EMPTY else "": meaning for value, meaning in meanings.items()}
+
+    def enter(code: Any) -> Any:
+        value = next((v for v in by_value if in_form(code.kind, v) == code.value), None)
+        return code if code.known or value is None else replace(code, meaning=by_value[value], confirmed="yes")
+
+    filled = [enter(code) for code in codes]
+    write_book(path, filled)
+    return filled != codes
+
+
+def run(names: Sequence[str]) -> list[Outcome]:
+    """The outcome of each hospital."""
+    outcomes = []
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="chestfed-") as folder:
+            outcomes.append(describe(name, Path(folder).resolve()))
+    return outcomes
+
+
+def format_table(outcomes: Sequence[Outcome]) -> str:
+    """A Markdown table, and its sums."""
+    lines = ["| hospital | calls | takes | cells | wrong | missing |", "|---|---|---|---|---|---|"]
+    for each in outcomes:
+        calls = "refused" if each.calls is None else each.calls
+        lines.append(f"| {each.about} | {calls} | {each.means} | {each.cells:,} | {each.wrong} | {each.missing} |")
+    calls = [each.calls for each in outcomes if each.calls is not None]
+    right, wrong = sum(each.right for each in outcomes), sum(each.wrong for each in outcomes)
+    lines += [
+        "",
+        f"{len(outcomes)} hospitals: {right} described correctly by documented means, "
+        f"{sum(each.calls is None for each in outcomes)} refused; {calls.count(1)} at the first call, median "
+        f"{statistics.median(calls or [0]):g}, most {max(calls, default=0)}; {wrong} of "
+        f"{sum(each.cells for each in outcomes):,} cells wrong.",
+    ]
+    return "\n".join(lines)

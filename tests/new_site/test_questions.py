@@ -1,0 +1,192 @@
+"""What `chestfed site new` asks, refuses and writes: one list of open questions, and nothing guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chestfed.commands.site import new
+from chestfed.core.errors import ConfigError, SiteError
+from chestfed.sites import load_site_config, open_site
+from chestfed.sites.tables.codebook import read_book
+from tests.command_line import Called, call
+from tests.new_site.campaign.maker import EN, Place, Row, films, wide
+
+
+@pytest.fixture
+def bring(tmp_path: Path) -> Callable[..., Callable[..., Called]]:
+    """Writes a wide table whose rows are changed, and calls `site new` on it."""
+
+    def write(change: Callable[[Row, int], Row] = lambda cells, n: cells, **how: Any) -> Callable[..., Called]:
+        place, made = Place(tmp_path), films(doubt=False)
+        place.pictures(made)
+        place.save([change(cells, n) for n, cells in enumerate(wide(made, **how))])
+        names = ("--images", "images", "--labels", "labels.csv", "--no-input")
+        return lambda *options: call("site", "new", "hospital", *names, *options, folder=tmp_path)
+
+    return write
+
+
+Bring = Callable[..., Callable[..., Called]]
+
+
+def read_site(folder: Path) -> dict[str, Any]:
+    return yaml.safe_load((folder / "site_configs/hospital.yaml").read_text(encoding="utf-8"))
+
+
+def test_certain_table_needs_no_answer(bring: Bring, tmp_path: Path) -> None:
+    assert bring()().code == 0
+    table = read_site(tmp_path)["table"]
+    assert table["columns"]["split"] == "Split"
+    config = load_site_config(tmp_path / "site_configs/hospital.yaml")
+    assert len(open_site(config, tmp_path).frame) == 30
+
+
+def test_everything_open_is_listed_at_once(bring: Bring, tmp_path: Path) -> None:
+    def change(cells: Row, n: int) -> Row:
+        cells = {"Code": cells.pop("Patient"), **cells, "cohort": "ABC"[n % 3]}
+        cells |= {"Edema": 2 if cells["Edema"] == "yes" else 1, "BodyPart": ("CHEST", "HAND")[n % 2]}
+        return {name: cell for name, cell in cells.items() if name != "Split"}
+
+    result = bring(change)()
+    assert result.code == 2
+    for text in ("--column patient=Code", "split:a=", "labels:2=", "BodyPart:", "--column patient=none"):
+        assert text in result.out
+    assert not (tmp_path / "site_configs/hospital.yaml").exists()
+    codes, problems = read_book(tmp_path / "site_configs/hospital.codes.csv")
+    assert not problems
+    assert {code.kind for code in codes if not code.known} == {"label", "split", "keep"}
+
+
+def test_hospital_without_a_split_is_asked(bring: Bring, tmp_path: Path) -> None:
+    result = bring(told=("view",))
+    assert "--test-fraction 0.2" in result().out
+    assert result("--test-fraction", "0.2").code == 0
+    assert read_site(tmp_path)["splits"]["test_fraction"] == 0.2
+
+
+def test_blanks_show_both_counts(bring: Bring) -> None:
+    run = bring(lambda cells, n: {**cells, "Edema": cells["Edema"] if n % 2 else None})
+    text = " ".join(run().out.split())
+    positives = sum(film.said["edema"] == 1 for film in films(doubt=False)[1::2])
+    assert f"edema {positives}/{18 - positives} or {positives}/{36 - positives}" in text
+    assert run("--blank", "missing").code == 0
+
+
+def test_number_needs_all_numbers(bring: Bring, tmp_path: Path) -> None:
+    """One number other than 0 and 1: what 0 and 1 mean is asked too."""
+    run = bring(codes={1: 2, 0: 1})
+    assert run("--code", "2=positive").code == 2
+    assert run("--code", "2=positive", "--code", "1=negative").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert 0 < frame["edema"].mean() < 1
+
+
+def test_next_call_continues_from_the_book(bring: Bring, tmp_path: Path) -> None:
+    run = bring(codes={1: "P", 0: "A"})
+    assert run().code == 2
+    book = tmp_path / "site_configs/hospital.codes.csv"
+    text = book.read_text(encoding="utf-8")
+    lines = [
+        line.rstrip(",") + {"p": ",positive,yes", "a": ",negative,yes"}[line.split(",")[2]]
+        if line.startswith(",label,")
+        else line
+        for line in text.splitlines()
+    ]
+    book.write_text("\n".join(lines), encoding="utf-8")
+    assert run().code == 0
+    book.write_text(book.read_text(encoding="utf-8").replace(",positive,yes", ",perhaps,yes"), encoding="utf-8")
+    assert isinstance(run("--force").code, int)
+    with pytest.raises(SiteError):
+        new._read_book("hospital", tmp_path / "site_configs")
+
+
+def test_dates_are_no_patients(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "Patient": f"2026-01-{n % 20 + 1:02d}"})()
+    assert result.code == 2
+    assert "dates" in result.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--column", "picture=File"),
+        ("--column", "image=Nowhere"),
+        ("--label", "cardiomgaly=Edema"),
+        ("--label", "edema"),
+        ("--code", "2=perhaps"),
+        ("--code", "view:nowhere=pa"),
+        ("--set", "colour=blue"),
+        ("--set", "rows.colour=drop"),
+        ("--set", "header_row=x"),
+        ("--labels", "nowhere.csv"),
+    ],
+)
+def test_answers_that_do_not_fit_are_refused(bring: Bring, tmp_path: Path, options: tuple[str, str]) -> None:
+    assert bring()(*options).code == 1
+    assert not (tmp_path / "site_configs/hospital.yaml").exists()
+
+
+def test_no_patient_is_named(bring: Bring, tmp_path: Path) -> None:
+    """Cells of few rows may be names: they are in the book, and nowhere else."""
+    run = bring(lambda cells, n: {**cells, "Edema": "Zappa Frank" if n == 3 else cells["Edema"], "Remark": "Zappa"})
+    result = run()
+    assert result.code == 2
+    assert "zappa" not in result.out.casefold()
+    assert "zappa" in (tmp_path / "site_configs/hospital.codes.csv").read_text(encoding="utf-8")
+    assert run("--code", "zappa frank=missing").code == 0
+    text = (tmp_path / "site_configs/hospital.yaml").read_text(encoding="utf-8")
+    assert not any(film.patient in text or film.name in text for film in films())
+
+
+def test_existing_yaml_is_kept(bring: Bring, tmp_path: Path) -> None:
+    run, path = bring(), tmp_path / "site_configs/hospital.yaml"
+    assert run().code == 0
+    assert run().code == 1
+    edited = path.read_text(encoding="utf-8").replace("uncertain: missing", "uncertain: positive")
+    path.write_text(edited, encoding="utf-8")
+    assert run("--force").code == 0
+    assert path.with_name("hospital.earlier.yaml").read_text(encoding="utf-8") == edited
+
+
+def test_terminal_answers_become_options(bring: Bring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"columns": [], "labels": [], "codes": [], "keys": []}
+    new.add_options(options, "--column 'image=A B' (why) ...")
+    new.add_options(options, "--label edema=x --label edema=y --blank missing --no-split --test-fraction 0.3")
+    assert options["columns"] == ["image=A B"]
+    assert options["labels"] == ["edema=x", "edema=y"]
+    assert (options["blank"], options["no_split"], options["test_fraction"]) == ("missing", True, 0.3)
+    with pytest.raises(ConfigError):
+        new.add_options(options, "7")
+    bring(told=("view",))
+    monkeypatch.setattr(new, "is_terminal", lambda: True)
+    monkeypatch.setattr(new.typer, "prompt", lambda text: "1")
+    names = ("--images", "images", "--labels", "labels.csv")
+    assert call("site", "new", "hospital", *names, folder=tmp_path).code == 0
+    assert read_site(tmp_path)["splits"]["test_fraction"] == 0.2
+
+
+def test_short_name_is_proposed(tmp_path: Path) -> None:
+    Place(tmp_path).png("images/a.png")
+    result = call("site", "new", "St. Anne", "--images", "images", "--no-input", folder=tmp_path)
+    assert result.code == 1
+    assert "st-anne" in result.err
+
+
+def test_patient_in_two_splits_is_reported(bring: Bring, tmp_path: Path) -> None:
+    result = bring(lambda cells, n: {**cells, "Split": ("train", "test")[n % 2]})()
+    assert result.code == 1
+    assert "patient in two splits" in result.err
+    assert (tmp_path / "site_configs/hospital.yaml").exists()
+
+
+def test_columns_of_one_disease_are_asked(bring: Bring) -> None:
+    run = bring(lambda cells, n: {**cells, "Effusion": "no" if cells["Pleural Effusion"] == "yes" else "yes"})
+    result = run()
+    assert result.code == 2
+    assert "differ in 36 of 36 rows" in " ".join(result.out.split())
+    assert EN["pleural_effusion"] in result.out
