@@ -14,7 +14,6 @@ from chestfed.inspection.crossing import shared_patients, shared_pictures
 from chestfed.inspection.pictures import damaged_files, gray_level_problems, repeated_pictures, verify_checksums
 from chestfed.inspection.problems import NO_LABELS, NO_VIEWS, ONE_CLASS, OTHER_SITE, REMARK, Looked, sort_out
 from chestfed.inspection.scan import scan_images
-from chestfed.inspection.spellings import alike_in_two_splits
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import survey_site
 
@@ -96,7 +95,7 @@ def check_site(
 
 def _own_problems(site: Looked) -> list[Problem]:
     """All that is wrong with a site by itself."""
-    problems = [*site.survey.problems, *alike_in_two_splits(site), *_unknown_views(site), *_idle_diseases(site)]
+    problems = [*site.survey.problems, *_unknown_views(site), *_idle_diseases(site)]
     problems += [Problem(REMARK, "labels", note) for note in (*site.survey.table.notes, *_odd_names(site))]
     if site.scan is not None:
         problems += damaged_files(site, site.scan)

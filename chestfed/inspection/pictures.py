@@ -165,11 +165,11 @@ def gray_level_problems(site: Looked, scan: Scan) -> list[Problem]:
     if turned := int(frame["turned"].sum()):
         text = f"{turned:,} of {(dicom & scan.readable).sum():,} DICOM files are rotated or mirrored"
         found.append(Problem(PICTURES_READ, "pictures", f"{text} for display, as their Patient Orientation says"))
-    text, overlays = (int(frame[name].sum()) for name in ("text", "overlays"))
-    if text or overlays:
-        told = f"BurnedInAnnotation is YES in {text:,} DICOM headers, and {overlays:,} have overlays"
+    declared, overlays = (int(frame[name].sum()) for name in ("text", "overlays"))
+    if declared or overlays:
+        message = f"BurnedInAnnotation is YES in {declared:,} DICOM headers, and {overlays:,} have overlays"
         advice = "text in a picture may name a patient, or give away its label: look at these images"
-        found.append(Problem(TEXT_DECLARED, "pictures", told, None, advice))
+        found.append(Problem(TEXT_DECLARED, "pictures", message, None, advice))
     return found
 
 

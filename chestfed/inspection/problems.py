@@ -13,7 +13,6 @@ from chestfed.sites.tables.dicom_headers import SET_ASIDE
 
 UNREADABLE: Final = "unreadable image"
 UNSUITABLE: Final = "other kind of image"
-PATIENTS_ALIKE: Final = "patients of almost the same name in two splits"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
 SITES_SHARE_PICTURE: Final = "same picture in another site"
 WRONG_CHECKSUM: Final = "wrong checksum"
@@ -71,7 +70,7 @@ def sort_out(problems: Sequence[Problem]) -> tuple[tuple[Problem, ...], tuple[Pr
 FIRST: Final = (
     SPLITS_SHARE_PICTURE,
     "patient in two splits",
-    PATIENTS_ALIKE,
+    "similar patients",
     SITES_SHARE_PICTURE,
     PATIENTS_SHARE_PICTURE,
     POLARITY,

@@ -20,8 +20,8 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.inspection.duplicates import first_alike
 from chestfed.inspection.problems import Looked
-from chestfed.inspection.spellings import alike
 from chestfed.sites.partition import splits_text, with_shares
+from chestfed.sites.patients import group_spellings
 from chestfed.sites.reader import SPLITS
 
 #: Shares of the patients, where there are no splits yet.
@@ -86,7 +86,7 @@ def _groups(site: Looked) -> dict[str, str]:
         one, other = sorted((find(first), find(second)))
         leader[other] = one
 
-    for names in alike(leader):
+    for names in group_spellings(leader):
         for name in names[1:]:
             join(names[0], name)
     if site.scan is not None:

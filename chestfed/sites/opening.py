@@ -20,6 +20,7 @@ from chestfed.sites.label_counts import count_labels
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.left_out import Rows, to_leave_out, told
 from chestfed.sites.partition import with_shares, with_splits
+from chestfed.sites.patients import similar_ids, without_invisible
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -32,8 +33,6 @@ from chestfed.sites.reader import (
     VIEWS,
     join_rows,
     leaves_root,
-    similar_ids,
-    without_invisible,
 )
 from chestfed.sites.table import SiteTable
 from chestfed.sites.tables.dicom_headers import SET_ASIDE
@@ -181,10 +180,14 @@ def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, lab
     frame, problems = table.frame, []
     for place, earlier in similar_ids(frame).items():
         text = (
-            f"this row's patient is in '{frame['split'].iat[place]}' here; an id that differs only in case, spaces or "
-            f"'.0' is in '{frame['split'].iat[earlier]}' at {raw['file'].iat[earlier]}:{raw['row'].iat[earlier]}"
+            f"this row's patient is in '{frame['split'].iat[place]}' here; an id that differs only in case, spaces, "
+            f"leading zeros or '.0' is in '{frame['split'].iat[earlier]}' at "
+            f"{raw['file'].iat[earlier]}:{raw['row'].iat[earlier]}"
         )
-        advice = "use one spelling of the id; of two persons, ids that differ in a letter or digit"
+        advice = (
+            "use one spelling of the id, or let `chestfed site check YAML --fix-splits` put them into one split; of "
+            "two persons, ids that differ in a letter or digit"
+        )
         row = raw["row"].tolist()[place]
         problems.append(Problem("similar patients", str(raw["file"].iat[place]), text, row, advice))
     if labels and config.reader.name == "table" and config.one_class != "all" and len(frame):

@@ -33,10 +33,6 @@ from chestfed.core.plugins import Catalogue, Options
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 
-#: Byte order mark, zero-width spaces and joiners, soft hyphen, and marks of the direction of writing.
-_NO_WIDTH: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
-#: Categories of characters that cannot be seen.
-_INVISIBLE: Final = ("Cc", "Cf", "Zs", "Zl", "Zp")
 __all__ = [
     "BLANK",
     "NEGATIVE",
@@ -335,48 +331,3 @@ def _years(cell: str) -> float:
         return np.nan
     years = float(match[1].replace(",", ".")) / PER_YEAR[unit]
     return np.nan if years > _OLDEST else math.floor(years)
-
-
-def without_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Rows whose patients' names are without characters of no width, and how many names had any.
-
-    A byte order mark or a zero-width space within a name, as copied text may have them, would make another patient,
-    and so put one person into two splits.
-    """
-    names = frame["patient"].dropna().drop_duplicates().astype("str")
-    marked = names[names.str.contains(_NO_WIDTH)]
-    if marked.empty:
-        return frame, 0
-    seen = {name: _NO_WIDTH.sub("", name).strip() or None for name in marked}
-    return frame.assign(patient=frame["patient"].map(lambda name: seen.get(name, name))), len(seen)
-
-
-def plain_id(name: str) -> str:
-    """An id in small letters, without blanks, invisible characters, or the `.0` of a number."""
-    if name.isascii() and name.isprintable():
-        visible = name.lower().replace(" ", "")
-    else:
-        folded = unicodedata.normalize("NFKC", name).casefold()
-        visible = "".join(letter for letter in folded if unicodedata.category(letter) not in _INVISIBLE)
-    return re.sub(r"(?<=\d)[.,]0+$", "", visible) if visible.endswith("0") else visible
-
-
-def similar_ids(frame: pd.DataFrame) -> dict[int, int]:
-    """Rows whose patient is, but for the spelling of the id, in another split at an earlier row.
-
-    Keys and values are places in the frame, which has the columns `patient` and `split`: one pair per person. Ids that
-    are the same are not reported.
-    """
-    names: dict[str, list[str]] = {}
-    for name in dict.fromkeys(frame["patient"].tolist()):
-        names.setdefault(plain_id(name), []).append(name)
-    alike = {name: plain for plain, spellings in names.items() if len(spellings) > 1 for name in spellings}
-    persons, splits = frame["patient"].map(alike).to_numpy(dtype=object), frame["split"].tolist()
-    first: dict[str, int] = {}
-    pairs: dict[str, tuple[int, int]] = {}
-    for place in np.flatnonzero(frame["patient"].isin(list(alike)).to_numpy(dtype=bool)).tolist():
-        earlier = first.setdefault(persons[place], place)
-        same = frame["patient"].iat[place] == frame["patient"].iat[earlier]
-        if not same and splits[place] != splits[earlier]:
-            pairs.setdefault(persons[place], (place, earlier))
-    return dict(pairs.values())

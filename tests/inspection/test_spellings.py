@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.inspection import check_site
-from chestfed.inspection.spellings import alike, bare
 from chestfed.report.site_report.render import as_json
 from chestfed.sites import load_site_config, open_site
+from chestfed.sites.patients import group_spellings, plain_id
 from tests.cases import each
 from tests.inspection.planted import Hospital, row_of
 from tests.inspection.test_check import check, told
 from tests.inspection.test_splits import site_check
 from tests.sites.own_tables import config
 
-KIND = "patients of almost the same name in two splits"
+KIND = "similar patients"
 
 
 def renamed(folder: Path, names: dict[int, str], splits: dict[int, str] | None = None) -> Hospital:
@@ -78,7 +78,7 @@ def test_a_patient_who_is_written_unlike_in_two_splits_is_refused_by_row(tmp_pat
     assert told(report) == [(KIND, row_of(20))]
     assert not report.passed
     (problem,) = report.errors
-    assert f"in 'test' here; one with almost the same name is in 'train' at labels.csv:{row_of(4)}" in str(problem)
+    assert f"is in 'train' at labels.csv:{row_of(4)}" in str(problem)
     assert train not in str(as_json(report)["errors"])
     assert test not in str(as_json(report)["errors"])
 
@@ -124,20 +124,24 @@ NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=
 
 @given(name=NAMES, sign=st.sampled_from("\u200b\ufeff\u00ad\u00a0 \t"), place=st.integers(0, 12))
 def test_invisible_signs_never_tell_patients_apart(name: str, sign: str, place: int) -> None:
-    assert bare(name[:place] + sign + name[place:]) == bare(name)
+    assert plain_id(name[:place] + sign + name[place:]) == plain_id(name)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 9), st.sampled_from(["", "P", "pat-"]))
 def test_leading_zeros_never_tell_patients_apart_and_numbers_always_do(number: int, zeros: int, before: str) -> None:
-    assert bare(f"{before}{'0' * zeros}{number}") == bare(f"{before.upper()}{number}.0") == bare(f"{before}{number}")
-    assert bare(f"{before}{number + 1}") != bare(f"{before}{number}")
+    assert (
+        plain_id(f"{before}{'0' * zeros}{number}")
+        == plain_id(f"{before.upper()}{number}.0")
+        == plain_id(f"{before}{number}")
+    )
+    assert plain_id(f"{before}{number + 1}") != plain_id(f"{before}{number}")
 
 
 @given(st.lists(NAMES, max_size=8))
 def test_groups_are_of_different_names_of_one_spelling(names: list[str]) -> None:
-    for group in alike(names):
+    for group in group_spellings(names):
         assert len(group) == len(set(group)) > 1
-        assert len({bare(name) for name in group}) == 1
+        assert len({plain_id(name) for name in group}) == 1
 
 
 def test_a_site_of_which_no_view_is_known_is_warned_of(tmp_path: Path) -> None:
