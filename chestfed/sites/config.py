@@ -16,7 +16,7 @@ from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.tables.codebook import FINDING
 from chestfed.sites.tables.schema import READER, ROLES, FileFormat, TableFormat
-from chestfed.sites.tables.terms import parse_meaning
+from chestfed.sites.terms import parse_meaning
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "load_site_config"]
 

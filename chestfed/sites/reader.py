@@ -353,9 +353,12 @@ def without_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 def plain_id(name: str) -> str:
     """An id in small letters, without blanks, invisible characters, or the `.0` of a number."""
-    folded = unicodedata.normalize("NFKC", name).casefold()
-    visible = "".join(letter for letter in folded if unicodedata.category(letter) not in _INVISIBLE)
-    return re.sub(r"(?<=\d)[.,]0+$", "", visible)
+    if name.isascii() and name.isprintable():
+        visible = name.lower().replace(" ", "")
+    else:
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        visible = "".join(letter for letter in folded if unicodedata.category(letter) not in _INVISIBLE)
+    return re.sub(r"(?<=\d)[.,]0+$", "", visible) if visible.endswith("0") else visible
 
 
 def similar_ids(frame: pd.DataFrame) -> dict[int, int]:
@@ -364,14 +367,16 @@ def similar_ids(frame: pd.DataFrame) -> dict[int, int]:
     Keys and values are places in the frame, which has the columns `patient` and `split`: one pair per person. Ids that
     are the same are not reported.
     """
-    names = frame[["patient", "split"]].drop_duplicates()
-    plain = names["patient"].astype(str).map(plain_id)
-    places = pd.Series(np.arange(len(frame)), index=frame.index)[names.index]
-    pairs: dict[int, int] = {}
-    for _, group in names.assign(place=places).groupby(plain.to_numpy(), sort=False):
-        if group["patient"].nunique() > 1 and group["split"].nunique() > 1:
-            first = group.iloc[0]
-            others = group[(group["split"] != first["split"]) & (group["patient"] != first["patient"])]
-            if len(others):
-                pairs[int(others["place"].iloc[0])] = int(first["place"])
-    return pairs
+    names: dict[str, list[str]] = {}
+    for name in dict.fromkeys(frame["patient"].tolist()):
+        names.setdefault(plain_id(name), []).append(name)
+    alike = {name: plain for plain, spellings in names.items() if len(spellings) > 1 for name in spellings}
+    persons, splits = frame["patient"].map(alike).to_numpy(dtype=object), frame["split"].tolist()
+    first: dict[str, int] = {}
+    pairs: dict[str, tuple[int, int]] = {}
+    for place in np.flatnonzero(frame["patient"].isin(list(alike)).to_numpy(dtype=bool)).tolist():
+        earlier = first.setdefault(persons[place], place)
+        same = frame["patient"].iat[place] == frame["patient"].iat[earlier]
+        if not same and splits[place] != splits[earlier]:
+            pairs.setdefault(persons[place], (place, earlier))
+    return dict(pairs.values())

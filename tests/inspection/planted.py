@@ -327,7 +327,7 @@ ROWS: dict[str, tuple[Callable[[Hospital], int], str, bool, str]] = {
     "near copy": (_near_copy, "nearly the same picture", False, "labels.csv:2"),
     "patient crosses": (_crossing, "patient in two splits", True, "labels.csv:2"),
     "image twice": (_row_twice, "duplicate image", True, "labels.csv:6"),
-    "unknown value": (_cell(NAMES["edema"][0], "perhaps"), "bad label value", True, "'Edema'"),
+    "unknown value": (_cell(NAMES["edema"][0], "perhaps"), "unknown label", True, "'Edema'"),
     "unknown view": (_cell("Projection", "upside down"), "unknown view", True, "Projection"),
     "unknown split": (_cell("Set", "later"), "unknown split", True, "Set"),
     "bad age": (_cell("Age", "630"), "bad age", True, "Age"),

@@ -261,7 +261,7 @@ def test_another_encoding_is_told_and_the_rest_is_checked_all_the_same(
     hospital.rows[9]["Edema"] = "perhaps"
     hospital.save(encoding)
     report = check(tmp_path)
-    assert told(report) == [("wrong encoding", row), ("bad label value", row_of(9))]
+    assert told(report) == [("wrong encoding", row), ("unknown label", row_of(9))]
     assert words in report.errors[0].message
     assert "Mül" not in str(report.errors)
 
@@ -346,7 +346,7 @@ def test_labels_alone_can_be_checked(tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere.csv"
     path.rename(moved)
     for report in (check(tmp_path, labels_file=moved), check(tmp_path, labels_file=moved, images=False)):
-        assert told(report) == [("bad label value", row_of(5))]
+        assert told(report) == [("unknown label", row_of(5))]
         assert (report.counts.files, report.counts.studies) == (None, None)
 
 

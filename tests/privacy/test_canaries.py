@@ -43,7 +43,6 @@ SITE = {
     "blank": "missing",
     "splits": {"valid_fraction": 0.4},
     "table": {
-        "layout": "dicom",
         "columns": {
             "patient": "PatientID",
             "study": "StudyInstanceUID",
@@ -52,7 +51,7 @@ SITE = {
             "age": "PatientAge",
             "findings": "ImageComments",
         },
-        "terms": {"Edema": "edema", "Normal": "normal"},
+        "codes": {"findings": {"Edema": "edema", "Normal": "normal"}},
     },
 }
 #: Where the hospital's files are: places that no result names.

@@ -280,8 +280,8 @@ def test_labels_that_nobody_understands_are_counted_by_disease_and_quoted_nowher
     for number in (0, 1, 5):
         hospital.rows[number] |= {"Edema": "QXCELL", "Pulmonary Edema": "QXCELL"}
     hospital.save()
-    values = {"positive": ["1"], "negative": ["0"], "missing": ["QXCELL"]}
-    site = own_config(tmp_path, {**ONEHOT, "values": values})
+    codes = {"labels": {"QXCELL": "missing"}}
+    site = own_config(tmp_path, {"codes": codes})
     text = as_markdown(make_card(site, tmp_path, cache_root=tmp_path / "cache", workers=1))
     table = text.partition("Not understood")[2].partition("##")[0]
     assert "| disease | values that mean missing |" in table

@@ -21,7 +21,7 @@ from chestfed.objectives.auc_margin import AucMargin
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.releases.padchest import tree
 from chestfed.sites.tables.codebook import FINDING, read_book
-from chestfed.sites.tables.terms import normal, parse_meaning
+from chestfed.sites.terms import normal, parse_meaning
 from tests.cases import each
 from tests.command_line import call
 from tests.sites.own_tables import labels, save_dicom

@@ -95,7 +95,7 @@ def _meanings(card: SiteCard) -> Section:
         )
         for disease in config.diseases
     )
-    words = [f"Reader: {config.reader.name}." + (f" Layout: {table.layout}." if table is not None else "")]
+    words = [f"Reader: {config.reader.name}."]
     if table is not None and table.columns.reader is not None:
         words.append(f"Several annotators per image are combined by the rule '{table.raters}'.")
     words += [f"{note[:1].upper()}{note[1:]}." for note in card.report.looked.survey.table.notes]

@@ -39,7 +39,7 @@ from chestfed.sites.reader import (
     sexes,
     views,
 )
-from chestfed.sites.tables.terms import listed, normal
+from chestfed.sites.terms import listed, normal
 
 _VIEWS: Final = {"PA": "pa", "AP": "ap", "AP_horizontal": "ap", "L": "lateral", "UNK": "unknown"} | dict.fromkeys(
     ("COSTAL", "EXCLUDE"), "other"

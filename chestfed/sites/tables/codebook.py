@@ -18,7 +18,7 @@ from chestfed.core.diseases import TITLES
 from chestfed.core.errors import Problem
 from chestfed.sites.label_files.encodings import is_utf16, likely
 from chestfed.sites.reader import NEGATIVE, SPLITS, UNCERTAIN, VIEWS, canonical
-from chestfed.sites.tables.terms import normal, parse_meaning
+from chestfed.sites.terms import normal, parse_meaning
 
 #: The columns, in order; the last two are the person's.
 COLUMNS: Final[tuple[str, ...]] = ("column", "kind", "value", "rows", "proposal", "evidence", "MEANING", "confirmed")

@@ -15,9 +15,9 @@ from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELL
 from chestfed.sites.tables.codebook import FINDING, LABEL, MISSING, in_form
 from chestfed.sites.tables.rows import TableRows, match_reader
 from chestfed.sites.tables.schema import READER
-from chestfed.sites.tables.terms import IGNORED, Meaning, listed, parse_meaning
-from chestfed.sites.tables.terms import MISSING as UNREAD
 from chestfed.sites.tables.values import Values
+from chestfed.sites.terms import IGNORED, Meaning, listed, parse_meaning
+from chestfed.sites.terms import MISSING as UNREAD
 
 _CODES: Final = {
     "positive": POSITIVE,
