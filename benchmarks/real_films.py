@@ -23,6 +23,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from benchmarks.source_addition import _processor
 from chestfed.results import compare, hospital_table
 from chestfed.results.predictions import Predictions, as_one, read_run
@@ -148,12 +150,17 @@ def _describe_study(study: compare.Comparison) -> dict[str, Any]:
     }
     for name, table in tables.items():
         frame = hospital_table.frame(table).query("disease == 'mean'")[columns].round(3)
-        figures[name] = frame.to_dict("records")
+        figures[name] = _records(frame)
         gains = hospital_table.gains_frame(table)
         if gains is not None:
             rows = gains.query("disease == 'mean'")[["hospital", "model", "difference", "low", "high", "p_holm"]]
-            figures[f"differences, {name}"] = rows.round(4).to_dict("records")
+            figures[f"differences, {name}"] = _records(rows.round(4))
     return figures
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain values; None where there is no number."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
 def _rounded(value: Any) -> float | None:

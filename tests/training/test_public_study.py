@@ -85,7 +85,9 @@ def test_the_collections_clients_are_taken(tmp_path: Path) -> None:
     assert len(set(data.test.patients.tolist())) == 4  # a fifth of the patients, with all their images
     assert data.test.labels.sum() == 4
     with pytest.raises(ConfigError, match="not 3"):
-        load_collection(load_pipeline(DIGITS, [*options, "collection.clients=3"]).resolve(), tmp_path)
+        load_collection(
+            load_pipeline(DIGITS, [one.replace("clients=2", "clients=3") for one in options]).resolve(), tmp_path
+        )
 
 
 def test_neither_sites_nor_collection_is_refused() -> None:
