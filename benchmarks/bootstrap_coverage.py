@@ -36,9 +36,8 @@ from chestfed.evaluation import metrics
 from chestfed.evaluation.calibration import calibration
 from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals import bootstrap
-from chestfed.evaluation.intervals import degrees_of_freedom as freedom
-from chestfed.evaluation.intervals.delong import delong_interval, delong_test
-from chestfed.evaluation.intervals.interval import Interval, difference_interval, logit_interval, quantile_interval
+from chestfed.evaluation.intervals.degrees_of_freedom import count_effective_patients
+from chestfed.evaluation.intervals.interval import Interval, logit_interval, quantile_interval
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.resampled_metrics import RESAMPLED, resampled_metrics
@@ -133,33 +132,25 @@ def simulate(auc: float, variant: str, part: int, options: argparse.Namespace) -
             continue  # an interval needs two positive images
         separate = bootstrap.resampled_aucs(scores, labels, patients, options.resamples, number)
         joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, options.resamples, number)
-        smaller = int(freedom.units_per_disease(labels, patients)[0])
-        units = freedom.units_of_mean(labels, patients)
-        delong_mean = delong_test([scores[0]], [scores[1]], labels)
-        difference = delong_test([scores[0, :, :1]], [scores[1, :, :1]], labels[:, :1])
+        smaller = int(count_effective_patients(labels[:, :1], patients))
+        units = count_effective_patients(labels, patients)
         model = Scored(scores[0], labels, patients, NAMES)
-        first, *_, mean = auc_estimates(model, Intervals("t-logit", options.resamples, number))
+        first, *_, mean = auc_estimates(model, Intervals("obuchowski", options.resamples, number))
 
         one, of_mean = separate[0, :, 0], bootstrap.mean_over_diseases(joint[0])
         assert first.value is not None
         assert mean.value is not None
         see("AUC: bootstrap, percentile", percentile(one), auc)
         see("AUC: bootstrap, m - 1 degrees of freedom", logit_interval(first.value, one, smaller), auc)
-        see("AUC: bootstrap, auc_intervals", first.interval, auc)
-        see("AUC: DeLong, logit", delong_interval(scores[0, :, :1], labels[:, :1]).interval, auc)
+        see("AUC: obuchowski", first.interval, auc)
         separately = percentile(bootstrap.mean_over_diseases(separate[0]))
         see("mean AUC: separate draws, percentile", separately, auc)
         see("mean AUC: joint draws, percentile", percentile(of_mean), auc)
         see("mean AUC: m - 1 degrees of freedom", logit_interval(mean.value, of_mean, units), auc)
-        see("mean AUC: joint draws, auc_intervals", mean.interval, auc)
-        see("mean AUC: DeLong, logit", delong_interval(scores[0], labels).interval, auc)
+        see("mean AUC: obuchowski", mean.interval, auc)
         of_one, of_mean = separate[1, :, 0] - one, bootstrap.mean_over_diseases(joint[1] - joint[0])
         see("difference: bootstrap, percentile", percentile(of_one), 0)
-        see("difference: bootstrap, difference_interval", _tested(difference.difference, of_one, smaller), 0)
-        see("difference: DeLong", difference.interval, 0)
         see("mean difference: joint draws, percentile", percentile(of_mean), 0)
-        see("mean difference: difference_interval", _tested(delong_mean.difference, of_mean, units), 0)
-        see("mean difference: DeLong", delong_mean.interval, 0)
         for name, interval, truth in _beside(auc, model, smaller, options.resamples, number):
             see(name, interval, truth)
     return tallies
@@ -167,11 +158,6 @@ def simulate(auc: float, variant: str, part: int, options: argparse.Namespace) -
 
 def percentile(values: np.ndarray) -> Interval | None:
     found = quantile_interval(values)
-    return found and found[0]
-
-
-def _tested(difference: float | None, values: np.ndarray, units: float) -> Interval | None:
-    found = None if difference is None else difference_interval(difference, values, units)
     return found and found[0]
 
 

@@ -15,6 +15,7 @@ from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
+from chestfed.evaluation.intervals import DEFAULT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +112,7 @@ def evaluate(
     out: str | Path | None = None,
     cache: str | Path = "cache",
     resamples: int = 2000,
-    interval: MethodName = "t-logit",
+    interval: MethodName = DEFAULT,
 ) -> Evaluation:
     """Score a model on a site; what `chestfed evaluate` writes goes to `out`, or to a folder in `runs/evaluations`.
 
@@ -130,7 +131,7 @@ def evaluate(
     batch_norm
         Statistics to score with: of the site's own training images, or as stored; by default as the model's study did.
     interval
-        t-logit, obuchowski, delong, bca or percentile.
+        obuchowski, bca or percentile.
 
     Raises
     ------
@@ -162,7 +163,7 @@ def compare(
     k: int | None = None,
     group_seeds: bool = False,
     resamples: int = 2000,
-    interval: MethodName = "t-logit",
+    interval: MethodName = DEFAULT,
 ) -> pd.DataFrame:
     """Paired differences in AUC of each model to the first one, on the same test images.
 

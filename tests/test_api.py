@@ -179,7 +179,7 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
             chestfed.run(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'gpu' is not a device; use auto"):
         chestfed.evaluate("model.onnx", "site.yaml", device="gpu")
-    with pytest.raises(ConfigError, match="interval='wald': choose one of t-logit"):
+    with pytest.raises(ConfigError, match="interval='wald': choose one of obuchowski"):
         chestfed.evaluate("model.onnx", "site.yaml", interval="wald")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="output_type='logit': choose logits"):
         chestfed.evaluate("model.onnx", "site.yaml", output_type="logit")

@@ -9,6 +9,7 @@ import typer
 
 from chestfed.commands import options
 from chestfed.core.console import open_console, say
+from chestfed.evaluation.intervals import DEFAULT
 
 
 def compare(
@@ -42,7 +43,7 @@ def compare(
     console, found = open_console(), [predictions.read_run(path, k) for path in runs]
     if group_seeds:
         found = predictions.group_seeds(found)
-    compared = significance.compare_with_first(found, resamples, interval or "t-logit")
+    compared = significance.compare_with_first(found, resamples, interval or DEFAULT)
     folder = out or significance.paired_folder(compared, Path("runs") / "paired")
     check_folder(folder, "--out")
     significance.write(compared, folder, "differences")

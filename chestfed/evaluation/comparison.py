@@ -15,6 +15,7 @@ import numpy as np
 
 from chestfed.evaluation import power
 from chestfed.evaluation.estimates import auc_per_disease, mean_of, spread_of
+from chestfed.evaluation.intervals import DEFAULT
 from chestfed.evaluation.intervals.interval import Bounds, Interval
 from chestfed.evaluation.intervals.methods import Contrast, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
@@ -65,7 +66,7 @@ def compare(
     resamples: int = 2000,
     seed: int = 0,
     untested: str = "",
-    interval: MethodName = "t-logit",
+    interval: MethodName = DEFAULT,
 ) -> tuple[Difference, ...]:
     """Model b minus model a, each given once per training seed: per disease, and at last the mean.
 

@@ -99,7 +99,6 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         "page.html",
         **_head(table.title, run.origin),
         facts=_facts(run, table),
-        warning=table.rows[-1].warning,
         methods=_methods(run, table, compared, how),
         auc=auc_grid(
             table,

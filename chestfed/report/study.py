@@ -18,7 +18,7 @@ import pandas as pd
 from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.estimates import Estimate
-from chestfed.evaluation.intervals import MethodName
+from chestfed.evaluation.intervals import DEFAULT, MethodName
 from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
@@ -172,7 +172,7 @@ class Study:
         return hospital_table.frame(table)
 
     def compare(
-        self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = "t-logit"
+        self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = DEFAULT
     ) -> pd.DataFrame:
         """Another study minus this one on the same test images, paired, each at its largest K or at `k`.
 

@@ -121,7 +121,7 @@ def render(table: HeldOutTable) -> RenderableType:
     caption = (
         f"AUC, {table.protocol}, {table.model}. In brackets: {METHODS[fold.interval].about} ({fold.interval}), over "
         f"patients of the held-out site. Below, of the same model: the mean of the AUCs on held-out patients of the "
-        f"sites it was trained on. {describe_held_out(table.statistics)} {fold.warning}"
+        f"sites it was trained on. {describe_held_out(table.statistics)}"
     )
     aucs = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
     nothing = "; ".join(f"{fold.site}, {text}" for fold in table.folds for text in fold.row.undefined)

@@ -107,7 +107,6 @@ class HospitalTable:
     ks: dict[str, int]
     seeds: int
     interval: MethodName
-    warning: str
     statistics: Statistics | None = None  #: of batch normalization, with which the hospitals were scored
 
     @property
@@ -163,10 +162,9 @@ def of_models(models: Models, interval: MethodName | None = None) -> HospitalTab
         for row in rows
     ]
     seeds = max(len(runs) for runs in models.values())
-    warning = next((row.gain.warning for row in rows if row.gain and row.gain.warning), "")
     left_out = {hospital["name"] for hospital in run.hospitals["hospitals"]} - {row.name for row in rows}
     untested = (*run.hospitals["untested"], *sorted(left_out))
-    return HospitalTable(run.origin, tuple(every), untested, ks, seeds, how.method, warning, run.statistics)
+    return HospitalTable(run.origin, tuple(every), untested, ks, seeds, how.method, run.statistics)
 
 
 def has_alternatives(models: Models) -> bool:
@@ -343,7 +341,7 @@ def caption_of(table: HospitalTable) -> str:
     untested = f" Without held-out patients: {', '.join(table.untested)}." if table.untested else ""
     about = "Mean AUC over the diseases at each hospital, on its own held-out patients"
     statistics = describe_statistics(table.statistics)
-    return f"{about}. {numbers}{outside_text}{untested} {statistics} {table.warning}".strip()
+    return f"{about}. {numbers}{outside_text}{untested} {statistics}".strip()
 
 
 def verdict(table: HospitalTable) -> str:

@@ -29,8 +29,9 @@ from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import ONE_SEED, Difference, compare, holm_over_comparisons
 from chestfed.evaluation.estimates import as_csv, tidy
+from chestfed.evaluation.intervals import DEFAULT
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
+from chestfed.evaluation.intervals.methods import METHODS, MethodName
 from chestfed.evaluation.training_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER, REFERENCES
 from chestfed.results.grid import (
     Grid,
@@ -72,8 +73,7 @@ class Significance:
     origin: Origin | None
     #: The training seeds of the reference, in the order of every difference's `of_seeds`; empty if they are not known.
     trained: tuple[int, ...] = ()
-    interval: MethodName = "t-logit"
-    warning: str = ""
+    interval: MethodName = DEFAULT
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def check_choices(interval: str, resamples: int) -> None:
         raise ConfigError(f"resamples={resamples!r}: give a whole number from 0 up")
 
 
-def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: MethodName = "t-logit") -> Significance:
+def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: MethodName = DEFAULT) -> Significance:
     """Every model minus the first, over the diseases that all have.
 
     Raises `ConfigError` if the images, their labels or patients differ, or no disease is common, or a choice is not
@@ -147,7 +147,6 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: Me
         origin=Origin.together(known) if known else None,
         trained=reference.seeds,
         interval=interval,
-        warning="".join(Intervals(interval).warnings(reference.frames[0]["patient"].to_numpy())),
     )
 
 
@@ -161,7 +160,7 @@ def _untested(a: Sequence[int], b: Sequence[int]) -> str:
 
 
 def of_study(
-    folders: Sequence[Path], ks: Sequence[int], resamples: int, interval: MethodName = "t-logit"
+    folders: Sequence[Path], ks: Sequence[int], resamples: int, interval: MethodName = DEFAULT
 ) -> Significance | None:
     """Every K against the smallest, over the seeds of these run folders.
 
@@ -206,7 +205,6 @@ def as_json(found: Significance) -> dict[str, Any]:
         "interval_method": found.interval,
         "interval": f"95%, {found.method}",
         "interval_references": list(found.references),
-        "warning": found.warning,
         "tests": TESTS,
         "training_seeds": found.trained,
         "correction": "Holm, over all diseases of all comparisons here; the means among themselves",
@@ -238,7 +236,6 @@ def from_json(plain: dict[str, Any]) -> Significance:
         origin=Origin.read(plain),
         trained=tuple(plain["training_seeds"]),
         interval=plain["interval_method"],
-        warning=plain["warning"],
     )
 
 
@@ -293,8 +290,7 @@ def render(found: Significance, title: str = "Paired comparison", *, spread: boo
     bounded = any(one.interval is not None for comparison in found.comparisons for one in comparison)
     how = f" with its 95% interval, {found.method} ({found.references[0]})" if bounded else ""
     caption = (
-        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC{how}."
-        f"{f' {HOLM}' if holm else ''}{found.warning and f' {found.warning}'}"
+        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC{how}.{f' {HOLM}' if holm else ''}"
     )
     table = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
     by_seed, every = seeds_grid(found), [shown(one) for one in found.comparisons]

@@ -16,6 +16,7 @@ from chestfed.core.diseases import title_of
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
+from chestfed.evaluation.intervals import DEFAULT
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
@@ -32,26 +33,24 @@ _PAPER_TABLES = {"densenet121": "table4_chexpert_densenet121.csv", "densenet161"
 class Row:
     """The result for one K, or of one model on one site: the AUC of each disease, and at last their mean.
 
-    `interval` and `resamples` are the method of the intervals, `warning` what is wrong with it for these patients.
+    `interval` and `resamples` are the method of the intervals.
     `scores_stay`: the scores stayed at a hospital, so that there are no predictions beside the result.
     """
 
     k: int
     clients: tuple[str, ...]
     aucs: tuple[Estimate, ...]
-    interval: MethodName = "t-logit"
-    warning: str = ""
+    interval: MethodName = DEFAULT
     scores_stay: bool = False
     resamples: int = RESAMPLES
 
     @classmethod
     def of_scores(
-        cls, k: int, clients: Sequence[str], found: Scored, resamples: int, interval: MethodName = "t-logit"
+        cls, k: int, clients: Sequence[str], found: Scored, resamples: int, interval: MethodName = DEFAULT
     ) -> Row:
         """With 95% intervals, whose seed is fixed: the same scores always get the same."""
         how = Intervals(interval, resamples)
-        warning = "".join(how.warnings(found.patients))
-        return cls(k, tuple(clients), auc_estimates(found, how), how.method, warning, resamples=resamples)
+        return cls(k, tuple(clients), auc_estimates(found, how), how.method, resamples=resamples)
 
     @property
     def diseases(self) -> tuple[Estimate, ...]:
@@ -107,7 +106,6 @@ class Row:
             "mean_reason": self.mean.reason,
             "interval_method": self.interval,
             "resamples": self.resamples,
-            "warning": self.warning,
         } | ({"scores_stay": True} if self.scores_stay else {})
 
     @classmethod
@@ -128,9 +126,10 @@ class Row:
         pair = plain["mean_interval"]
         interval = None if pair is None else Interval(*pair)
         of_mean = Estimate("mean", mean, interval, **plain["mean_hospitals"], reason=plain["mean_reason"])
-        of_intervals = plain["interval_method"], plain["warning"]
         stay = bool(plain.get("scores_stay", False))
-        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals, stay, plain["resamples"])
+        return cls(
+            plain["k"], tuple(plain["clients"]), (*each, of_mean), plain["interval_method"], stay, plain["resamples"]
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For readers: the AUCs by disease."""
@@ -169,7 +168,7 @@ class StudyTable:
 def about_intervals(row: Row) -> dict[str, Any]:
     """For JSON: how its intervals were made, by which references, and what is wrong with that here."""
     method = METHODS[row.interval]
-    about = {"interval": method.about, "interval_references": list(method.references), "warning": row.warning}
+    about = {"interval": method.about, "interval_references": list(method.references)}
     return {"interval_method": row.interval, **about}
 
 
@@ -274,7 +273,7 @@ def render(table: StudyTable) -> RenderableType:
     caption = (
         f"AUC on {table.images} images of {table.patients} patients ({table.protocol}), {table.model}. "
         f"In brackets: {METHODS[last.interval].about} ({last.interval}), over the test patients: "
-        f"{METHODS[last.interval].references[0]}. {describe_statistics(table.statistics)} {last.warning}"
+        f"{METHODS[last.interval].references[0]}. {describe_statistics(table.statistics)}"
     )
     aucs = rich_table(auc_grid(table, digits=2), table.origin.mark + table.title, caption, dim=["paper"])
     parts: list[RenderableType] = [aucs]

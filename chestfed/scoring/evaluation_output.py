@@ -13,7 +13,7 @@ from chestfed.core.diseases import title_of
 from chestfed.core.manifest import EVALUATED, seal
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
-from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.intervals.interval import OTHER_NUMBERS, Interval
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.evaluation.protocols import unit_of
@@ -64,10 +64,10 @@ def render(evaluation: Evaluation) -> RenderableType:
     unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
     of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
     method, preprocess = summary.intervals.method, evaluation.scorer.preprocess
-    others = "" if method == "t-logit" else f"; of sens@spec and spec@sens: {METHODS['t-logit'].about}"
     caption = (
         f"{summary.protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} "
-        f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}){others}. "
+        f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}); of sens@spec and "
+        f"spec@sens: {OTHER_NUMBERS}. "
         f"sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
         f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
         f"Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}. "
@@ -175,6 +175,6 @@ def _about(evaluation: Evaluation) -> dict[str, Any]:
         "interval_method": summary.intervals.method,
         "interval": METHODS[summary.intervals.method].about,
         "interval_references": list(METHODS[summary.intervals.method].references),
-        "interval_of_other_numbers": METHODS["t-logit"].about,
+        "interval_of_other_numbers": OTHER_NUMBERS,
         "versions": software_versions(),
     }

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from chestfed.evaluation.comparison import compare, holm, holm_over_comparisons
 from chestfed.evaluation.estimates import auc_per_disease, mean_of
 from chestfed.evaluation.intervals import bootstrap
-from chestfed.evaluation.intervals import degrees_of_freedom as freedom
-from chestfed.evaluation.intervals.delong import delong_test
-from chestfed.evaluation.intervals.interval import Interval, difference_interval
+from chestfed.evaluation.intervals.interval import Interval, quantile_interval
 from chestfed.evaluation.labeled import Scored
 
 NAMES = ["edema", "atelectasis"]
@@ -65,7 +63,7 @@ def test_intervals_end_where_an_auc_would_be_0_or_1() -> None:
     mean = compare(a, b)[-1]  # of two seeds, which leave everything open
     assert mean.auc_a is not None
     assert mean.interval == Interval(-mean.auc_a, 1 - mean.auc_a)
-    for name in ("t-logit", "delong"):
+    for name in ("obuchowski", "bca"):
         mean = compare(a[1:], b[1:], interval=name)[-1]
         assert mean.auc_a is not None
         assert mean.interval is not None
@@ -78,7 +76,7 @@ def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> No
     rng = np.random.default_rng(9)
     labels, patients = weak.labels, weak.patients
     other = replace(weak, scores=rng.normal(size=(80, 2)))
-    *found, mean = compare([weak, other], [strong], 100, seed=4)
+    *found, mean = compare([weak, other], [strong], 100, seed=4, interval="percentile")
 
     arrays = [(one.scores, labels, patients, 100, 4) for one in (weak, other, strong)]
     alone = [bootstrap.resampled_aucs(*given) for given in arrays]
@@ -86,23 +84,16 @@ def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> No
     joint = [bootstrap.jointly_resampled_aucs(*given) for given in arrays]
     of_mean = (joint[2] - (joint[0] + joint[1]) / 2).mean(axis=1)
     for j, difference in enumerate(found):
-        units = int(freedom.units_per_disease(labels, patients)[j])
-        assert difference.difference is not None
-        expected = difference_interval(difference.difference, resampled[:, j], units)
+        expected = quantile_interval(resampled[:, j])
         assert (difference.interval, difference.p) == within(expected, difference.auc_a)
-    assert mean.difference is not None
-    expected = difference_interval(mean.difference, of_mean, freedom.units_of_mean(labels, patients))
-    assert (mean.interval, mean.p) == within(expected, mean.auc_a)
-    delong = delong_test([weak.scores, other.scores], [strong.scores], labels)
-    by_name = compare([weak, other], [strong], 0, interval="delong")[-1]
-    assert (by_name.interval, by_name.p) == within((delong.interval, delong.p), mean.auc_a)
+    assert (mean.interval, mean.p) == within(quantile_interval(of_mean), mean.auc_a)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0.5, 1.0]))
 def test_swapping_the_models_flips_the_sign_and_keeps_the_p_values(seed: int, gain: float) -> None:
     a, b = runs(seed, gain)
-    for x, y in zip(compare([a], [b], 60), compare([b], [a], 60), strict=True):
+    for x, y in zip(compare([a], [b]), compare([b], [a]), strict=True):
         assert x.difference == pytest.approx(-y.difference)  # type: ignore[operator]
         assert (x.p, x.p_holm) == (pytest.approx(y.p), pytest.approx(y.p_holm))
         assert x.interval is not None
@@ -191,16 +182,6 @@ def test_a_huge_effect_with_32_positive_images_survives_the_correction_for_20_co
     assert better.p_holm is not None
     assert better.p_holm < 0.001
     assert all(one.p_holm is not None and one.p_holm > 0.05 for one in others)
-
-
-def test_the_verdict_does_not_depend_on_the_seed_of_the_bootstrap() -> None:
-    a, b = family(32, 1.5)
-    verdicts = set()
-    for seed in range(6):
-        comparison = compare(a, b, 2000, seed)
-        found = holm_over_comparisons([comparison, *[compare(a, a, 200, seed)] * 3])
-        verdicts.add(tuple(one.p_holm is not None and one.p_holm < 0.05 for one in found[0][:-1]))
-    assert verdicts == {(True, False, False, False, False)}
 
 
 def test_holm_by_hand() -> None:

@@ -412,7 +412,7 @@ def test_a_hospital_without_a_gain_or_its_interval_is_not_told_as_nan() -> None:
         return AtHospital(name, 9, 9, 1, {}, {}, gain)
 
     both = at("a", None), at("b", 0.01)
-    table = HospitalTable(Origin.REAL, both, (), {"K=1": 1, "K=2": 2}, 1, "t-logit", "")
+    table = HospitalTable(Origin.REAL, both, (), {"K=1": 1, "K=2": 2}, 1, "obuchowski")
     (picture,) = run_figures.hospital_gains(table)
     assert picture.alt == "Mean AUC at each hospital, K=2 minus K=1: b +0.010."
 

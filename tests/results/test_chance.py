@@ -38,7 +38,7 @@ def test_hospitals_that_trained_nothing_do_not_count() -> None:
     models = {"K=1": aucs(0.2, 0.4), "K=2": aucs(0.2, 0.4)}
     none = dict.fromkeys(models, (None, None, None))
     hospitals = tuple(AtHospital(name, 9, 9, joins, models, none, None) for name, joins in (("a", 1), ("b", 2)))
-    table = HospitalTable(Origin.SYNTHETIC, hospitals, (), {"K=1": 1, "K=2": 2}, 1, "t-logit", "")
+    table = HospitalTable(Origin.SYNTHETIC, hospitals, (), {"K=1": 1, "K=2": 2}, 1, "obuchowski")
     assert [name for name, _ in list_hospitals(table)] == ["K=1 at a", "K=2 at a", "K=2 at b"]
 
 

@@ -445,7 +445,7 @@ def test_a_resumed_study_logs_the_rounds_that_are_missing_and_no_others(run_fold
     assert {client.get_run(run).info.status for run in (child, parent)} == {"KILLED"}
 
 
-@pytest.mark.parametrize("method", ["t-logit", "delong"])
+@pytest.mark.parametrize("method", ["obuchowski", "bca"])
 def test_the_description_names_the_method_of_the_intervals(run_folder: Path, method: MethodName) -> None:
     table = RunFolder.open(run_folder).table()
     table = replace(table, rows=tuple(replace(row, interval=method) for row in table.rows))

@@ -27,12 +27,12 @@ def before(tiny_study: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def after(home: Path, before: Path) -> Path:
-    """The same study, run again with `--interval obuchowski` in a copy of its folder."""
+    """The same study, run again with `--interval bca` in a copy of its folder."""
     shutil.copytree(before, home / "runs" / before.name)
-    called = run(home, command("runs", "--no-tracking", "--interval", "obuchowski"))
+    called = run(home, command("runs", "--no-tracking", "--interval", "bca"))
     assert called.code == 0, called.err
     assert called.out.count("from the earlier run") == 2
-    assert "obuchowski" in called.out
+    assert "bca" in called.out
     return home / "runs" / before.name
 
 
@@ -52,8 +52,8 @@ def test_more_resamples_train_nothing_and_change_the_intervals_alone(
 @pytest.mark.parametrize("table", ["table", "significance", "hospitals", "hospital_gains"])
 def test_all_tables_of_the_study_are_made_anew_and_the_aucs_stay(before: Path, after: Path, table: str) -> None:
     old, new = (pd.read_csv(folder / f"{table}.csv") for folder in (before, after))
-    assert set(old["interval_method"]) == {"t-logit"}
-    assert set(new["interval_method"]) == {"obuchowski"}
+    assert set(old["interval_method"]) == {"obuchowski"}
+    assert set(new["interval_method"]) == {"bca"}
     value = "auc" if "auc" in old else "difference"
     pd.testing.assert_series_equal(old[value], new[value])
     known = old["low"].notna() & new["low"].notna()
@@ -65,14 +65,14 @@ def test_what_is_said_of_the_study_is_of_the_last_run_and_versions_are_those_of_
     before: Path, after: Path
 ) -> None:
     old, new = RunFolder(before).about, RunFolder(after).about
-    assert new["configuration"]["evaluation"].pop("interval") == "obuchowski"
+    assert new["configuration"]["evaluation"].pop("interval") == "bca"
     del old["configuration"]["evaluation"]["interval"]
     assert new == old
 
 
 def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
     (scored,) = read_run(after, 2).scored(RunFolder(after).diseases)
-    assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("obuchowski"))
+    assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("bca"))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -80,7 +80,7 @@ def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_st
     before: Path, after: Path
 ) -> None:
     stored = {file: file.read_bytes() for file in before.rglob("*.json")}
-    html = make_report(RunFolder.open(before), interval="obuchowski").html
+    html = make_report(RunFolder.open(before), interval="bca").html
     assert {file: file.read_bytes() for file in stored} == stored
     shown = re.sub(r"\s+", " ", html)
     for row in (*json.loads((after / "table.json").read_text())["rows"],):
@@ -89,4 +89,4 @@ def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_st
     gains = pd.read_csv(after / "hospital_gains.csv").query("disease == 'mean'")
     for low, high in zip(gains["low"], gains["high"], strict=True):
         assert f"[{low:+.3f}, {high:+.3f}]".replace("-", "−") in shown
-    assert "(t-logit)" not in html
+    assert "(obuchowski)" not in html
