@@ -14,7 +14,7 @@ from benchmarks.faults.kills import differences
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST
-from chestfed.results import hospital_table
+from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
 
 #: Written for people or as a lock: nothing reads them.
@@ -83,8 +83,9 @@ def _read(out: Path) -> str:
     (folder,) = out.glob("synthetic-source_addition*")
     run_folder, found = RunFolder.open(folder), []
     run_folder.check_finished()
-    found += [run_folder.about, run_folder.frame().to_csv(), run_folder.significance, run_folder.sites]
-    found += [run_folder.hospitals, hospital_table.of_study(run_folder)]
+    results = load_results(run_folder)
+    found += [run_folder.about, results.estimates.to_csv(), results.differences.to_csv(), run_folder.sites]
+    found += [run_folder.hospitals]
     found += [{name: picture.tobytes() for name, picture in run_folder.thumbnails.items()}]
     for k in run_folder.ks:
         found += [run_folder.predictions(k).to_csv(), run_folder.rounds(k), run_folder.time(k)]

@@ -21,7 +21,7 @@ from chestfed.core.bundled import bundled
 _OF_K = ("result.json", "rounds.jsonl", "predictions.parquet", "model.safetensors")
 #: What must come out the same to the bit.
 SAME = (
-    *("table.csv", "table.json", "significance.json", "hospital_table.json"),
+    *("table.csv", "significance.csv", "hospitals.csv"),
     *(f"k{k}/{name}" for k in (1, 2) for name in _OF_K),
 )
 #: Kills of one study before it is left to end.

@@ -12,10 +12,9 @@ import yaml
 from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.report.html import text_of
-from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of
+from chestfed.results.grid import Cell, Grid, Line, Rows, make_grid
 from chestfed.results.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.table import StudyTable
 
 #: What the page's sections are called in the checklists, by their ids.
 _SECTIONS = {
@@ -50,25 +49,22 @@ def data_sets(run: RunFolder) -> list[str]:
     ]
 
 
-def limits(run: RunFolder, table: StudyTable) -> list[str]:
+def limits(run: RunFolder) -> list[str]:
     """What the study itself shows of its limits."""
     found = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
-    few = [
-        f"{title_of(one.disease)} ({one.positives})" for one in table.rows[0].diseases if (one.positives or 0) < _FEW
-    ]
+    few = [f"{title_of(one.disease)} ({one.positives})" for one in run.row().diseases if (one.positives or 0) < _FEW]
     if few:
         found.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
-    if table.images > table.patients:
+    scored, rows = run.about["scored"], [run.row(k) for k in run.settings.ks]
+    if scored["images"] > scored["patients"]:
         found.append("Some patients have several test images, which are not independent.")
     if run.settings.tests_first_hospital and not run.hospitals:
         found.append("Differences between K are tested at the first hospital only; other hospitals may gain or lose.")
-    found += [text for row in table.rows if (text := _absences(run, row.k))]
+    found += [text for row in rows if (text := _absences(run, row.k))]
     shares, adds_hospitals = read_influence(run), run.settings.adds_hospitals
     found += [f"{text}." for text in unusual_clients(shares, run.diseases, adds_hospitals=adds_hospitals)]
     found += [
-        f"K={row.k}: {text}."
-        for row in table.rows
-        if row.k > 1 and (text := describe_loss(run.rounds(row.k), row.aucs[-1]))
+        f"K={row.k}: {text}." for row in rows if row.k > 1 and (text := describe_loss(run.rounds(row.k), row.aucs[-1]))
     ]
     if run.origin is not Origin.REAL:
         found.append("Synthetic phantoms: nothing here says anything about patients.")
@@ -137,7 +133,7 @@ def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Gri
         rest = one["found"] - sum(one["left_out"].values()) - used
         rows.append((one["site"], [*cells, f"{rest:,}"]))
     caption = "Images: found in the label files, left out, training, test of the hospital itself, and in other splits"
-    return grid_of("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
+    return make_grid("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
 
 
 def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
@@ -154,7 +150,7 @@ def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
                     yield one["site"], (part, f"{people['patients']:,}", women, age, views)
 
     caption = "Patients: women among those of known sex, median age with quartiles, and the views of their images"
-    return grid_of("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
+    return make_grid("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
 
 
 def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
@@ -176,4 +172,4 @@ def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
         rows.append((one["site"], (standard, *counted, told(copies, diseases) or "none")))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")
-    return grid_of("labels", caption, heads, rows, "told")
+    return make_grid("labels", caption, heads, rows, "told")

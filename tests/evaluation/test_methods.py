@@ -18,8 +18,8 @@ from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import bca_interval, clopper_lower, quantile_interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
-from chestfed.results.grid import auc_cell
-from chestfed.results.methods_text import methods_text
+from chestfed.results.grid import make_auc_cell
+from chestfed.results.methods_text import number_references
 
 NAMES: tuple[MethodName, ...] = get_args(MethodName)
 
@@ -114,10 +114,12 @@ def test_a_perfect_auc_has_the_exact_bound_and_is_never_printed_as_one_point(nam
     for scores, ends in ((labels, (clopper_lower(7, 0.95), 1.0)), (-labels, (0.0, 1 - clopper_lower(7, 0.95)))):
         for one in auc_estimates(Scored(scores, labels, np.arange(37), ["edema"]), Intervals(name, 200)):
             assert one.interval == pytest.approx(ends)
-            assert auc_cell(one, 2).below == ("[0.59, 1.00]" if one.value == 1 else "[0.00, 0.41]",)
+            assert make_auc_cell(one.record("auc"), 2).below == ("[0.59, 1.00]" if one.value == 1 else "[0.00, 0.41]",)
     nearly = labels + np.linspace(0, 1.01, 37)[:, None]  # one pair of 210 is wrong
     (edema, _) = auc_estimates(Scored(nearly, labels, np.arange(37), ["edema"]), Intervals(name, 200))
-    assert edema.interval is None or len(set(auc_cell(edema, 2).below[0].strip("[]").split(", "))) == 2
+    assert (
+        edema.interval is None or len(set(make_auc_cell(edema.record("auc"), 2).below[0].strip("[]").split(", "))) == 2
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -142,7 +144,7 @@ def test_every_method_says_what_it_is_and_cites_something() -> None:
 
 
 def test_the_paragraph_numbers_its_references_in_their_order() -> None:
-    found = methods_text([("One", ["b"]), ("Two", ["a", "b"]), ("Three", ())])
+    found = number_references([("One", ["b"]), ("Two", ["a", "b"]), ("Three", ())])
     assert found.paragraph == "One [1]. Two [2, 1]. Three."
     assert found.references == ("b", "a")
     assert str(found).endswith("1. b.\n2. a.\n")

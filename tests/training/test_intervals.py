@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pytest
 from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.report.page import make_report
-from chestfed.results.predictions import read_run
+from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import RunFolder
 from tests.training.tiny_studies import command, run
 
@@ -71,7 +70,7 @@ def test_what_is_said_of_the_study_is_of_the_last_run_and_versions_are_those_of_
 
 
 def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
-    (scored,) = read_run(after, 2).scored(RunFolder(after).diseases)
+    (scored,) = load_predictions(after, 2).scored(RunFolder(after).diseases)
     assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("bca"))
 
 
@@ -83,9 +82,9 @@ def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_st
     html = make_report(RunFolder.open(before), interval="bca").html
     assert {file: file.read_bytes() for file in stored} == stored
     shown = re.sub(r"\s+", " ", html)
-    for row in (*json.loads((after / "table.json").read_text())["rows"],):
-        low, high = row["mean_interval"]
-        assert f"[{low:.3f}, {high:.3f}]" in shown
+    for row in (RunFolder(after).row(k) for k in (1, 2)):
+        assert row.mean.interval is not None
+        assert "[{:.3f}, {:.3f}]".format(*row.mean.interval) in shown
     gains = pd.read_csv(after / "hospital_gains.csv").query("disease == 'mean'")
     for low, high in zip(gains["low"], gains["high"], strict=True):
         assert f"[{low:+.3f}, {high:+.3f}]".replace("-", "−") in shown
