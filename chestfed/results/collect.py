@@ -22,7 +22,6 @@ from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.batch_norm import read_statistics
 from chestfed.results.differences import list_differences
 from chestfed.results.frames import (
-    list_records,
     make_differences,
     make_estimates,
     read_differences,
@@ -194,27 +193,6 @@ def read_comparison(folder: Path) -> Results:
 def name_folder(folders: Sequence[str], origin: Origin, out: Path, kind: str = "comparison") -> Path:
     """The folder of several runs together, beside theirs."""
     return out / f"{origin.prefix}{kind}-{name_of_text(chr(10).join(sorted(set(folders))))}"
-
-
-def list_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each model, its gain over the first, and both at every hospital."""
-    values: dict[str, float | None] = {}
-    for row in list_records(results.view("study", disease="mean")):
-        name = row["model"].replace("=", "")
-        values |= {f"auc/{name}": row["auc"]} | ({f"auc_sd/{name}": row["sd"]} if len(results.seeds) > 1 else {})
-    gains = list_records(results.gains("study"))
-    for row in (row for row in gains if row["model"] == gains[-1]["model"]):
-        if row["disease"] == "mean":
-            values |= {f"gain/{name}": row[name] for name in ("low", "high", "p")} | {"gain/mean": row["difference"]}
-        else:
-            values[f"gain_per_disease/{row['disease']}"] = row["difference"]
-    at = list_records(results.view("hospitals", disease="mean"))
-    values |= {f"auc_at/{row['hospital']}": row["auc"] for row in at if row["model"] == at[-1]["model"]}
-    for row in list_records(results.gains("hospitals", disease="mean")):
-        values[f"gain_at/{row['hospital']}"] = row["difference"]
-    for row in list_records(results.gains("alternatives", disease="mean")):
-        values[f"over_own_data/{row['hospital']}/{row['model'].replace('=', '')}"] = row["difference"]
-    return values
 
 
 def find_largest_windows(results: Results) -> dict[str, int]:

@@ -11,7 +11,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import mean_of
 from chestfed.results.collect import Results, list_rows, name_folder
 from chestfed.results.frames import make_differences, make_estimates, write_frames
-from chestfed.results.sentences import Record, group_rows
+from chestfed.results.sentences import Record
 from chestfed.results.table import Row
 
 
@@ -43,16 +43,6 @@ def write_folds(results: Results, folds: Sequence[Fold], out: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write_frames(folder, results.estimates, results.differences, ("held_out",))
     return folder
-
-
-def list_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each held-out site, and of its model on the sites that it was trained on."""
-    values: dict[str, float | None] = {}
-    for rows in group_rows(results.view("held_out"), "model"):
-        own = next(row for row in rows if not row["takes_part"] and row["disease"] == "mean")
-        values[f"held_out_auc_mean_{own['model']}"] = own["auc"]
-        values[f"trained_on_auc_mean_{own['model']}"] = (average_seen(rows) or [None])[-1]
-    return values
 
 
 def average_seen(rows: Sequence[Record]) -> list[float | None]:

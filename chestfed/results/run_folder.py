@@ -33,7 +33,6 @@ from chestfed.core.manifest import MANIFEST, Part, find_damage
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column, Scored
 from chestfed.evaluation.protocols import describe_hospitals
-from chestfed.results.batch_norm import Statistics, read_statistics
 from chestfed.results.table import Row
 from chestfed.results.timing import SECONDS, read_round_times
 
@@ -230,11 +229,6 @@ class RunFolder:
     def row(self, k: int | None = None) -> Row:
         """AUCs and intervals of a K, from its `result.json`."""
         return self._once(self.folder(k) / RESULT, lambda file: read_row(file.parent))
-
-    @cached_property
-    def statistics(self) -> Statistics | None:
-        """Batch-norm statistics that the test images were scored with; None for a network without them."""
-        return read_statistics(self.folder() / MODEL_FILE, self.configuration)
 
     @property
     def scores_stay(self) -> bool:

@@ -24,8 +24,9 @@ from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
-from chestfed.results.collect import Results, list_metrics
+from chestfed.results.collect import Results
 from chestfed.results.grid import markdown
+from chestfed.results.metrics import list_metrics
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TABLES, TIME, RunFolder
 from chestfed.results.table import Row
 from chestfed.results.views import describe_aucs, make_auc_grid

@@ -17,11 +17,11 @@ from chestfed.results.collect import (
     Results,
     collect,
     find_largest_windows,
-    list_metrics,
     read_comparison,
     write_comparison,
 )
 from chestfed.results.frames import make_differences, make_estimates
+from chestfed.results.metrics import list_metrics
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.views import render
 from tests.command_line import Called, call

@@ -20,7 +20,8 @@ from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
 from chestfed.results.collect import Results, list_rows, load_results
 from chestfed.results.frames import make_differences, make_estimates
-from chestfed.results.held_out import Fold, collect_folds, list_metrics, write_folds
+from chestfed.results.held_out import Fold, collect_folds, write_folds
+from chestfed.results.metrics import list_held_out_metrics
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
 from chestfed.results.table import Row, read_paper_table
@@ -148,4 +149,4 @@ def test_held_out_sites_stand_beside_those_trained_on(tmp_path: Path) -> None:
     for words in ("SYNTHETIC hospitals", "1,234", "0.700", "[0.40, 0.90]", "3+ / 5-", "sites trained on", "0.850"):
         assert words in text
     assert "a, Mass: a does not label it" in text
-    assert list_metrics(results) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.725})
+    assert list_held_out_metrics(results) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.725})

@@ -162,5 +162,6 @@ def test_captions_say_how_hospitals_were_scored(tiny_study: Path, run: Path, tmp
     console = Console(width=300, file=io.StringIO(), record=True)
     console.print(render(load_results(RunFolder.open(run))))
     assert " ".join(console.export_text().split()).count(sentence) == 2
-    averaged = RunFolder.open(edit_study(run, tmp_path, batch_norm="averaged")).statistics
+    edited = load_results(RunFolder.open(edit_study(run, tmp_path, batch_norm="averaged")))
+    averaged = edited.about["batch_norm"]
     assert describe_statistics(averaged) not in ("", sentence)

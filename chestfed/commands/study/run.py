@@ -30,7 +30,8 @@ from chestfed.experiment.variants import Variant, variants_of
 from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.results import held_out
-from chestfed.results.collect import collect, list_metrics, write_comparison
+from chestfed.results.collect import collect, write_comparison
+from chestfed.results.metrics import list_held_out_metrics, list_metrics
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import state_verdict
 from chestfed.results.views import render as render_results
@@ -320,4 +321,4 @@ def _show_held_out(studies: Studies, data: Sequence[StudyData], results: Sequenc
     for study, fold in zip(results, folds, strict=True):
         say(console, f"{fold.site} as a page with figures: {command('report', study.folder)}")
     name, runs = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
-    return Summary(name, table.origin, folder, held_out.list_metrics(table), runs)
+    return Summary(name, table.origin, folder, list_held_out_metrics(table), runs)
