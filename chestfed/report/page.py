@@ -25,7 +25,7 @@ from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import subgroups
 from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.collect import Results, load_results, read_comparison
-from chestfed.results.grid import Cell, Grid, Rows, make_disease_columns, make_grid, number
+from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
 from chestfed.results.methods_text import MethodsText, describe_differences, name_program, number_references
 from chestfed.results.methods_text import describe_aucs as describe_scoring
 from chestfed.results.run_folder import COMPARISON, RunFolder
@@ -181,7 +181,7 @@ def _make_runs_grid(results: Results) -> Grid:
     for run in results.about["runs"]:
         folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
     rows = ((", ".join(names), where) for where, names in folders.items())
-    return make_grid("runs", "Run folders", ("run", "seed", "folder"), rows, "plain")
+    return grid_of("runs", "Run folders", ("run", "seed", "folder"), rows, "plain")
 
 
 def _methods(run: RunFolder, results: Results) -> MethodsText:
@@ -225,7 +225,7 @@ def _calibration_table(run: RunFolder) -> Grid:
 
     rows = ((f"K={k}", (cell(calibration(column)) for column in run.columns(k))) for k in run.settings.ks)
     caption = "Expected calibration error (15 bins of equally many images), and below it the Brier score"
-    return make_grid("calibration-errors", caption, ("K", *_head(run)), rows)
+    return grid_of("calibration-errors", caption, ("K", *_head(run)), rows)
 
 
 def _points_table(run: RunFolder) -> Grid:
@@ -246,7 +246,7 @@ def _points_table(run: RunFolder) -> Grid:
     rows: Rows = [("AUPRC", [number(metrics.average_precision(column)) for column in columns])]
     rows += [(name, [cell(point_of(column)) for column in columns]) for name, point_of in points.items()]
     caption = f"AUPRC of K={run.settings.ks[-1]}, and sensitivity / specificity at three thresholds with PPV and NPV"
-    return make_grid("points", caption, ("number", *_head(run)), rows)
+    return grid_of("points", caption, ("number", *_head(run)), rows)
 
 
 def _training_table(run: RunFolder) -> Grid:
@@ -260,7 +260,7 @@ def _training_table(run: RunFolder) -> Grid:
         took = Cell(f"{time['seconds']:.0f}", part)
         rows.append((f"K={k}", (*counts, *megabytes, took)))
     names = ("K", "rounds", "gradients", "images", "MB up", "MB down", "seconds")
-    return make_grid("training", "Cost of stage 2, summed over all clients and rounds", names, rows)
+    return grid_of("training", "Cost of stage 2, summed over all clients and rounds", names, rows)
 
 
 def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
     return {
         "configuration": configuration,
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),
-        "inputs": make_grid("inputs", inputs, ("part", "digest"), rows, "plain"),
+        "inputs": grid_of("inputs", inputs, ("part", "digest"), rows, "plain"),
         "results_version": about["results_version"],
         "digest": about["digest"],
         "machine": about["machine"],
@@ -285,4 +285,4 @@ def _head(run: RunFolder) -> list[Cell]:
 
 def _versions(values: Mapping[str, Any]) -> Grid:
     rows = ((package, (str(version),)) for package, version in values.items())
-    return make_grid("versions", "Software versions", ("package", "version"), rows, "plain")
+    return grid_of("versions", "Software versions", ("package", "version"), rows, "plain")

@@ -12,7 +12,7 @@ import yaml
 from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.report.html import text_of
-from chestfed.results.grid import Cell, Grid, Line, Rows, make_grid
+from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of
 from chestfed.results.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.run_folder import RunFolder
 
@@ -133,7 +133,7 @@ def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Gri
         rest = one["found"] - sum(one["left_out"].values()) - used
         rows.append((one["site"], [*cells, f"{rest:,}"]))
     caption = "Images: found in the label files, left out, training, test of the hospital itself, and in other splits"
-    return make_grid("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
+    return grid_of("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
 
 
 def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
@@ -150,7 +150,7 @@ def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
                     yield one["site"], (part, f"{people['patients']:,}", women, age, views)
 
     caption = "Patients: women among those of known sex, median age with quartiles, and the views of their images"
-    return make_grid("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
+    return grid_of("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
 
 
 def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
@@ -172,4 +172,4 @@ def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
         rows.append((one["site"], (standard, *counted, told(copies, diseases) or "none")))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")
-    return make_grid("labels", caption, heads, rows, "told")
+    return grid_of("labels", caption, heads, rows, "told")

@@ -9,7 +9,7 @@ from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.report.drift import drift
 from chestfed.report.figures import Picture, thumbnail
-from chestfed.results.grid import Cell, Grid, make_grid, number
+from chestfed.results.grid import Cell, Grid, grid_of, number
 from chestfed.results.run_folder import RunFolder
 
 
@@ -39,7 +39,7 @@ def drift_table(run: RunFolder) -> Grid | None:
         return None
     rows = ((a["name"], [Cell("-") if a is b else _drift_cell(a, b) for b in cards]) for a in cards)
     caption = "Drift score between sites; below it its parts, gray levels + prevalence"
-    return make_grid("drift", caption, ("site", *(card["name"] for card in cards)), rows)
+    return grid_of("drift", caption, ("site", *(card["name"] for card in cards)), rows)
 
 
 def _drift_cell(a: dict[str, Any], b: dict[str, Any]) -> Cell:
@@ -60,7 +60,7 @@ def _label_table(card: dict[str, Any], place: int) -> Grid:
         rows.append((title_of(disease), (*counts, number(found["prevalence"]))))
     images = "training images" if card["role"] == "client" else "images"
     columns = ("disease", "positive", "negative", "missing", "prevalence")
-    return make_grid(f"site-{place}", f"{card['name']}: labels of its {images}", columns, rows)
+    return grid_of(f"site-{place}", f"{card['name']}: labels of its {images}", columns, rows)
 
 
 def _counts(card: dict[str, Any], place: int, *, target_first: bool) -> str:

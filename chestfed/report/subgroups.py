@@ -12,7 +12,7 @@ from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, groups_of
-from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, make_auc_cell, make_grid
+from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, grid_of, make_auc_cell
 from chestfed.results.run_folder import RunFolder, scored_frame
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.
@@ -46,7 +46,7 @@ def subgroups(run: RunFolder) -> Grid | None:
         "patients (obuchowski), n+ and n−. "
         f"Few: under {FEWEST} patients with the disease, or without it"
     )
-    return make_grid("subgroups", caption, heads, rows)
+    return grid_of("subgroups", caption, heads, rows)
 
 
 def _estimates(group: Scored) -> tuple[Estimate, ...]:

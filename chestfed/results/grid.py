@@ -51,7 +51,7 @@ class Grid:
 Rows = list[tuple[str, Sequence[str | Cell]]]
 
 
-def make_grid(
+def grid_of(
     name: str,
     caption: str,
     heads: Iterable[str | Cell],

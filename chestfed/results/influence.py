@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from chestfed.core.diseases import title_of
 from chestfed.evaluation.estimates import Estimate
-from chestfed.results.grid import Grid, Rows, make_grid, number
+from chestfed.results.grid import Grid, Rows, grid_of, number
 from chestfed.results.run_folder import RunFolder
 
 #: A client is named if each of its training rows weighs more than this many times a row of the other clients.
@@ -104,7 +104,7 @@ def influence_grid(run: RunFolder) -> Grid | None:
         f"(federated.weights: {mode}); per row: relative to a mean over all rows"
     )
     heads = ("client", "rows", *map(title_of, run.diseases), "weight", "per row")
-    return make_grid("influence", caption, heads, rows)
+    return grid_of("influence", caption, heads, rows)
 
 
 def describe_loss(rounds: Sequence[Mapping[str, Any]], mean: Estimate) -> str:

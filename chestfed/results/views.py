@@ -23,10 +23,10 @@ from chestfed.results.grid import (
     Line,
     Rows,
     drop_single_mean,
+    grid_of,
     make_auc_cell,
     make_difference_cell,
     make_disease_columns,
-    make_grid,
     number,
     rich_table,
     signed,
@@ -82,9 +82,9 @@ def _list_costs(results: Results) -> dict[str, list[Cell]]:
 def describe_aucs(results: Results) -> str:
     """The meaning of the numbers of `make_auc_grid`."""
     about = results.about
-    where = (
-        f"AUC on {about['images']:,} images of {about['patients']:,} patients ({about['protocol']}), {about['model']}"
-    )
+    images = f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})"
+    by_k = " by number of clients" if results.view("study")["model"].iloc[0].startswith("K=") else ""
+    where = f"AUC {about['where']}{by_k}: {images}, {about['model']}"
     spread = f"In brackets: {_name_interval(results, 'study')}, over the test patients."
     if len(results.seeds) > 1:
         spread = f"Mean over {len(results.seeds)} seeds ± the standard deviation over them."
@@ -141,7 +141,7 @@ def make_difference_grid(
     heads, columns = ["K", "added"] if added else ["model"], make_disease_columns(models[0])
     over = sum(row["difference"] is not None for row in models[0] if row["disease"] != "mean")
     columns = [replace(one, below=(f"over {over}",)) if one.text == "mean" else one for one in columns]
-    return make_grid("differences", caption, (*heads, *columns), rows)
+    return grid_of("differences", caption, (*heads, *columns), rows)
 
 
 def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
@@ -152,7 +152,7 @@ def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
     each = [json.loads(row["of_seeds"]) for row in rows]
     lines = ((f"seed {seed}", ["-" if one[seed] is None else signed(one[seed]) for one in each]) for seed in each[0])
     caption = f"{rows[-1]['model']} minus {rows[-1]['reference']}, by training seed"
-    return make_grid("by-seed", caption, ("seed", *(title_of(row["disease"]) for row in rows)), lines)
+    return grid_of("by-seed", caption, ("seed", *(title_of(row["disease"]) for row in rows)), lines)
 
 
 def render_differences(
@@ -181,7 +181,7 @@ def _make_spread_grid(differences: pd.DataFrame) -> Grid:
     deviations = [(models[0][0]["reference"], [row["seed_sd_reference"] for row in models[0]])]
     deviations += [(rows[0]["model"], [row["seed_sd_model"] for row in rows]) for rows in models]
     lines = ((name, ["one seed" if sd is None else number(sd) for sd in values]) for name, values in deviations)
-    return make_grid("spread", "", ("model", *(title_of(row["disease"]) for row in models[0])), lines)
+    return grid_of("spread", "", ("model", *(title_of(row["disease"]) for row in models[0])), lines)
 
 
 # ---- at every hospital -------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
             cells.append(missing if gain is None else make_difference_cell(gain, digits))
         rows.append((first["hospital"], cells))
     heads = ("hospital", "test images", *models, *(f"{model} minus {models[0]}" for model in compared))
-    return make_grid(view, caption, heads, rows)
+    return grid_of(view, caption, heads, rows)
 
 
 def make_disease_grid(results: Results) -> Grid:
@@ -224,7 +224,7 @@ def make_disease_grid(results: Results) -> Grid:
         rows.append((part[0]["hospital"], cells))
     minus = f"; below it minus {view['model'].iloc[0]}" if gains else ""
     heads = ("hospital", *(title_of(row["disease"]) for row in hospitals[0]))
-    return make_grid("hospital-diseases", f"AUC per disease with {last}{minus}", heads, rows)
+    return grid_of("hospital-diseases", f"AUC per disease with {last}{minus}", heads, rows)
 
 
 def describe_hospitals(results: Results, view: str) -> str:
