@@ -6,6 +6,8 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
+from chestfed.results import collect
 from chestfed.results.collect import Results, list_rows, load_results
 from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.held_out import Fold, collect_folds, write_folds
@@ -93,6 +96,13 @@ def test_the_papers_averages_are_the_means_of_its_columns_but_for_four() -> None
             if abs(row["mean"] - np.mean([row[disease] for disease in DISEASES])) > 1.01e-4:
                 otherwise.append((model, int(row["sources"])))
     assert otherwise == [("densenet121", 1), ("densenet161", 2), ("densenet161", 3), ("densenet161", 4)]
+
+
+@pytest.mark.parametrize(("held_out", "shown"), [(None, True), ({"sites": ["vindr"]}, False)])
+def test_held_out_study_has_no_published_table(held_out: object, shown: bool) -> None:
+    configuration = {"model": {"name": "densenet121"}, "held_out": held_out}
+    run: Any = SimpleNamespace(origin=Origin.REAL, configuration=configuration)
+    assert collect._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
 
 
 def test_a_row_is_read_as_it_was_written() -> None:

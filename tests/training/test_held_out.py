@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import yaml
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.core.provenance import Origin
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
@@ -24,7 +22,6 @@ from chestfed.images.cache import CachedImages
 from chestfed.results.run_folder import RunFolder
 from chestfed.sites import load_site_config
 from chestfed.training import assemble
-from chestfed.training import run as training_run
 from chestfed.training.clients import Outputs, Setup, StudyData, load_images
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
@@ -214,7 +211,7 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
     undefined = {
         (line["model"], line["disease"]): line["reason"]
         for line in lines_of(home, "two")
-        if line["trained_on_it"] == "false" and not line["auc"]
+        if line["takes_part"] == "False" and not line["auc"]
     }
     assert undefined == {
         ("chexpert", "cardiomegaly"): "chexpert does not label it",
@@ -260,13 +257,3 @@ def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--algorithms", "codasca,fedavg", "--dry-run"))
     assert result.code == 1
     assert "a pipeline with held_out runs once per site" in result.err
-
-
-def test_a_study_with_a_held_out_site_has_no_published_table_beside_it(home: Path, tmp_path: Path) -> None:
-    pipeline, data = loaded(home, tmp_path, "vindr")
-    clients = tuple(dataclasses.replace(client, origin=Origin.REAL) for client in data.clients)
-    test = dataclasses.replace(data.test, origin=Origin.REAL)
-    real = dataclasses.replace(data, clients=clients, test=test)
-    big = pipeline.model_copy(update={"model": pipeline.model.model_copy(update={"name": "densenet121"})})
-    assert training_run._table(big, real, []).paper is None
-    assert training_run._table(big, dataclasses.replace(real, held_out=None), []).paper is not None
