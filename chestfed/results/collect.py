@@ -112,7 +112,7 @@ def collect(
     """
     first = runs[0]
     models = _list_models(runs, ks, by_window=by_window)
-    folder = first.folder(models[-1].k if models else None)  # refuses a study without a finished K
+    first.folder(models[-1].k if models else None)  # refuses a study without a finished K
     seeds = sorted({run.settings.seed for run in runs})
     how = Intervals(interval or first.row(models[0].k).interval, first.settings.resamples)
     estimates = [row for model in models for row in _list_study(model, how, models[-1].k)]
@@ -136,23 +136,10 @@ def collect(
             if differences is None and of_k:
                 ends = list(dict.fromkeys((present[0], present[-1])))
                 compared += _compare(present if view == "alternatives" else ends, how, view, hospital)
-    about = first.about["scored"] | {
-        "where": first.settings.where,
-        "held_out": bool(first.configuration.get("held_out")),
-        "batch_norm": read_statistics(folder / MODEL_FILE, first.configuration),
-        "seeds": seeds,
-        "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
-        "published": first.configuration.get("published"),
-        "paper": _name_paper(first, first.row(models[0].k)),
-        "objectives": _list_objectives(runs),
-        "machine": first.about["machine"],
-        "versions": first.about["versions"],
-        "runs": [_identify(run, model) for model in models for run in model.runs],
-    }
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
-        about,
+        _describe_runs(runs, models, untested),
         make_estimates(estimates),
         make_differences(compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
@@ -336,6 +323,24 @@ def _compare(
 
 
 # ---- what captions and curves need -------------------------------------------------------------------------------
+
+
+def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str]) -> dict[str, Any]:
+    """The `about` of results; `untested` are hospitals without alternatives."""
+    first = runs[0]
+    return first.about["scored"] | {
+        "where": first.settings.where,
+        "held_out": bool(first.configuration.get("held_out")),
+        "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
+        "seeds": sorted({run.settings.seed for run in runs}),
+        "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
+        "published": first.configuration.get("published"),
+        "paper": _name_paper(first, first.row(models[0].k)),
+        "objectives": _list_objectives(runs),
+        "machine": first.about["machine"],
+        "versions": first.about["versions"],
+        "runs": [_identify(run, model) for model in models for run in model.runs],
+    }
 
 
 def _find_paper(run: RunFolder, row: Row, label: str, *, is_largest: bool) -> Mapping[str, float]:

@@ -26,10 +26,9 @@ from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
 from chestfed.results.collect import Results
 from chestfed.results.grid import markdown
-from chestfed.results.metrics import list_metrics
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TABLES, TIME, RunFolder
 from chestfed.results.table import Row
-from chestfed.results.views import describe_aucs, make_auc_grid
+from chestfed.results.views import describe_aucs, list_metrics, make_auc_grid
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
 from chestfed.training.loop import History

@@ -21,9 +21,8 @@ from chestfed.results.collect import (
     write_comparison,
 )
 from chestfed.results.frames import make_differences, make_estimates
-from chestfed.results.metrics import list_metrics
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.views import render
+from chestfed.results.views import list_metrics, render
 from tests.command_line import Called, call
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 from tests.training.tiny_studies import command

@@ -24,11 +24,10 @@ from chestfed.results import collect
 from chestfed.results.collect import Results, list_rows, load_results
 from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.held_out import Fold, collect_folds, write_folds
-from chestfed.results.metrics import list_held_out_metrics
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
 from chestfed.results.table import Row, read_paper_table
-from chestfed.results.views import render
+from chestfed.results.views import list_held_out_metrics, render
 from tests.results.finished_runs import labels_and_patients, seal_run, write_run
 
 

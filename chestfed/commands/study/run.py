@@ -31,9 +31,9 @@ from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.results import held_out
 from chestfed.results.collect import collect, write_comparison
-from chestfed.results.metrics import list_held_out_metrics, list_metrics
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import state_verdict
+from chestfed.results.views import list_held_out_metrics, list_metrics
 from chestfed.results.views import render as render_results
 from chestfed.training.assemble import Deployment
 from chestfed.training.clients import Setup, StudyData, check_cache, load_images
