@@ -26,10 +26,13 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.source_addition import _processor
-from chestfed.results import compare, hospital_table
-from chestfed.results.predictions import Predictions, as_one, read_run
+from chestfed.results.collect import Results, read_comparison
+from chestfed.results.differences import compare_with_first
+from chestfed.results.frames import list_records
+from chestfed.results.predictions import Predictions, load_predictions, merge_seeds
 from chestfed.results.run_folder import HOSPITALS
-from chestfed.results.significance import compare_with_first, verdict
+from chestfed.results.sentences import state_gains, state_verdict
+from chestfed.results.views import make_hospital_grid
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- real films: begin -->", "<!-- real films: end -->")
@@ -96,7 +99,7 @@ def main() -> None:
         _write_readme(study)
 
 
-def _run(chosen: argparse.Namespace, settings: Sequence[str], ks: Sequence[int]) -> compare.Comparison:
+def _run(chosen: argparse.Namespace, settings: Sequence[str], ks: Sequence[int]) -> Results:
     """Run one command, and read the tables that it has written."""
     command = [sys.executable, "-m", "chestfed", "study", str(_ROOT / "pipelines" / "real_films.yaml")]
     command += ["--data", str(chosen.data), "--out", str(chosen.out), "--no-tracking", "--jobs", str(chosen.jobs)]
@@ -107,16 +110,16 @@ def _run(chosen: argparse.Namespace, settings: Sequence[str], ks: Sequence[int])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     print(done.stdout, flush=True)
     (folder,) = set(re.findall(r"chestfed report (\S+comparison-\w+)", done.stdout))
-    return compare.read(Path(folder))
+    return read_comparison(Path(folder))
 
 
-def _models(out: Path, comparison: compare.Comparison, k: int) -> dict[str, Predictions]:
+def _models(out: Path, comparison: Results, k: int) -> dict[str, Predictions]:
     """Predictions of the model of K over the seeds, at the target and, if it was scored there, at the partner."""
-    folders = list(dict.fromkeys(out / run["folder"] for run in comparison.runs))
-    models = {"target": as_one([read_run(folder, k) for folder in folders])}
+    folders = list(dict.fromkeys(out / run["folder"] for run in comparison.about["runs"]))
+    models = {"target": merge_seeds([load_predictions(folder, k) for folder in folders])}
     place = f"{HOSPITALS}/{_PARTNER}"
     if all((folder / f"k{k}" / place).is_dir() for folder in folders):
-        models[_PARTNER] = as_one([read_run(folder, k, place) for folder in folders])
+        models[_PARTNER] = merge_seeds([load_predictions(folder, k, place) for folder in folders])
     return models
 
 
@@ -125,36 +128,31 @@ def _compare(reference: dict[str, Predictions], models: dict[str, Predictions]) 
     figures = {}
     for hospital, model in models.items():
         named = [replace(reference[hospital], name="reference"), replace(model, name="model")]
-        mean = compare_with_first(named, 0).comparisons[0][-1]
+        mean = list_records(compare_with_first(named, 0))[-1]
         figures[hospital] = {
-            "auc": _rounded(mean.auc_b),
-            "sd over seeds": _rounded(mean.sd_b),
-            "difference": _rounded(mean.difference),
-            "95% over patients and seeds": mean.interval and [_rounded(end) for end in mean.interval],
-            "p": None if mean.p is None else float(f"{mean.p:.2g}"),
-            "seeds above 0": sum(value is not None and value > 0 for value in mean.of_seeds),
+            "auc": _rounded(mean["auc_model"]),
+            "sd over seeds": _rounded(mean["seed_sd_model"]),
+            "difference": _rounded(mean["difference"]),
+            "95% over patients and seeds": mean["low"] and [_rounded(mean[end]) for end in ("low", "high")],
+            "p": None if mean["p"] is None else float(f"{mean['p']:.2g}"),
+            "seeds above 0": sum(value is not None and value > 0 for value in json.loads(mean["of_seeds"]).values()),
         }
     return figures
 
 
-def _describe_study(study: compare.Comparison) -> dict[str, Any]:
+def _describe_study(study: Results) -> dict[str, Any]:
     """AUC by K and seed, the verdict, and the tables of hospitals and alternatives."""
-    assert study.compared is not None
-    assert study.hospitals is not None
-    means = study.results.groupby(["k", "seed"])["auc"].mean().unstack()
+    means = study.view("seeds").groupby(["k", "seed"])["auc"].mean().unstack()
     columns = ["hospital", "model", "auc", "sd", "images", "patients"]
-    tables = {"hospitals": study.hospitals} | ({"alternatives": study.alternatives} if study.alternatives else {})
     figures: dict[str, Any] = {
         "AUC at the target by seed": {f"K={k}": [_rounded(value) for value in row] for k, row in means.iterrows()},
-        "verdict": verdict(study.compared),
+        "verdict": state_verdict(study.gains("study")),
     }
-    for name, table in tables.items():
-        frame = hospital_table.frame(table).query("disease == 'mean'")[columns].round(3)
-        figures[name] = _records(frame)
-        gains = hospital_table.gains_frame(table)
-        if gains is not None:
-            rows = gains.query("disease == 'mean'")[["hospital", "model", "difference", "low", "high", "p_holm"]]
-            figures[f"differences, {name}"] = _records(rows.round(4))
+    for view in ("hospitals", "alternatives"):
+        if len(rows := study.view(view, disease="mean")):
+            figures[view] = _records(rows[columns].round(3))
+            gains = study.gains(view, disease="mean")[["hospital", "model", "difference", "low", "high", "p_holm"]]
+            figures[f"differences, {view}"] = _records(gains.round(4))
     return figures
 
 
@@ -167,24 +165,21 @@ def _rounded(value: Any) -> float | None:
     return None if value is None else round(float(value), 4)
 
 
-def _write_readme(study: compare.Comparison) -> None:
+def _write_readme(study: Results) -> None:
     """The table between README's markers: every K and the alternatives at both hospitals that have an AUC."""
-    assert study.hospitals is not None
-    assert study.alternatives is not None
-    rows = [hospital_table.grid(study.hospitals), hospital_table.grid(study.alternatives)]
+    rows = [make_hospital_grid(study, view) for view in ("hospitals", "alternatives")]
     lines = []
     for grid in rows:
         lines += [[cell.text for cell in grid.columns], ["---", *["---:"] * (len(grid.columns) - 1)]]
         lines += [[line.head, *("<br>".join((cell.text, *cell.below)) for cell in line.cells)] for line in grid.lines]
         lines.append([])
     text = "\n".join(f"| {' | '.join(line)} |" if line else "" for line in lines)
-    assert study.compared is not None
     readme = _ROOT / "README.md"
     before, begin, rest = readme.read_text("utf-8").partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not (begin and end):
         raise SystemExit(f"{readme}: the marks {' and '.join(_MARKS)} are missing")
-    text = f"{text}\n{verdict(study.compared)} {hospital_table.verdict(study.alternatives)}"
+    text = f"{text}\n{state_verdict(study.gains('study'))} {state_gains(study, 'alternatives')}"
     readme.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
 
 

@@ -28,9 +28,10 @@ import pandas as pd
 from scipy import stats
 
 from chestfed.core.diseases import DISEASES, TITLES
-from chestfed.report.run_figures import over_seeds
-from chestfed.results import compare
-from chestfed.results.significance import verdict
+from chestfed.report.run_figures import draw_seeds
+from chestfed.results.collect import Results, read_comparison
+from chestfed.results.frames import list_records
+from chestfed.results.sentences import state_verdict
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- source addition: begin -->", "<!-- source addition: end -->")
@@ -70,7 +71,7 @@ def main() -> None:
         chosen.save.write_text(json.dumps({"synthetic": True, "machine": machine, **found}, indent=1) + "\n", "utf-8")
 
 
-def _study(chosen: argparse.Namespace, threads: int, *words: str) -> compare.Comparison:
+def _study(chosen: argparse.Namespace, threads: int, *words: str) -> Results:
     """Run one command, and read the tables that it has written."""
     command = [sys.executable, "-m", "chestfed", "study", *words, "--no-tracking", "--out", str(chosen.out)]
     command += ["--set", f"runtime.threads={threads}", "--jobs", "2" if threads == 1 else "1"]
@@ -78,12 +79,12 @@ def _study(chosen: argparse.Namespace, threads: int, *words: str) -> compare.Com
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     print(done.stdout)
     (folder,) = set(re.findall(r"chestfed report (\S+comparison-\w+)", done.stdout))
-    return compare.read(Path(folder))
+    return read_comparison(Path(folder))
 
 
-def by_seed(comparison: compare.Comparison, ks: tuple[int, int]) -> dict[str, Any]:
+def by_seed(comparison: Results, ks: tuple[int, int]) -> dict[str, Any]:
     """AUC by K, the difference of two K seed by seed, and by disease; the intervals are t over the seeds."""
-    results = comparison.results
+    results = comparison.view("seeds")
     means = results.groupby(["k", "seed"])["auc"].mean().unstack()
     per_disease = results.groupby(["disease", "k"])["auc"].mean().unstack()
     return {
@@ -97,20 +98,21 @@ def by_seed(comparison: compare.Comparison, ks: tuple[int, int]) -> dict[str, An
     }
 
 
-def _test(comparison: compare.Comparison) -> dict[str, Any]:
+def _test(comparison: Results) -> dict[str, Any]:
     """The interval of the mean difference and its p value, both over patients and seeds."""
-    if comparison.compared is None:
+    means = list_records(comparison.gains("study", disease="mean"))
+    if not means:
         return {}
-    mean = comparison.compared.comparisons[-1][-1]
-    interval = None if mean.interval is None else [round(float(end), 3) for end in mean.interval]
-    p = None if mean.p is None else float(f"{mean.p:.3g}")
+    low, high, p = (means[-1][name] for name in ("low", "high", "p"))
+    interval = None if low is None else [round(low, 3), round(high, 3)]
+    p = None if p is None else float(f"{p:.3g}")
     return {"95% over patients and seeds": interval, "p, over patients and seeds": p}
 
 
-def ceiling(algorithms: compare.Comparison, alone: compare.Comparison) -> dict[str, Any]:
+def ceiling(algorithms: Results, alone: Results) -> dict[str, Any]:
     """What centralized training on the pooled images gains over the target alone, and CODASCA's share of it."""
-    by_algorithm = algorithms.results.groupby(["algorithm", "seed"])["auc"].mean().unstack()
-    one = alone.results[alone.results["k"] == 1].groupby("seed")["auc"].mean()
+    by_algorithm = algorithms.view("seeds").groupby(["algorithm", "seed"])["auc"].mean().unstack()
+    one = alone.view("seeds", k=1).groupby("seed")["auc"].mean()
     gains = by_algorithm.loc[["codasca", "centralized_auc"]] - one
     found = {name: _over_seeds(gains.loc[name]) for name in gains.index}
     share = gains.loc["codasca"].mean() / gains.loc["centralized_auc"].mean()
@@ -131,26 +133,25 @@ def _rounded(values: pd.Series) -> dict[str, float]:
     return {str(name): round(float(value), 3) for name, value in values.items()}
 
 
-def _write_readme(comparison: compare.Comparison) -> None:
+def _write_readme(comparison: Results) -> None:
     """The table between README's markers, and the picture above it."""
-    results = comparison.results
+    results = comparison.view("seeds")
     table = results.groupby(["k", "disease"])["auc"].mean().unstack()[list(DISEASES)]
     means = results.groupby(["k", "seed"])["auc"].mean().unstack()
-    assert comparison.compared is not None  # ten seeds
     heads = ["K", *(TITLES[disease] for disease in DISEASES), f"mean ± sd of {means.shape[1]} seeds"]
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
     for k in table.index:
         cells = [f"{value:.3f}" for value in table.loc[k]]
         lines.append([str(k), *cells, f"**{means.loc[k].mean():.3f}** ± {means.loc[k].std():.3f}"])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    text += f"\n\n{verdict(comparison.compared)}"
+    text += f"\n\n{state_verdict(comparison.gains('study'))}"
     readme = _ROOT / "README.md"
     before, begin, rest = readme.read_text("utf-8").partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not (begin and end):
         raise SystemExit(f"{readme}: the marks {' and '.join(_MARKS)} are missing")
     readme.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
-    (picture,) = over_seeds(comparison)
+    (picture,) = draw_seeds(comparison)
     with TemporaryDirectory() as folder:
         picture.save_png(Path(folder))
         shutil.copyfile(Path(folder, f"{picture.name}.png"), _ROOT / "docs" / "images" / "auc_against_k.png")

@@ -14,14 +14,12 @@ from chestfed._version import __version__
 
 if TYPE_CHECKING:
     from chestfed.api import compare, evaluate, run
-    from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
     from chestfed.sites.dataset import Site, load_site
 
-__all__ = ["SeedStudies", "Site", "Study", "__version__", "compare", "evaluate", "load_site", "run"]
+__all__ = ["Site", "Study", "__version__", "compare", "evaluate", "load_site", "run"]
 
 _PLACES = {
-    "SeedStudies": "chestfed.report.seed_studies",
     "Site": "chestfed.sites.dataset",
     "Study": "chestfed.report.study",
     "compare": "chestfed.api",

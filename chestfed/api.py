@@ -9,18 +9,18 @@ import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
+from chestfed.evaluation.intervals import DEFAULT
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from chestfed.evaluation.intervals import MethodName
-    from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
     from chestfed.scoring.evaluate import Evaluation
     from chestfed.sites.dataset import Site
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 Part = str | Mapping[str, Any] | object
 
 
-@overload
-def run(pipeline: str | Path = ..., *, seeds: None = None, **settings: Any) -> Study: ...
-@overload
-def run(pipeline: str | Path = ..., *, seeds: int | Sequence[int], **settings: Any) -> SeedStudies: ...
-def run(  # type: ignore[misc]  # the overloads name only what decides what is returned
+def run(
     pipeline: str | Path = "source_addition_samples",
     *,
     algorithm: Part | None = None,
@@ -51,7 +47,7 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     skip_unreadable: bool = False,
     tracking: bool = False,
     quiet: bool = False,
-) -> Study | SeedStudies:
+) -> Study:
     """Run a study, with one training seed or several, or what is left of it, and return it.
 
     Parameters
@@ -62,7 +58,7 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
         What to train with: the name of a method of it, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox": 0.1}`, or
         a declaration, also one that was made in a notebook.
     k, seeds
-        Numbers of clients; several training seeds, or how many from the pipeline's on, which return a `SeedStudies`.
+        Numbers of clients; several training seeds, or how many from the pipeline's on, which are read together.
     data
         Folder that contains the sites' folders.
     overrides
@@ -80,7 +76,6 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     from chestfed.commands.study import run as study_run
     from chestfed.core.console import open_console
     from chestfed.engines.declaration import refuse_several
-    from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
 
     added = [*map(site_file, listed(add_sites, "add_sites"))]
@@ -92,7 +87,7 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     if studies.pipeline.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
     done = study_run.run(studies, Path(out), Path(cache), None, tracking=tracking, skip_unreadable=skip_unreadable)
-    return Study.load(done[0].folder) if seeds is None else SeedStudies.of([one.folder for one in done])
+    return Study.of([study.folder for study in done])
 
 
 def evaluate(
@@ -111,7 +106,7 @@ def evaluate(
     out: str | Path | None = None,
     cache: str | Path = "cache",
     resamples: int = 2000,
-    interval: MethodName = "t-logit",
+    interval: MethodName = DEFAULT,
 ) -> Evaluation:
     """Score a model on a site; what `chestfed evaluate` writes goes to `out`, or to a folder in `runs/evaluations`.
 
@@ -130,7 +125,7 @@ def evaluate(
     batch_norm
         Statistics to score with: of the site's own training images, or as stored; by default as the model's study did.
     interval
-        t-logit, obuchowski, delong, bca or percentile.
+        obuchowski, bca or percentile.
 
     Raises
     ------
@@ -162,7 +157,7 @@ def compare(
     k: int | None = None,
     group_seeds: bool = False,
     resamples: int = 2000,
-    interval: MethodName = "t-logit",
+    interval: MethodName = DEFAULT,
 ) -> pd.DataFrame:
     """Paired differences in AUC of each model to the first one, on the same test images.
 
@@ -181,19 +176,21 @@ def compare(
         One row per model and disease, and the mean: difference, interval, p and p after Holm's correction. Of models
         that were trained, p values need two or more seeds, the same of both, and `group_seeds`.
     """
-    from chestfed.results import predictions, significance
+    from chestfed.results import predictions
+    from chestfed.results.differences import check_choices, compare_with_first
+    from chestfed.results.frames import select
 
-    significance.check_choices(interval, resamples)
-    found = [predictions.read_run(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
+    check_choices(interval, resamples)
+    found = [predictions.load_predictions(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
     found = predictions.group_seeds(found) if group_seeds else found
-    return significance.frame(significance.compare_with_first(found, resamples, interval))
+    return select(compare_with_first(found, resamples, interval), "study")
 
 
 def _check_evaluation(
     site: object, data: object, output_type: str | None, batch_norm: str | None, interval: str, resamples: int
 ) -> None:
     """Refuse what the command refuses, and a site of a wrong kind."""
-    from chestfed.results.significance import check_choices
+    from chestfed.results.differences import check_choices
     from chestfed.sites.dataset import Site
 
     check_choices(interval, resamples)

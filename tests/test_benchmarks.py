@@ -10,9 +10,9 @@ import pytest
 from benchmarks import __main__ as speed
 from benchmarks import gpu, scale, source_addition
 from benchmarks.speed_parts.pairs import paired
-from chestfed.results import compare
+from chestfed.results.collect import collect
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import verdict
+from chestfed.results.sentences import state_verdict
 from tests.results.finished_runs import NAMES, write_run
 
 
@@ -29,19 +29,18 @@ def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path) -> None:
 
 def test_the_readme_has_the_verdict_over_patients_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2, 3)]
-    comparison = compare.collect(runs, "Study")
-    assert comparison.compared is not None
+    results = collect(runs, "Study")
     (tmp_path / "docs" / "images").mkdir(parents=True)
     readme = tmp_path / "README.md"
     readme.write_text("\n".join(["before", *source_addition._MARKS, "after"]))
     monkeypatch.setattr(source_addition, "_ROOT", tmp_path)
     monkeypatch.setattr(source_addition, "DISEASES", NAMES)
-    source_addition._write_readme(comparison)
-    assert readme.read_text().splitlines()[-3:] == [verdict(comparison.compared), source_addition._MARKS[1], "after"]
-    stored = source_addition.by_seed(comparison, (1, 2))
-    mean = comparison.compared.comparisons[-1][-1]
-    assert mean.interval is not None
-    assert stored["95% over patients and seeds"] == [round(end, 3) for end in mean.interval]
+    source_addition._write_readme(results)
+    verdict = state_verdict(results.gains("study"))
+    assert readme.read_text().splitlines()[-3:] == [verdict, source_addition._MARKS[1], "after"]
+    stored = source_addition.by_seed(results, (1, 2))
+    (mean,) = results.gains("study", disease="mean").to_dict("records")
+    assert stored["95% over patients and seeds"] == [round(mean[end], 3) for end in ("low", "high")]
 
 
 def test_parts_are_merged_into_one_file_and_ratios_are_to_the_first_case(

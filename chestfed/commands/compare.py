@@ -9,6 +9,7 @@ import typer
 
 from chestfed.commands import options
 from chestfed.core.console import open_console, say
+from chestfed.evaluation.intervals import DEFAULT
 
 
 def compare(
@@ -36,17 +37,23 @@ def compare(
 
         chestfed compare runs/chestxray8_patients-0123456789ab runs/evaluations/chestxray8-test-frontal-image-ab01
     """
+    from chestfed.core.checkpoint import write_text
     from chestfed.core.disk import check_folder
-    from chestfed.results import predictions, significance
+    from chestfed.evaluation.estimates import as_csv
+    from chestfed.results import differences
+    from chestfed.results.frames import select
+    from chestfed.results.predictions import group_seeds as merge
+    from chestfed.results.predictions import load_predictions
+    from chestfed.results.sentences import describe_resolution
+    from chestfed.results.views import render_differences
 
-    console, found = open_console(), [predictions.read_run(path, k) for path in runs]
-    if group_seeds:
-        found = predictions.group_seeds(found)
-    compared = significance.compare_with_first(found, resamples, interval or "t-logit")
-    folder = out or significance.paired_folder(compared, Path("runs") / "paired")
+    console, models = open_console(), [load_predictions(path, k) for path in runs]
+    models = merge(models) if group_seeds else models
+    compared = select(differences.compare_with_first(models, resamples, interval or DEFAULT), "study")
+    folder = out or differences.name_folder(compared, Path("runs") / "paired")
     check_folder(folder, "--out")
-    significance.write(compared, folder, "differences")
-    console.print(significance.render(compared))
-    if resolution := significance.describe_resolution(compared):
+    write_text(folder / "differences.csv", as_csv(compared))
+    console.print(render_differences(compared))
+    if resolution := describe_resolution(compared):
         console.print(resolution, highlight=False)
-    say(console, f"written to {folder}: differences.csv, differences.json")
+    say(console, f"written to {folder}: differences.csv")

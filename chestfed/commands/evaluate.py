@@ -13,6 +13,7 @@ import typer
 from chestfed.commands import options
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
+from chestfed.evaluation.intervals import DEFAULT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,7 +138,7 @@ def evaluate(
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
     table = open_site(config, root)
-    settings: dict[str, Any] = {"how": Intervals(interval or "t-logit", resamples), "batch_size": batch_size}
+    settings: dict[str, Any] = {"how": Intervals(interval or DEFAULT, resamples), "batch_size": batch_size}
     settings |= {"skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
     check_folder(out or RUNS / "evaluations", "--out")
     with Bars(console) as bars:

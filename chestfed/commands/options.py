@@ -46,7 +46,7 @@ K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the
 Resamples = Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0: no intervals.")]
 Interval = Annotated[
     MethodName | None,
-    optional(help="Method of intervals and of p values of differences. Default: t-logit, or that of the study."),
+    optional(help="Method of intervals and of p values of differences. Default: obuchowski, or that of the study."),
 ]
 Pipeline = Annotated[Path, typer.Argument(help="YAML of a pipeline, or the name of a bundled one.", show_default=False)]
 PipelineData = Annotated[

@@ -12,7 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from chestfed.training.reporting import Reporter
 
 if TYPE_CHECKING:
-    from chestfed.results.table import Row, StudyTable
+    from chestfed.results.collect import Results
+    from chestfed.results.table import Row
     from chestfed.training.loop import History
 
 #: Seconds between two lines of a log: short commands print none.
@@ -102,7 +103,7 @@ class Bars(StepBars, Reporter):
     def alternative_trained(self, name: str, done: int, total: int) -> None:
         self.show(name, done, total)
 
-    def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
+    def k_done(self, row: Row, results: Results, *, reused: bool) -> None:
         mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
         again = " (from the earlier run)" if reused and self.tells_reused else ""
         self._console.print(f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean}{again}", highlight=False)

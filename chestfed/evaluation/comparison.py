@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 
 from chestfed.evaluation import power
 from chestfed.evaluation.estimates import auc_per_disease, mean_of, spread_of
+from chestfed.evaluation.intervals import DEFAULT
 from chestfed.evaluation.intervals.interval import Bounds, Interval
 from chestfed.evaluation.intervals.methods import Contrast, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
@@ -37,8 +37,6 @@ class Difference:
     #: below 0.05 exactly where the interval at 95% leaves out 0, which is cut where the AUC of b would be 0 or 1.
     interval: Interval | None = None
     p: float | None = None
-    #: p after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
-    p_holm: float | None = None
     #: positives, negatives, missing: images; None for the mean.
     positives: int | None = None
     negatives: int | None = None
@@ -55,8 +53,8 @@ class Difference:
     seeds_needed: int | None = None
 
     def untested(self, why: str) -> Difference:
-        """Without its p values; the interval stays."""
-        return replace(self, p=None, p_holm=None, reason=self.reason or why)
+        """Without its p value; the interval stays."""
+        return replace(self, p=None, reason=self.reason or why)
 
 
 def compare(
@@ -65,7 +63,7 @@ def compare(
     resamples: int = 2000,
     seed: int = 0,
     untested: str = "",
-    interval: MethodName = "t-logit",
+    interval: MethodName = DEFAULT,
 ) -> tuple[Difference, ...]:
     """Model b minus model a, each given once per training seed: per disease, and at last the mean.
 
@@ -105,7 +103,7 @@ def compare(
             difference = replace(difference, reason=columns[name].reason or difference.reason)
         difference = _within_bounds(difference if over_seeds else _with_detectable(difference))
         differences.append(difference.untested(untested) if untested else difference)
-    return holm_over_comparisons([differences])[0]
+    return tuple(differences)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -121,17 +119,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, (len(known) - i) * p)
         corrected[place] = min(1.0, largest)
     return corrected
-
-
-def holm_over_comparisons(comparisons: Sequence[Sequence[Difference]]) -> list[tuple[Difference, ...]]:
-    """The same comparisons, their p values corrected: over all diseases of all of them, the means among themselves."""
-    every = [one for comparison in comparisons for one in comparison]
-    for means in (False, True):
-        places = [place for place, one in enumerate(every) if (one.disease == "mean") == means]
-        for place, p in zip(places, holm([every[n].p for n in places]), strict=True):
-            every[place] = replace(every[place], p_holm=p)
-    rest = iter(every)
-    return [tuple(islice(rest, len(comparison))) for comparison in comparisons]
 
 
 def _check_same_images(a: Scored, b: Scored) -> None:

@@ -26,13 +26,14 @@ _COUNTS = (
     "negatives",
     "missing",
     "over_diseases",
+    *("k", "window", "seed", "left_out", "seeds_reference", "seeds_model", "seeds_needed"),
 )
 _NUMBERS = (
     *("value", "auc", "low", "high", "sd", "paper_auc", "mean_score", "observed_rate", "auc_reference", "auc_model"),
-    *("difference", "p", "p_holm", "seed_sd_reference", "seed_sd_model"),
+    *("difference", "p", "p_holm", "seed_sd_reference", "seed_sd_model", "detectable"),
 )
 #: Columns of tidy frames -> what they hold: also where some, or all, are not defined.
-_KINDS: Final = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")
+KINDS: Final = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def tidy(
     """
     head = head or {}
     found = pd.DataFrame([{**head, **row} for row in rows], columns=[*head, *columns])
-    return found.astype({name: kind for name, kind in _KINDS.items() if name in found})
+    return found.astype({name: kind for name, kind in KINDS.items() if name in found})
 
 
 def as_csv(found: pd.DataFrame) -> str:

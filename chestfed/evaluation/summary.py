@@ -17,7 +17,7 @@ from chestfed.evaluation import metrics
 from chestfed.evaluation.calibration import NO_PROBABILITIES, calibration, reliability
 from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
-from chestfed.evaluation.intervals.degrees_of_freedom import units_per_disease
+from chestfed.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.evaluation.intervals.interval import Interval, logit_interval
 from chestfed.evaluation.intervals.methods import NO_VARIANCE, ONE_PATIENT, Intervals
 from chestfed.evaluation.labeled import Column, Scored, numbered
@@ -77,7 +77,7 @@ def summarize(
     Raises `ValueError` as `Scored.columns` and `calibration`, or if a column of values has another length.
 
     Other names of the patients, such as keyed ones, give the same summary. `how` makes the intervals of the AUCs, also
-    of their mean and in subgroups. Those of the other numbers are `t-logit` with any method, and take no more than
+    of their mean and in subgroups. Those of the other numbers are always `logit_interval`, of no more than
     `enough_resamples`. `columns` maps the name of a subgroup column to its values `[n]`. A categorical column keeps the
     order of its categories; other values are sorted. Images without a value come last, as a subgroup of their own.
     `probabilities`: the scores are in [0, 1], with a calibration. Otherwise they are an order.
@@ -85,12 +85,12 @@ def summarize(
     found = replace(found, patients=numbered(found.patients))
     *aucs, mean = auc_estimates(found, how)
     every = found.columns()
-    units = units_per_disease(found.labels, found.patients)
     resamples = enough_resamples(how.resamples, len(found.scores))
     rows: list[dict[str, Any]] = []
     for number, (column, auc) in enumerate(zip(every, aucs, strict=True)):
         drawn = resampled_metrics(column, number, resamples, how.seed)
-        rows += _metrics(column, auc, drawn, int(units[number]), probabilities=probabilities)
+        units = count_effective_patients(found.labels[:, [number]], found.patients)
+        rows += _metrics(column, auc, drawn, units, probabilities=probabilities)
     for metric in MAIN:
         values = [row["value"] for row in rows if row["metric"] == metric]
         defined = len(values) - values.count(None)
@@ -140,7 +140,7 @@ def groups_of(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str,
 
 
 def _metrics(
-    column: Column, auc: Estimate, drawn: np.ndarray, units: int, *, probabilities: bool
+    column: Column, auc: Estimate, drawn: np.ndarray, units: float, *, probabilities: bool
 ) -> Iterator[dict[str, Any]]:
     """The numbers of one disease: those of `MAIN`, then the parts of its operating points and Brier score."""
     nothing = auc.reason if auc.value is None else ""

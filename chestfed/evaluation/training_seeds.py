@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 import scipy
 
-from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean
+from chestfed.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import Interval
 
@@ -83,9 +83,9 @@ def seeds_test(
 
     where MS(TR) is the mean square of model times seed (half the sample variance of the seeds' differences), Cov2 the
     mean covariance over patients of two seeds of one model, Cov3 that of two seeds of different models. The first part
-    is known from r - 1, the second from m - 1 degrees of freedom, m being `units_of_mean`, the patients of the rarest
-    class. The error is distributed as the sum of two Student variables with these degrees (Behrens and Fisher), which
-    is Student's t where one part is 0.
+    is known from r - 1, the second from m - 1 degrees of freedom, m being `count_effective_patients`. The
+    error is distributed as the sum of two Student variables with these degrees (Behrens and Fisher), which is Student's
+    t where one part is 0.
 
     Raises `ValueError` if the models have different numbers of seeds, or fewer than two, or a class is of one patient.
 
@@ -114,7 +114,7 @@ def seeds_test(
         return SeedsTest(difference, each, reason="no variance in these data")
     from scipy import optimize  # takes a quarter of a second to import
 
-    freedom = units_of_mean(labels, patients, hospitals) - 1
+    freedom = count_effective_patients(labels, patients, hospitals) - 1
     beyond = _tails([by_seeds, by_patients], [r - 1, freedom])
     half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
     interval = Interval(difference - half, difference + half)

@@ -17,7 +17,7 @@ from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES, DiseaseName
 from chestfed.core.plugins import Choice
 from chestfed.engines.declaration import ENGINES, EngineOptions
-from chestfed.evaluation.intervals import MethodName
+from chestfed.evaluation.intervals import DEFAULT, MethodName
 from chestfed.evaluation.protocols import ImageProtocol, OverHospitals
 from chestfed.experiment.alternatives import Alternatives, centralized_settings
 from chestfed.experiment.stage_2 import Federated
@@ -230,7 +230,7 @@ class Evaluation(StrictModel):
         64, ge=1, le=65_536, description="images per forward pass; may change the last bits of scores"
     )
     resamples: int = Field(2000, ge=0, le=1_000_000, description="bootstrap resamples for the 95% intervals; 0: none")
-    interval: MethodName = Field("t-logit", description="method of intervals and p values: docs/evaluation.md")
+    interval: MethodName = Field(DEFAULT, description="method of intervals and p values: docs/evaluation.md")
 
 
 class Runtime(StrictModel):

@@ -202,7 +202,7 @@ def row_of(plain: Any, diseases: Sequence[str], sender: str) -> Row:
         ordered = one.interval is None or one.interval.low <= one.interval.high
         if not all(0 <= value <= 1 for value in values) or min(counts, default=0) < 0 or not ordered:
             raise WireError(f"{sender} sent an AUC of {one.disease} that is out of its range")
-        if len(one.reason) > _LONGEST or len(row.warning) > _LONGEST:
+        if len(one.reason) > _LONGEST:
             raise WireError(f"{sender} sent a text of more than {_LONGEST} characters")
     return row
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,29 @@ from chestfed.evaluation.metrics import SHARE, OperatingPoint
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
 from chestfed.report.participants import checklists, data_sets, limits, participants, privacy_spent
-from chestfed.report.run_figures import comparison_curves, gray_levels, hospital_gains, over_seeds, page_figures
+from chestfed.report.run_figures import draw_curves, draw_hospitals, draw_page, draw_seeds, gray_levels
 from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import subgroups
-from chestfed.results import compare, hospital_table
 from chestfed.results.batch_norm import describe_statistics
-from chestfed.results.chance import describe_chance, list_results
-from chestfed.results.compare import Comparison
-from chestfed.results.grid import Cell, Grid, Rows, disease_columns, grid_of, number
-from chestfed.results.hospital_table import HospitalTable
-from chestfed.results.methods_text import MethodsText, computed_with, methods_text, of_aucs, of_differences
-from chestfed.results.predictions import read_run
+from chestfed.results.collect import Results, load_results, read_comparison
+from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
+from chestfed.results.methods_text import MethodsText, describe_differences, name_program, number_references
+from chestfed.results.methods_text import describe_aucs as describe_scoring
 from chestfed.results.run_folder import COMPARISON, RunFolder
-from chestfed.results.significance import HOLM, Significance, difference_grid, of_study, seeds_grid, stored, verdict
-from chestfed.results.table import Row, StudyTable, auc_grid, left_out, orientation_grid, paper_source, undefined
+from chestfed.results.sentences import HOLM, describe_chance, describe_test, state_gains, state_verdict
+from chestfed.results.views import (
+    TITLES,
+    describe_aucs,
+    describe_hospitals,
+    list_left_out,
+    list_undefined,
+    make_auc_grid,
+    make_difference_grid,
+    make_disease_grid,
+    make_hospital_grid,
+    make_orientation_grid,
+    make_seeds_grid,
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ def write_report(
                 f"{folder}: several studies: their intervals are of the test over patients and training seeds. Leave "
                 "--interval out, or give one study's folder"
             )
-        report = comparison_page(compare.read(folder))
+        report = make_page(read_comparison(folder))
     else:
         report = make_report(RunFolder.open(folder), pictures=pictures, interval=interval)
     write_text(out, report.html)
@@ -79,157 +88,123 @@ def write_report(
 def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName | None = None) -> Report:
     """The page of a finished study."""
     run.check_finished()
-    table = run.table(run.settings.ks)
-    how = Intervals(interval or table.rows[-1].interval, run.settings.resamples)
-    if how.method != table.rows[-1].interval:
-        table = replace(table, rows=tuple(_with_intervals(run, row, how) for row in table.rows))
-    compared, computed_now = _compared(run, how)
-    hospitals = hospital_table.read(run.path)
-    if hospitals is not None and hospitals.interval != how.method:
-        hospitals = hospital_table.of_study(run, how.method)
-    alternatives = hospital_table.read(run.path, hospital_table.ALTERNATIVE_TABLE)
-    if alternatives is not None and alternatives.interval != how.method:
-        alternatives = hospital_table.read_alternatives([run], how.method)
-    groups = page_figures(run, table, compared)
-    groups["hospitals"] = [] if hospitals is None else hospital_gains(hospitals)
-    histograms, cards = gray_levels(run), run.sites["sites"]
-    added = [row.clients[-1] for row in table.rows[1:]]
-    over = f"{table.protocol}, n = {table.images:,}"
+    return make_page(load_results(run, interval), run, pictures=pictures)
+
+
+def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool = False) -> Report:
+    """The page of one run, or of several: every K, or several algorithms, over training seeds."""
+    differences = results.gains("study")
+    figures = {"hospitals": draw_hospitals(results)}
+    if run is None:
+        figures |= {"answer": draw_seeds(results), "curves": [draw_curves(results)]}
+        values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results), "question": "Differences"}
+        values |= {"federated": False, "scores_stay": False}
+        histograms: list[Picture] = []
+    else:
+        figures |= draw_page(run, results)
+        histograms = gray_levels(run)
+        values = _describe_run(run, results, histograms, pictures=pictures)
+    added = results.view("study", disease="mean")["added"].to_list()[1:] if run is not None else ()
     html = fill(
         "page.html",
-        **_head(table.title, run.origin),
-        facts=_facts(run, table),
-        warning=table.rows[-1].warning,
-        methods=_methods(run, table, compared, how),
-        auc=auc_grid(
-            table,
-            f"AUC {run.settings.where} by number of clients ({over}); below each its 95% interval. "
-            f"{describe_statistics(table.statistics)}",
-        ),
-        published=paper_source(table),
-        undefined=undefined(table),
-        orientation=orientation_grid() if run.origin is Origin.SYNTHETIC else None,
-        differences=None if compared is None else difference_grid(compared, _difference_caption(compared), added=added),
-        computed_now=computed_now,
-        verdict="" if compared is None else verdict(compared),
-        added="hospitals" if run.settings.adds_hospitals else "clients",
-        **_who_gains(hospitals, alternatives),
-        chance="" if run.configuration.get("held_out") else describe_chance(list_results(table, hospitals)),
-        left_out=left_out(table),
-        over_hospitals=run.settings.over_hospitals,
-        scores_stay=run.scores_stay,
-        points=None if run.scores_stay else _points_table(run, table),
-        subgroups=None if run.scores_stay else subgroups(run),
-        participants=participants(run),
-        limits=limits(run, table),
-        data_sets=data_sets(run),
-        checklists=checklists(),
-        calibration=None if run.scores_stay else _calibration_table(run, table),
-        training=_training_table(run),
-        sites=site_cards(run, histograms, pictures=pictures),
-        drift=drift_table(run),
-        groups=groups,
-        **_how_to_reproduce(run),
-        pictures_left_out=not pictures and any(card["data"] != Origin.SYNTHETIC for card in cards),
-    )
-    every = [*(picture for group in groups.values() for picture in group), *histograms]
-    return Report(html, tuple(every))
-
-
-def comparison_page(comparison: Comparison) -> Report:
-    """The page of several studies: every K, or several algorithms, over training seeds."""
-    about, compared = comparison.about, comparison.compared
-    by_k, curves = over_seeds(comparison), [comparison_curves(comparison)]
-    gains = [] if comparison.hospitals is None else hospital_gains(comparison.hospitals)
-    facts = {"data": comparison.origin.description, "training seeds": ", ".join(map(str, comparison.trained))}
-    facts |= {name: str(about[name]) for name in ("model", "protocol")}
-    folders: dict[tuple[str, str], list[str]] = {}
-    for run in comparison.runs:
-        folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
-    runs = ((", ".join(names), where) for where, names in folders.items())
-    html = fill(
-        "comparison.html",
-        **_head(comparison.title, comparison.origin),
-        facts=facts,
-        verdict="" if compared is None else verdict(compared),
-        chance=compare.warn_of_chance(comparison),
-        auc=compare.comparison_grid(comparison, compare.caption_of(comparison)),
-        differences=None if compared is None else difference_grid(compared, _difference_caption(compared)),
-        by_seed=None if compared is None else seeds_grid(compared),
+        style=text_of("page.css"),
+        title=results.title,
+        skip_to="results",
+        command="chestfed report",
+        tag=results.origin.tag,
+        mark=results.origin.sentence,
+        single=run is not None,
+        seeds=len(results.seeds),
+        auc=make_auc_grid(results, describe_aucs(results)),
+        published=results.about["paper"],
+        undefined=list_undefined(results),
+        left_out=list_left_out(results),
+        orientation=make_orientation_grid() if run is not None and run.origin is Origin.SYNTHETIC else None,
+        differences=_make_difference_grid(results, added) if len(differences) else None,
+        by_seed=make_seeds_grid(differences) if len(differences) else None,
         holm=HOLM,
-        by_k=by_k,
-        curves=curves,
-        gains=gains,
-        **_who_gains(comparison.hospitals, comparison.alternatives),
-        published=comparison.published.source if comparison.published else "",
-        runs=grid_of("runs", "Run folders", ("run", "seed", "folder"), runs, "plain"),
-        versions=_versions(about["versions"]),
+        verdict=state_verdict(differences),
+        chance=describe_chance(results),
+        at_hospitals=[_describe_view(results, view) for view in TITLES if len(results.view(view))],
+        versions=_versions(results.about["versions"]),
+        figures=figures,
+        **values,
     )
-    return Report(html, (*by_k, *curves, *gains))
+    return Report(html, (*(picture for part in figures.values() for picture in part), *histograms))
 
 
-def _head(title: str, origin: Origin) -> dict[str, str]:
-    about = {"style": text_of("page.css"), "title": title, "skip_to": "results", "command": "chestfed report"}
-    return about | {"tag": origin.tag, "mark": origin.sentence}
-
-
-def _who_gains(table: HospitalTable | None, alternatives: HospitalTable | None) -> dict[str, Any]:
-    """What the pages say of every hospital."""
-    values: dict[str, Any] = {"hospitals": None, "hospital_diseases": None, "who_gains": ""}
-    if table is not None:
-        minus = f"; below it minus {table.models[0]}" if any(one.gain for one in table.hospitals) else ""
-        values = {
-            "hospitals": hospital_table.grid(table, hospital_table.caption_of(table)),
-            "hospital_diseases": hospital_table.disease_grid(table, f"AUC per disease with {table.models[-1]}{minus}"),
-            "who_gains": hospital_table.verdict(table),
-        }
-    if alternatives is None:
-        return values | {"alternatives": None}
-    caption = hospital_table.caption_of(alternatives)
-    return values | {
-        "alternatives": hospital_table.grid(alternatives, caption, name="alternatives"),
-        "alternatives_title": hospital_table.ALTERNATIVES_TITLE,
-        "instead": hospital_table.verdict(alternatives),
+def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture], *, pictures: bool) -> dict[str, Any]:
+    """What the page says of a single run alone."""
+    scores = not run.scores_stay
+    return {
+        "facts": _facts(run, results),
+        "methods": _methods(run, results),
+        "question": f"Does adding {'hospitals' if run.settings.adds_hospitals else 'clients'} help?",
+        "over_hospitals": run.settings.over_hospitals,
+        "scores_stay": run.scores_stay,
+        "points": _points_table(run) if scores else None,
+        "subgroups": subgroups(run) if scores else None,
+        "calibration": _calibration_table(run) if scores else None,
+        "participants": participants(run),
+        "limits": limits(run),
+        "data_sets": data_sets(run),
+        "checklists": checklists(),
+        "training": _training_table(run),
+        "sites": site_cards(run, histograms, pictures=pictures),
+        "drift": drift_table(run),
+        "pictures_left_out": not pictures and any(card["data"] != Origin.SYNTHETIC for card in run.sites["sites"]),
+        **_how_to_reproduce(run),
     }
 
 
-def _difference_caption(compared: Significance) -> str:
-    return f"AUC minus that of {compared.reference}; below each its 95% interval, {compared.method}"
+def _describe_view(results: Results, view: str) -> dict[str, Any]:
+    """What the page shows of hospitals, or of their alternatives."""
+    grid = make_hospital_grid(results, view, describe_hospitals(results, view))
+    diseases = make_disease_grid(results) if view == "hospitals" else None
+    sentence = state_gains(results, view)
+    return {"id": view, "title": TITLES[view], "table": grid, "diseases": diseases, "sentence": sentence}
 
 
-def _compared(run: RunFolder, how: Intervals) -> tuple[Significance | None, bool]:
-    """Every larger K against the smallest, and whether that had to be computed because it was not stored."""
-    found, ks = stored(run), run.settings.ks
-    if found is not None and found.interval == how.method:
-        return found, False
-    if len(ks) < 2 or (METHODS[how.method].resampled and not how.resamples) or run.scores_stay:
-        return None, False
-    return of_study([run.path], ks, how.resamples, how.method), True
+def _make_difference_grid(results: Results, added: Sequence[str]) -> Grid:
+    differences = results.gains("study")
+    about = f"AUC minus that of {differences['reference'].iloc[0]}; below each its 95% interval"
+    return make_difference_grid(differences, f"{about}, {describe_test(differences)}", added=added)
 
 
-def _with_intervals(run: RunFolder, row: Row, how: Intervals) -> Row:
-    scored = None if row.scores_stay else read_run(run.path, row.k).scored(run.diseases)[0]
-    return row.with_intervals(how, scored, run.path)
+def _list_common_facts(results: Results) -> dict[str, str]:
+    facts = {"data": results.origin.description, "training seeds": ", ".join(map(str, results.seeds))}
+    return facts | {name: str(results.about[name]) for name in ("model", "protocol")}
 
 
-def _methods(run: RunFolder, table: StudyTable, compared: Significance | None, how: Intervals) -> MethodsText:
-    sentences = of_aucs(f"{table.images:,} images ({table.protocol})", table.patients, len(run.diseases), how)
-    scored = [(sentence, ())] if (sentence := describe_statistics(table.statistics).rstrip(".")) else []
-    trained = f"Each model was trained once, by {run.settings.algorithm} with seed {run.settings.seed}"
-    return methods_text(
-        [*sentences, *(of_differences(compared) if compared else ()), (trained, ()), *scored, computed_with()]
-    )
+def _make_runs_grid(results: Results) -> Grid:
+    folders: dict[tuple[str, str], list[str]] = {}
+    for run in results.about["runs"]:
+        folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
+    rows = ((", ".join(names), where) for where, names in folders.items())
+    return grid_of("runs", "Run folders", ("run", "seed", "folder"), rows, "plain")
 
 
-def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
+def _methods(run: RunFolder, results: Results) -> MethodsText:
+    about, differences, seed = results.about, results.gains("study"), run.settings.seed
+    how = Intervals(results.view("study")["interval_method"].iloc[0], run.settings.resamples)
+    scored = f"{about['images']:,} images ({about['protocol']})"
+    sentences = describe_scoring(scored, about["patients"], len(run.diseases), how)
+    sentences += describe_differences(differences) if len(differences) else []
+    sentences.append((f"Each model was trained once, by {run.settings.algorithm} with seed {seed}", ()))
+    sentences += [(text, ())] if (text := describe_statistics(about["batch_norm"]).rstrip(".")) else []
+    return number_references([*sentences, name_program()])
+
+
+def _facts(run: RunFolder, results: Results) -> dict[str, str]:
+    about, method = results.about, results.view("study")["interval_method"].iloc[0]
     facts = {
         "data": run.origin.description,
-        "model": table.model,
+        "model": about["model"],
         "algorithm": f"{run.settings.algorithm}, {run.settings.window} local steps per round",
-        "test images": f"{table.images:,} images of {table.patients:,} patients ({table.protocol})",
+        "test images": f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})",
         "K": ", ".join(map(str, run.settings.ks)),
         "seed": str(run.settings.seed),
-        "intervals": f"{METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval})",
+        "intervals": f"{METHODS[method].about} ({method})",
     }
     if run.federation is not None:
         machines = run.federation["hospitals"].items()
@@ -244,16 +219,16 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
     return facts
 
 
-def _calibration_table(run: RunFolder, table: StudyTable) -> Grid:
+def _calibration_table(run: RunFolder) -> Grid:
     def cell(found: Calibration | None) -> Cell:
         return Cell("-") if found is None else Cell(number(found.ece_equal_mass), (f"Brier {found.brier:.3f}",))
 
     rows = ((f"K={k}", (cell(calibration(column)) for column in run.columns(k))) for k in run.settings.ks)
     caption = "Expected calibration error (15 bins of equally many images), and below it the Brier score"
-    return grid_of("calibration-errors", caption, ("K", *disease_columns(table.rows[0].diseases)), rows)
+    return grid_of("calibration-errors", caption, ("K", *_head(run)), rows)
 
 
-def _points_table(run: RunFolder, table: StudyTable) -> Grid:
+def _points_table(run: RunFolder) -> Grid:
     """Of the largest K: AUPRC, and what two thresholds do."""
     points = {
         f"at specificity {SHARE}": metrics.sensitivity_at_specificity,
@@ -271,7 +246,7 @@ def _points_table(run: RunFolder, table: StudyTable) -> Grid:
     rows: Rows = [("AUPRC", [number(metrics.average_precision(column)) for column in columns])]
     rows += [(name, [cell(point_of(column)) for column in columns]) for name, point_of in points.items()]
     caption = f"AUPRC of K={run.settings.ks[-1]}, and sensitivity / specificity at three thresholds with PPV and NPV"
-    return grid_of("points", caption, ("number", *disease_columns(table.rows[-1].diseases)), rows)
+    return grid_of("points", caption, ("number", *_head(run)), rows)
 
 
 def _training_table(run: RunFolder) -> Grid:
@@ -295,7 +270,6 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
     return {
         "configuration": configuration,
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),
-        "versions": _versions(about["versions"]),
         "inputs": grid_of("inputs", inputs, ("part", "digest"), rows, "plain"),
         "results_version": about["results_version"],
         "digest": about["digest"],
@@ -303,6 +277,10 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
         "pipeline": run.pipeline_name,
         "federated": run.federation is not None,
     }
+
+
+def _head(run: RunFolder) -> list[Cell]:
+    return make_disease_columns(one.record() for one in run.row().diseases)
 
 
 def _versions(values: Mapping[str, Any]) -> Grid:

@@ -15,7 +15,6 @@ from chestfed.report.html import text_of
 from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of
 from chestfed.results.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.table import StudyTable
 
 #: What the page's sections are called in the checklists, by their ids.
 _SECTIONS = {
@@ -50,25 +49,22 @@ def data_sets(run: RunFolder) -> list[str]:
     ]
 
 
-def limits(run: RunFolder, table: StudyTable) -> list[str]:
+def limits(run: RunFolder) -> list[str]:
     """What the study itself shows of its limits."""
     found = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
-    few = [
-        f"{title_of(one.disease)} ({one.positives})" for one in table.rows[0].diseases if (one.positives or 0) < _FEW
-    ]
+    few = [f"{title_of(one.disease)} ({one.positives})" for one in run.row().diseases if (one.positives or 0) < _FEW]
     if few:
         found.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
-    if table.images > table.patients:
+    scored, rows = run.about["scored"], [run.row(k) for k in run.settings.ks]
+    if scored["images"] > scored["patients"]:
         found.append("Some patients have several test images, which are not independent.")
     if run.settings.tests_first_hospital and not run.hospitals:
         found.append("Differences between K are tested at the first hospital only; other hospitals may gain or lose.")
-    found += [text for row in table.rows if (text := _absences(run, row.k))]
+    found += [text for row in rows if (text := _absences(run, row.k))]
     shares, adds_hospitals = read_influence(run), run.settings.adds_hospitals
     found += [f"{text}." for text in unusual_clients(shares, run.diseases, adds_hospitals=adds_hospitals)]
     found += [
-        f"K={row.k}: {text}."
-        for row in table.rows
-        if row.k > 1 and (text := describe_loss(run.rounds(row.k), row.aucs[-1]))
+        f"K={row.k}: {text}." for row in rows if row.k > 1 and (text := describe_loss(run.rounds(row.k), row.aucs[-1]))
     ]
     if run.origin is not Origin.REAL:
         found.append("Synthetic phantoms: nothing here says anything about patients.")

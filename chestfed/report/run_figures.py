@@ -14,15 +14,11 @@ from chestfed.core.diseases import title_of
 from chestfed.evaluation.metrics import mean_roc
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
-from chestfed.results.hospital_table import HospitalTable, gains_frame
-from chestfed.results.significance import Significance, frame
-from chestfed.results.table import StudyTable
-from chestfed.results.table import frame as table_frame
+from chestfed.results.collect import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from chestfed.results.compare import Comparison
     from chestfed.results.run_folder import RunFolder
 
 #: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
@@ -33,7 +29,7 @@ _AXES = {"round": "communication rounds", "bytes": "bytes sent, all clients, up 
 _WIDE = (5.6, 3.4)
 
 
-def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> list[Curve]:
+def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> list[Curve]:
     """The curve of each finished K, or of these; without those whose test images are of one class."""
     j, found = run.diseases.index(disease), []
     for k in run.ks if ks is None else ks:
@@ -46,13 +42,12 @@ def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> lis
     return found
 
 
-def page_figures(run: RunFolder, table: StudyTable, compared: Significance | None) -> dict[str, list[Picture]]:
+def draw_page(run: RunFolder, results: Results) -> dict[str, list[Picture]]:
     """All figures of a study's page, by section."""
-    rows = table_frame(table)
     of_scores = {"roc": roc_curves, "precision_recall": precision_recall_curves, "calibration": calibration_curves}
     return {
-        "answer": [auc_by_k(run, rows)],
-        "differences": [mean_differences(run, compared)] if compared else [],
+        "answer": [auc_by_k(results)],
+        "differences": draw_differences(results),
         **{name: [] if run.scores_stay else draw(run) for name, draw in of_scores.items()},
         "auc_per_round": auc_per_round(run),
         "per_round": per_round(run),
@@ -105,7 +100,7 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
     for name in (*(["mean"] if len(run.diseases) > 1 else []), *run.diseases):
         title = "Mean over the diseases" if name == "mean" else title_of(name)
         with Drawing(run.origin, f"auc-per-round-{name}", title) as drawing:
-            lines = auc_lines(run, name)
+            lines = list_auc_lines(run, name)
             figures.rounds(drawing.axes, lines, "AUC", _stage_ends(run, run.ks[0]))
             for _, label, x, y in lines:
                 drawing.say(f"{label} goes from {y[0]:.3f} in round {x[0]} to {y[-1]:.3f} in round {x[-1]}")
@@ -116,7 +111,7 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
     return pictures
 
 
-def auc_lines(run: RunFolder, name: str = "mean") -> list[tuple[int, str, list[int], list[float]]]:
+def list_auc_lines(run: RunFolder, name: str = "mean") -> list[tuple[int, str, list[int], list[float]]]:
     """Per K its place, label, and the rounds and AUCs (of a disease, or the mean) where it was evaluated."""
     lines = []
     for place, k in enumerate(run.ks):
@@ -166,16 +161,18 @@ def _one_per_round(run: RunFolder, name: str, title: str, unit: str, nothing: st
     return drawing.picture(f"{title}, {unit}")
 
 
-def mean_differences(run: RunFolder, compared: Significance) -> Picture:
-    """Differences of the mean AUC to the smallest K, with intervals."""
-    rows = frame(compared).query("disease == 'mean'")
-    places = [run.ks.index(int(name.removeprefix("K="))) for name in rows["model"]]
-    drawing = Drawing(run.origin, "mean-difference", f"Mean AUC minus that of {compared.reference}", (4.8, 2.6))
-    seen = f"Difference of the mean AUC to {compared.reference}, with 95% intervals"
-    return _forest(drawing, rows.assign(name=rows["model"], place=places), seen)
+def draw_differences(results: Results) -> list[Picture]:
+    """Differences of the mean AUC to the smallest K, with intervals; none without."""
+    rows = results.gains("study", disease="mean")
+    if rows.empty:
+        return []
+    reference, places = rows["reference"].iloc[0], list(results.view("study")["model"].unique())
+    drawing = Drawing(results.origin, "mean-difference", f"Mean AUC minus that of {reference}", (4.8, 2.6))
+    seen = f"Difference of the mean AUC to {reference}, with 95% intervals"
+    return [_forest(drawing, rows.assign(name=rows["model"], place=rows["model"].map(places.index)), seen)]
 
 
-def _told(auc: float) -> str:
+def _format_auc(auc: float) -> str:
     return "without an AUC" if np.isnan(auc) else f"{auc:.3f}"
 
 
@@ -205,13 +202,13 @@ def gray_levels(run: RunFolder) -> list[Picture]:
     return pictures
 
 
-def comparison_curves(comparison: Comparison) -> Picture:
+def draw_curves(results: Results) -> Picture:
     """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
-    which = f"{plural(comparison.seeds, 'seed')}, band: lowest to highest"
-    with Drawing(comparison.origin, "curves", f"{comparison.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
+    which = f"{plural(len(results.seeds), 'seed')}, band: lowest to highest"
+    with Drawing(results.origin, "curves", f"{results.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
         for axes, (column, title) in zip(drawing.every, _AXES.items(), strict=True):
             ends = []
-            for number, (label, part) in enumerate(comparison.curves.groupby("run", sort=False)):
+            for number, (label, part) in enumerate(results.curves.groupby("model", sort=False)):
                 style, by_round = line_style(number, marked=True) | {"markersize": 3}, part.groupby("round")
                 x, y = by_round[column].mean(), by_round["mean_auc"]
                 if column == "bytes" and x.iloc[-1] == 0:
@@ -224,76 +221,75 @@ def comparison_curves(comparison: Comparison) -> Picture:
                 axes.set_xscale("log")
             elif column == "round":
                 axes.locator_params(axis="x", integer=True)
-        several = comparison.results["disease"].nunique() > 1
+        several = results.view("study")["disease"].nunique() > 2
         drawing.axes.set_ylabel("mean AUC over the diseases" if several else "AUC")
         handles, labels = drawing.axes.get_legend_handles_labels()
         drawing.axes.figure.legend(handles, labels, loc="outside right center", frameon=False)
     return drawing.picture("Mean AUC of each run against rounds, bytes and images")
 
 
-def over_seeds(comparison: Comparison) -> list[Picture]:
+def draw_seeds(results: Results) -> list[Picture]:
     """Mean AUC against K of every training seed, and the mean over them; none for a comparison of algorithms."""
-    if comparison.results["k"].nunique() < 2:
+    if results.view("study")["k"].nunique() < 2:
         return []
-    with Drawing(comparison.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
-        for k, auc in draw_over_seeds(drawing.axes, comparison).items():
-            drawing.say(f"K={k} {_told(auc)}")
+    with Drawing(results.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
+        for k, auc in draw_over_seeds(drawing.axes, results).items():
+            drawing.say(f"K={k} {_format_auc(auc)}")
     return [drawing.picture("Mean AUC by number of clients, over the training seeds")]
 
 
-def draw_over_seeds(ax: Axes, comparison: Comparison) -> pd.Series:
+def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
     """A faint line per seed, the mean over them, and the intervals of the differences; returns the mean of each K."""
-    found = comparison.results.groupby(["k", "seed"])["auc"].mean().unstack()
-    ax.plot(found.index, found, color=figures.FAINT, linewidth=1, marker=".")
+    each = results.view("seeds").groupby(["k", "seed"])["auc"].mean().unstack()
+    ax.plot(each.index, each, color=figures.FAINT, linewidth=1, marker=".")
     ax.plot([], [], color=figures.FAINT, marker=".", label="each training seed")
-    mean = pd.DataFrame({"k": found.index, "auc": found.mean(axis=1)})
-    label = f"mean of {comparison.seeds} seeds"
+    mean = pd.DataFrame({"k": each.index, "auc": each.mean(axis=1)})
+    label = f"mean of {len(results.seeds)} seeds"
     figures.auc_by_k(ax, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
-    compared = () if comparison.compared is None else comparison.compared.comparisons
-    start, ends = mean["auc"].iloc[0], [None, *(its[-1].interval for its in compared)]
-    around = [(k, one) for k, one in zip(found.index, ends, strict=False) if one is not None]
-    if around:
-        ks, intervals = zip(*around, strict=True)
-        low, high = (start + np.array(one) for one in zip(*intervals, strict=True))
-        about = f"95% interval of the\ndifference to K={found.index[0]}, over\npatients and seeds"
-        ax.vlines(ks, low, high, label=about, color=figures.COLORS[1], linewidth=1.5)
+    gains = results.gains("study", disease="mean").dropna(subset="low")
+    if len(gains):
+        ks, start = gains["model"].str.removeprefix("K=").astype(int), mean["auc"].iloc[0]
+        about = f"95% interval of the\ndifference to K={each.index[0]}, over\npatients and seeds"
+        ends = start + gains["low"], start + gains["high"]
+        ax.vlines(ks, *ends, label=about, color=figures.COLORS[1], linewidth=1.5)
     figures.legend_beside(ax)
     return mean["auc"]
 
 
-def overview(run: RunFolder) -> list[Picture]:
+def overview(run: RunFolder, results: Results) -> list[Picture]:
     """A few figures to stand beside a study's numbers, each with all K: AUC by K, ROC and precision-recall curves."""
-    return [auc_by_k(run), *([] if run.scores_stay else [*roc_curves(run), *precision_recall_curves(run)])]
+    return [auc_by_k(results), *([] if run.scores_stay else [*roc_curves(run), *precision_recall_curves(run)])]
 
 
-def auc_by_k(run: RunFolder, rows: pd.DataFrame | None = None) -> Picture:
-    """AUC of each disease by K, and the mean with its 95% interval; of `rows` in place of the stored ones."""
-    found = run.frame() if rows is None else rows
-    with Drawing(run.origin, "auc_by_k", f"AUC {run.settings.where} by K", _WIDE) as drawing:
-        several = len(run.diseases) > 1
-        for number, disease in enumerate(run.diseases):
-            own, style = found[found["disease"] == disease], line_style(number, marked=True) | {"linewidth": 1}
+def auc_by_k(results: Results) -> Picture:
+    """AUC of each disease by K, and the mean with its 95% interval."""
+    frame = results.view("study")
+    diseases = list(frame["disease"].unique()[:-1])
+    with Drawing(results.origin, "auc_by_k", f"AUC {results.about['where']} by K", _WIDE) as drawing:
+        several = len(diseases) > 1
+        for number, disease in enumerate(diseases):
+            own, style = frame[frame["disease"] == disease], line_style(number, marked=True) | {"linewidth": 1}
             figures.auc_by_k(drawing.axes, own, title_of(disease), intervals=not several, **style)
-        main = found[found["disease"] == ("mean" if several else run.diseases[0])]
+        main = frame[frame["disease"] == ("mean" if several else diseases[0])]
         if several:
             style = {"color": figures.MEAN, "linewidth": 3, "marker": "o"}
             figures.auc_by_k(drawing.axes, main, "mean, 95% interval", **style)
         for row in main.to_dict("records"):
             between = "" if np.isnan(row["low"]) else f", from {row['low']:.3f} to {row['high']:.3f}"
-            drawing.say(f"K={row['k']} {_told(row['auc'])}{between}")
+            drawing.say(f"K={row['k']} {_format_auc(row['auc'])}{between}")
         figures.legend_beside(drawing.axes)
     return drawing.picture("AUC by number of clients")
 
 
-def hospital_gains(table: HospitalTable) -> list[Picture]:
+def draw_hospitals(results: Results) -> list[Picture]:
     """What the last K gains over the first at every hospital, with intervals; none without."""
-    gains = gains_frame(table)
-    if gains is None:
+    rows = results.gains("hospitals", disease="mean")
+    if rows.empty:
         return []
-    rows, names = gains.query("disease == 'mean'"), [one.name for one in table.hospitals]
-    title = f"Mean AUC at each hospital, {table.models[-1]} minus {table.models[0]}"
-    drawing = Drawing(table.origin, "hospital-gains", title, (4.8, 2.8))
-    return [_forest(drawing, rows.assign(name=rows["hospital"], place=rows["hospital"].map(names.index)), title)]
+    places = list(results.view("hospitals")["hospital"].unique())
+    title = f"Mean AUC at each hospital, {rows['model'].iloc[0]} minus {rows['reference'].iloc[0]}"
+    drawing = Drawing(results.origin, "hospital-gains", title, (4.8, 2.8))
+    return [_forest(drawing, rows.assign(name=rows["hospital"], place=rows["hospital"].map(places.index)), title)]
 
 
 def _per_disease(
@@ -307,7 +303,7 @@ def _per_disease(
     pictures = []
     for j, disease in enumerate(run.diseases):
         with Drawing(run.origin, f"{name}-{disease}", title_of(disease)) as drawing:
-            found, about = curves(run, disease, ks), ""
+            found, about = list_curves(run, disease, ks), ""
             if found:
                 about = draw(drawing, found)
             else:

@@ -1,15 +1,16 @@
-"""A finished study, read from its run folder: `chestfed.Study`, for notebooks and scripts.
+"""A finished study, read from its folder: `chestfed.Study`, for notebooks and scripts.
 
     study = chestfed.Study.load("runs/synthetic-source_addition_samples-0123456789ab")
     study.table()
     study.plot_roc("edema")
 
-Numbers are those that the study stored; nothing is written.
+Numbers are those that the study stored; nothing is written. A study with several training seeds is read from the folder
+of its comparison; each seed is a study of its own (`Study.study`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,79 +18,133 @@ import pandas as pd
 
 from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.evaluation.estimates import Estimate
-from chestfed.evaluation.intervals import MethodName
+from chestfed.core.manifest import MisplacedError, Part
+from chestfed.core.provenance import Origin
+from chestfed.evaluation.intervals import DEFAULT, MethodName
 from chestfed.report import figures
 from chestfed.report.figures import Curve
-from chestfed.report.run_figures import auc_lines, curves
-from chestfed.results import hospital_table
+from chestfed.report.run_figures import draw_over_seeds, list_auc_lines, list_curves
 from chestfed.results.batch_norm import describe_statistics
-from chestfed.results.chance import describe_chance, list_results
-from chestfed.results.predictions import read_run
-from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import compare_with_first, frame, stored, verdict
+from chestfed.results.collect import Results, collect, name_folder, read_comparison
+from chestfed.results.differences import compare_with_first
+from chestfed.results.frames import read_differences, select
+from chestfed.results.predictions import load_predictions
+from chestfed.results.run_folder import COMPARISON, RunFolder
+from chestfed.results.sentences import describe_chance, state_verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 class Study:
-    """What a study left in its run folder.
+    """What a study left in its run folder, or several training seeds of one together.
 
     Attributes
     ----------
     folder
-        The run folder.
+        The run folder; of several seeds, that of their comparison, which lies beside the run folders.
     title
         As in its tables.
     origin
         Whether the hospitals are real, synthetic or mixed.
     configuration
-        The resolved pipeline, as plain data.
+        The resolved pipeline, as plain data; of several seeds, that of the first.
     """
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run, self.folder, self.title, self.origin = run, run.path, run.title, run.origin
-        self.configuration: dict[str, Any] = run.configuration
+    def __init__(self, folder: Path, results: Results, runs: Sequence[RunFolder]) -> None:
+        self.folder, self._results, self._runs = folder, results, tuple(runs)
+        self.title, self.origin = results.title, results.origin
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        return self._runs[0].configuration
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
-        """Open a run folder, or the only one inside a folder of them, such as `runs`.
+        """Open a run folder, the only one inside a folder of them, or the folder `comparison-...` of several seeds.
 
         Raises
         ------
         ConfigError
-            If it is not one, or holds several: then they are named.
+            If it is none of these, holds several studies (then they are named), or compares algorithms or windows.
         """
-        return cls(RunFolder.open(path))
+        folder = Path(path)
+        if not (folder / COMPARISON).is_file():
+            run = RunFolder.open(path)
+            return cls(run.path, collect([run], differences=read_differences(run.path)), [run])
+        results = read_comparison(folder)
+        if len(results.view("seeds")[["algorithm", "window"]].drop_duplicates()) != 1:
+            raise ConfigError(f"{folder}: compares algorithms or windows; read table.csv and results.csv in it")
+        beside = folder.resolve().parent
+        names = dict.fromkeys(run["folder"] for run in results.about["runs"])
+        return cls(folder, results, [RunFolder(beside / name) for name in names])
+
+    @classmethod
+    def of(cls, folders: Sequence[Path]) -> Study:
+        """The study in one folder, or what was written about the seeds in several, which lie side by side."""
+        if len(folders) == 1:
+            return cls.load(folders[0])
+        runs = [RunFolder(folder) for folder in folders]
+        origin = Origin.together(run.origin for run in runs)
+        return cls.load(name_folder([run.path.name for run in runs], origin, folders[0].parent))
 
     def __repr__(self) -> str:
         """Title, what is finished, and whether it is synthetic."""
         finished = ", ".join(f"K={k}" for k in self.ks) or "nothing finished"
-        return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}>"
+        seeds = f"; seeds {', '.join(map(str, self.seeds))}" if len(self.seeds) > 1 else ""
+        return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}{seeds}>"
 
     @property
     def ks(self) -> tuple[int, ...]:
         """The finished K, rising."""
-        return self._run.ks
+        return tuple(sorted(int(k) for k in self._results.view("study")["k"].unique()))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The training seeds, rising."""
+        return self._results.seeds
 
     @property
     def diseases(self) -> tuple[str, ...]:
         """In the order of the table."""
-        return self._run.diseases
+        return tuple(self._results.view("study")["disease"].unique()[:-1])
+
+    def study(self, seed: int) -> Study:
+        """The study of one seed.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such seed.
+        MisplacedError
+            If its folder holds another study.
+        """
+        for run in self._results.about["runs"]:
+            if run["seed"] == seed:
+                folder = self.folder if len(self._runs) == 1 else self.folder.resolve().parent / run["folder"]
+                opened = RunFolder.open(folder)
+                if opened.digest != run["digest"]:
+                    raise MisplacedError(opened.path, Part(opened.digest, "."), Part(run["digest"], "."))
+                return Study.load(folder)
+        raise ConfigError(f"{self.folder}: no seed {seed}; there are {', '.join(map(str, self.seeds))}")
 
     def table(self, *, wide: bool = False) -> pd.DataFrame:
-        """AUC, interval, n+ and n- per K and disease (and the mean): one row each, columns as in `table.csv`.
+        """AUC, interval or spread over seeds, n+ and n- per K and disease (and the mean), columns as in `table.csv`.
 
         With `wide` the AUCs alone: one row per K, one column per disease and `mean`. `attrs["scored"]` says with which
         batch-norm statistics.
         """
-        table = self._run.frame()
+        table = self._results.view("study")
         if wide:
-            shown = table.pivot(index="k", columns="disease", values="auc")[[*self.diseases, "mean"]]
-            table = shown.rename_axis(index="K", columns=None)
-        table.attrs["scored"] = describe_statistics(self._run.statistics)
-        return table
+            aucs = table.pivot(index="k", columns="disease", values="auc")[[*self.diseases, "mean"]]
+            table = aucs.rename_axis(index="K", columns=None)
+        return self._with_statistics(table)
+
+    def by_seed(self) -> pd.DataFrame:
+        """One row per K and seed, with the AUC of each disease and their mean."""
+        rows = self._results.view("seeds" if len(self.seeds) > 1 else "study")
+        wide = rows.pivot(index=["k", "seed"], columns="disease", values="auc")[list(self.diseases)]
+        return wide.assign(mean=wide.mean(axis=1)).rename_axis(columns=None)
 
     def auc(self, k: int, disease: str = "mean") -> float | None:
         """AUC of one K and disease, or the mean; None if it is not defined.
@@ -99,16 +154,18 @@ class Study:
         ConfigError
             If that K is not finished, or there is no such disease.
         """
-        return self._estimate(k, disease).value
+        value = self._find_row(k, disease)["auc"]
+        return None if pd.isna(value) else float(value)
 
     def interval(self, k: int, disease: str = "mean") -> tuple[float, float] | None:
         """The ends of the 95% interval of `auc`, about the choice of test patients; None if there is none."""
-        return self._estimate(k, disease).interval
+        low, high = self._find_row(k, disease)[["low", "high"]]
+        return None if pd.isna(low) else (float(low), float(high))
 
     def predictions(self, k: int | None = None) -> pd.DataFrame:
         """One row per test image: keyed names of image and patient, and score and label of each disease.
 
-        Of the largest finished K, unless another is named.
+        Of the largest finished K, unless another is named. Of one seed, as are `rounds` and the curves.
         """
         return self._run.predictions(k).copy()
 
@@ -117,28 +174,31 @@ class Study:
 
         Of the largest finished K, unless another is named.
         """
-        rows = []
-        for entry in self._run.rounds(k):
-            rows.append({**entry, **{f"auc_{name}": value for name, value in entry.pop("auc", {}).items()}})
-        found = pd.DataFrame(rows)
-        return found.assign(seconds=found["seconds"].astype(float))
+        entries = [dict(entry) for entry in self._run.rounds(k)]
+        rows = [{**entry, **{f"auc_{name}": auc for name, auc in entry.pop("auc", {}).items()}} for entry in entries]
+        frame = pd.DataFrame(rows)
+        return frame.assign(seconds=frame["seconds"].astype(float))
 
     def significance(self) -> pd.DataFrame:
-        """The other K against the smallest, per disease and in the mean: columns as in `significance.csv`."""
-        found = stored(self._run)
-        if found is None:
-            raise ChestfedError(
-                f"{self.folder}: no significance.json: the study is not finished (run `chestfed study` again to "
-                "resume), or has only one K"
-            )
-        return frame(found)
+        """The other K against the smallest, per disease and in the mean: columns as in `significance.csv`.
+
+        Raises
+        ------
+        ChestfedError
+            If the study is not finished, or has one K only.
+        """
+        frame = self._results.gains("study")
+        return self._require(frame, "no significance.csv: the study is not finished (run it again), or has only one K")
+
+    @property
+    def verdict(self) -> str:
+        """The sentence on the largest K minus the smallest; empty with one K."""
+        return state_verdict(self._results.gains("study"))
 
     @property
     def summary(self) -> str:
-        """The largest K minus the smallest in a sentence, and whether a model is worse than chance where it trained."""
-        compared, table = stored(self._run), self._run.table()
-        results = [] if self.configuration.get("held_out") else list_results(table, hospital_table.read(self.folder))
-        return " ".join(filter(None, ("" if compared is None else verdict(compared), describe_chance(results))))
+        """The verdict, and whether a model is worse than chance where it was trained."""
+        return " ".join(filter(None, (self.verdict, describe_chance(self._results))))
 
     def hospitals(self) -> pd.DataFrame:
         """Every K at every hospital on its own held-out patients: columns as in `hospitals.csv`, `attrs` as of `table`.
@@ -148,15 +208,8 @@ class Study:
         ChestfedError
             If only the target was scored, or the study is not finished.
         """
-        found = hospital_table.read(self.folder)
-        if found is None:
-            raise ChestfedError(
-                f"{self.folder}: no hospital_table.json: the study is not finished, has one hospital, or was run with "
-                "evaluation.hospitals: none"
-            )
-        table = hospital_table.frame(found)
-        table.attrs["scored"] = describe_statistics(found.statistics)
-        return table
+        otherwise = "only the test set was scored: one hospital, evaluation.hospitals: none, or not finished"
+        return self._with_statistics(self._require(self._results.view("hospitals"), otherwise))
 
     def alternatives(self) -> pd.DataFrame:
         """What each hospital could do instead of using the largest K: columns as in `alternatives.csv`.
@@ -166,13 +219,11 @@ class Study:
         ChestfedError
             If the pipeline has no `alternatives`, or the study is not finished.
         """
-        table = hospital_table.read(self.folder, hospital_table.ALTERNATIVE_TABLE)
-        if table is None:
-            raise ChestfedError(f"{self.folder}: no alternatives were trained: set `alternatives` in the pipeline")
-        return hospital_table.frame(table)
+        otherwise = "no alternatives were trained: set `alternatives` in the pipeline"
+        return self._require(self._results.view("alternatives"), otherwise)
 
     def compare(
-        self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = "t-logit"
+        self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = DEFAULT
     ) -> pd.DataFrame:
         """Another study minus this one on the same test images, paired, each at its largest K or at `k`.
 
@@ -183,19 +234,22 @@ class Study:
         ConfigError
             If the test images or their labels differ, or K is not finished.
         """
-        runs = [read_run(self.folder, k), read_run(other.folder, k)]
-        return frame(compare_with_first(runs, resamples, interval))
+        models = [load_predictions(study._run.path, k) for study in (self, other)]
+        return select(compare_with_first(models, resamples, interval), "study")
 
     def plot_auc(self, disease: str = "mean", ax: Axes | None = None) -> Axes:
-        """AUC against K, with the 95% intervals: of one disease, or the mean."""
-        table = self.table()
-        rows = table[table["disease"] == disease]
-        if rows.empty:
-            self._known(disease)
-        ax = ax or figures.new_axes()
-        figures.auc_by_k(ax, rows, disease, **figures.line_style(0, marked=True))
-        title = "mean over the diseases" if disease == "mean" else f"{title_of(disease)}, {_counts(rows.iloc[0])}"
-        return self._titled(ax, title)
+        """AUC against K of one disease, or the mean, with the 95% intervals.
+
+        Of several seeds the mean: each seed, their mean, and the interval of the difference to the smallest K.
+        """
+        self._check_disease(disease)
+        ax, rows = ax or figures.new_axes(), self.table().query("disease == @disease")
+        if len(self.seeds) > 1:
+            draw_over_seeds(ax, self._results)
+        else:
+            figures.auc_by_k(ax, rows, disease, **figures.line_style(0, marked=True))
+        counts = "mean over the diseases" if disease == "mean" else f"{title_of(disease)}, {_count(rows.iloc[0])}"
+        return self._set_title(ax, counts)
 
     def plot_roc(self, disease: str, k: int | None = None, ax: Axes | None = None) -> Axes:
         """ROC curves of one disease on the test images, for one K or for all, with AUC, n+ and n-.
@@ -213,7 +267,7 @@ class Study:
 
     def plot_calibration(self, disease: str, k: int | None = None, bins: int = 8, ax: Axes | None = None) -> Axes:
         """Reliability curves in bins of equally many images; otherwise as `plot_roc`."""
-        return self._plot_curves(lambda axes, found: figures.calibration(axes, found, bins), disease, k, ax)
+        return self._plot_curves(lambda axes, curves: figures.calibration(axes, curves, bins), disease, k, ax)
 
     def plot_differences(self, k: int | None = None, ax: Axes | None = None) -> Axes:
         """The differences of `significance()` at one K (the largest, unless named), with their 95% intervals.
@@ -223,57 +277,77 @@ class Study:
         ConfigError
             If that K was not compared.
         """
-        found = self.significance()
-        k = self._run.row(k).k
-        rows = found[found["model"] == f"K={k}"]
+        frame = self.significance()
+        k = self.ks[-1] if k is None else self._check_k(k)
+        rows = frame[frame["model"] == f"K={k}"]
         if rows.empty:
-            known = ", ".join(found["model"].unique())
-            raise ConfigError(f"{self.folder}: K={k} is not in significance.json; there are {known}")
+            known = ", ".join(frame["model"].unique())
+            raise ConfigError(f"{self.folder}: K={k} is not in significance.csv; there are {known}")
         ax = ax or figures.new_axes((5.5, 0.4 * len(rows) + 1.2))
         names = [
-            "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_counts(row)}"
+            "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_count(row)}"
             for row in rows.to_dict("records")
         ]
         figures.forest(ax, rows.assign(name=names, place=self.ks.index(k)), "difference of the AUC, 95% interval")
-        return self._titled(ax, f"K={k} minus {rows['reference'].iloc[0]}")
+        return self._set_title(ax, f"K={k} minus {rows['reference'].iloc[0]}")
 
     def plot_rounds(self, disease: str | None = None, ax: Axes | None = None) -> Axes:
         """AUC on the test images against communication rounds, per K: the mean, or one disease's."""
-        if disease is not None:
-            self._known(disease)
+        self._check_disease(disease or "mean")
         ax = ax or figures.new_axes()
         ylabel = "mean AUC" if disease is None else f"AUC, {title_of(disease)}"
-        figures.rounds(ax, auc_lines(self._run, disease or "mean"), ylabel)
-        return self._titled(ax, self.title)
+        figures.rounds(ax, list_auc_lines(self._run, disease or "mean"), ylabel)
+        return self._set_title(ax, self.title)
 
     def _plot_curves(
         self, draw: Callable[[Axes, list[Curve]], object], disease: str, k: int | None, ax: Axes | None
     ) -> Axes:
-        self._known(disease)
-        found = curves(self._run, disease, None if k is None else [k])
-        if not found:
-            one = self._estimate(k, disease)
-            raise ConfigError(f"{disease}: {one.positives}+ / {one.negatives}- images: there is no curve")
+        self._check_disease(disease)
+        curves = list_curves(self._run, disease, None if k is None else [k])
+        if not curves:
+            raise ConfigError(f"{disease}: {_count(self._find_row(self.ks[-1], disease))} images: there is no curve")
         ax = ax or figures.new_axes()
-        draw(ax, found)
-        column = found[0].column
-        return self._titled(ax, f"{title_of(disease)}, {column.positives}+ / {column.negatives}-")
+        draw(ax, curves)
+        column = curves[0].column
+        return self._set_title(ax, f"{title_of(disease)}, {column.positives}+ / {column.negatives}-")
 
-    def _known(self, disease: str) -> None:
-        if disease not in self.diseases:
+    @property
+    def _run(self) -> RunFolder:
+        """The only run.
+
+        Raises `ConfigError` if there are several seeds.
+        """
+        if len(self._runs) > 1:
+            seeds = ", ".join(map(str, self.seeds))
+            raise ConfigError(f"{self.folder}: several training seeds, {seeds}: take that of one, as study({seeds[0]})")
+        return self._runs[0]
+
+    def _check_disease(self, disease: str) -> None:
+        if disease not in (*self.diseases, "mean"):
             raise ConfigError(f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}")
 
-    def _estimate(self, k: int | None, disease: str) -> Estimate:
-        if disease != "mean":
-            self._known(disease)
-        return next(one for one in self._run.row(k).aucs if one.disease == disease)
+    def _check_k(self, k: int) -> int:
+        return int(self._runs[0].folder(k).name[1:])
 
-    def _titled(self, ax: Axes, title: str) -> Axes:
+    def _find_row(self, k: int, disease: str) -> pd.Series:
+        self._check_disease(disease)
+        return self._results.view("study", k=self._check_k(k), disease=disease).iloc[0]
+
+    def _require(self, frame: pd.DataFrame, otherwise: str) -> pd.DataFrame:
+        if frame.empty:
+            raise ChestfedError(f"{self.folder}: {otherwise}")
+        return frame
+
+    def _with_statistics(self, frame: pd.DataFrame) -> pd.DataFrame:
+        frame.attrs["scored"] = describe_statistics(self._results.about["batch_norm"])
+        return frame
+
+    def _set_title(self, ax: Axes, title: str) -> Axes:
         mark = f"{self.origin.tag} hospitals\n" if self.origin.any_synthetic else ""
-        ax.set_title(f"{mark}{title}, {self._run.settings.protocol}", parse_math=False)
+        ax.set_title(f"{mark}{title}, {self._runs[0].settings.protocol}", parse_math=False)
         return ax
 
 
-def _counts(row: Any) -> str:
+def _count(row: Any) -> str:
     """n+ and n- of a row of a table, by `positives` and `negatives`."""
     return f"{row['positives']:.0f}+ / {row['negatives']:.0f}-"

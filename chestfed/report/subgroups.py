@@ -12,7 +12,7 @@ from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, groups_of
-from chestfed.results.grid import Cell, Grid, Rows, auc_cell, grid_of, shown
+from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, grid_of, make_auc_cell
 from chestfed.results.run_folder import RunFolder, scored_frame
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.
@@ -38,9 +38,9 @@ def subgroups(run: RunFolder) -> Grid | None:
     rows: Rows = []
     for name, group, chosen in groups_of(named, len(found)):
         patients = found.loc[chosen, "patient"].nunique()
-        cells = (_cell(one) for one in shown(_estimates(scored.where(chosen))))
+        cells = (_cell(one) for one in drop_single_mean(_estimates(scored.where(chosen))))
         rows.append((f"{name} {group}", (Cell(f"{chosen.sum():,}", (f"{patients:,} patients",)), *cells)))
-    heads = ("group", "images", *(title_of(disease) for disease in shown((*run.diseases, "mean"))))
+    heads = ("group", "images", *(title_of(disease) for disease in drop_single_mean((*run.diseases, "mean"))))
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
         "patients (obuchowski), n+ and n−. "
@@ -62,6 +62,6 @@ def _estimates(group: Scored) -> tuple[Estimate, ...]:
 def _cell(one: Estimate) -> Cell:
     if one.value is None:
         return Cell("few")
-    cell = auc_cell(one)
+    cell = make_auc_cell(one.record("auc"))
     counts = () if one.disease == "mean" else (f"{one.positives:,} / {one.negatives:,}",)
     return Cell(cell.text, (*cell.below, *counts))

@@ -5,17 +5,15 @@ Their form on a page is `report/parts.html`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
 from chestfed.core.diseases import title_of
-from chestfed.evaluation.comparison import Difference
-from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 
 T = TypeVar("T")
@@ -92,33 +90,38 @@ def pair(interval: Interval, digits: int = 3, form: Callable[[float, int], str] 
         digits += 1
 
 
-def auc_cell(one: Estimate, digits: int = 3) -> Cell:
-    """An AUC, and its interval with `digits` decimals below it."""
-    return Cell(number(one.value), () if one.interval is None else (pair(one.interval, digits),))
+def make_auc_cell(row: Mapping[str, Any], digits: int = 3) -> Cell:
+    """An AUC, below it its spread over training seeds, or its interval with `digits` decimals."""
+    if row.get("sd") is not None:
+        return Cell(number(row["auc"]), (f"±{row['sd']:.3f}",))
+    interval = () if row["low"] is None else (pair(Interval(row["low"], row["high"]), digits),)
+    return Cell(number(row["auc"]), interval)
 
 
-def difference_cell(one: Difference, digits: int = 3) -> Cell:
+def make_difference_cell(row: Mapping[str, Any], digits: int = 3) -> Cell:
     """A difference of AUCs; below it its interval and the p value of the same test, then p after Holm's correction.
 
     Strong where the corrected p is below 0.05.
     """
-    if one.difference is None:
+    if row["difference"] is None:
         return Cell("-")
-    below = [] if one.interval is None else [pair(one.interval, digits, signed)]
-    below += [] if one.p is None else [f"p {p_value(one.p)}"]
-    below += [] if one.p_holm is None else [f"Holm {p_value(one.p_holm)}"]
-    return Cell(signed(one.difference), tuple(below), strong=one.p_holm is not None and one.p_holm < 0.05)
+    below = [] if row["low"] is None else [pair(Interval(row["low"], row["high"]), digits, signed)]
+    below += [f"{name} {p_value(row[key])}" for name, key in (("p", "p"), ("Holm", "p_holm")) if row[key] is not None]
+    return Cell(signed(row["difference"]), tuple(below), strong=row["p_holm"] is not None and row["p_holm"] < 0.05)
 
 
-def disease_columns(every: Sequence[Estimate] | Sequence[Difference]) -> list[Cell]:
+def make_disease_columns(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
     """The headings of the diseases' columns, with their numbers of positive and negative images; a mean has none."""
     return [
-        Cell(title_of(one.disease), () if one.positives is None else (f"n+ {one.positives:,}", f"n− {one.negatives:,}"))
-        for one in every
+        Cell(
+            title_of(row["disease"]),
+            () if row["positives"] is None else (f"n+ {row['positives']:,}", f"n− {row['negatives']:,}"),
+        )
+        for row in rows
     ]
 
 
-def shown(every: Sequence[T]) -> Sequence[T]:
+def drop_single_mean(every: Sequence[T]) -> Sequence[T]:
     """Of each disease and their mean, at last, what a table shows: the mean of one disease would repeat it."""
     return every[:-1] if len(every) == 2 else every
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pandas as pd
 
 from chestfed._version import __version__
 from chestfed.evaluation.comparison import ADVICE
 from chestfed.evaluation.intervals.methods import METHODS, Intervals
-from chestfed.results.significance import Significance
+from chestfed.results.frames import list_records
+from chestfed.results.sentences import describe_test, list_references
 
 _AREA = (
     "J. A. Hanley, B. J. McNeil: The meaning and use of the area under a receiver operating characteristic (ROC) "
@@ -35,7 +39,7 @@ class MethodsText:
         return "\n".join([self.paragraph, "", *(f"{n}. {one}." for n, one in enumerate(self.references, 1)), ""])
 
 
-def methods_text(sentences: Sequence[Sentence]) -> MethodsText:
+def number_references(sentences: Sequence[Sentence]) -> MethodsText:
     """The sentences with numbers for what they cite."""
     every = tuple(dict.fromkeys(one for _, cited in sentences for one in cited))
     shown = [
@@ -45,7 +49,7 @@ def methods_text(sentences: Sequence[Sentence]) -> MethodsText:
     return MethodsText(" ".join(shown), every)
 
 
-def of_aucs(what: str, patients: int, diseases: int, how: Intervals) -> list[Sentence]:
+def describe_aucs(what: str, patients: int, diseases: int, how: Intervals) -> list[Sentence]:
     """What was scored, as `202 images (frontal-image, valid split)`, and how the AUCs' intervals were made."""
     method = METHODS[how.method]
     mean = ", and its mean over the diseases with images of both classes" if diseases > 1 else ""
@@ -58,18 +62,22 @@ def of_aucs(what: str, patients: int, diseases: int, how: Intervals) -> list[Sen
     return sentences
 
 
-def of_differences(found: Significance) -> list[Sentence]:
+def describe_differences(differences: pd.DataFrame) -> list[Sentence]:
     """How models were compared, and what was corrected."""
-    seeds = f" (training seeds {', '.join(map(str, found.trained))})" if len(found.trained) > 1 else ""
-    what = f"{', '.join(found.others)} against {found.reference}{seeds}"
-    how = found.method.replace(ADVICE, "")  # that is for the reader of the page
-    told: list[Sentence] = [(f"Models were compared on the same images, {what}: 95%, {how}", found.references)]
-    if number := sum(one.p is not None for comparison in found.comparisons for one in comparison[:-1]):
-        corrected = f"P values are two-sided; the {number} of single diseases were corrected by Holm's method"
-        told.append((f"{corrected}, those of the means among themselves; the intervals were not corrected", [_HOLM]))
-    return told
+    rows = list_records(differences)
+    seeds = list(json.loads(rows[-1]["of_seeds"] or "{}"))
+    trained = f" (training seeds {', '.join(seeds)})" if seeds else ""
+    models = ", ".join(dict.fromkeys(row["model"] for row in rows))
+    how = describe_test(differences).replace(ADVICE, "")  # that is for the reader of the page
+    what = f"Models were compared on the same images, {models} against {rows[0]['reference']}{trained}: 95%, {how}"
+    sentences: list[Sentence] = [(what, list_references(differences))]
+    if count := sum(row["p"] is not None for row in rows if row["disease"] != "mean"):
+        corrected = f"P values are two-sided; the {count} of single diseases were corrected by Holm's method"
+        rest = "those of the means among themselves; the intervals were not corrected"
+        sentences.append((f"{corrected}, {rest}", [_HOLM]))
+    return sentences
 
 
-def computed_with() -> Sentence:
+def name_program() -> Sentence:
     """The program."""
     return f"Computed with chestfed {__version__}", ()

@@ -83,7 +83,7 @@ def write_predictions(path: Path, frame: pd.DataFrame) -> None:
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False, write_page_checksum=True))
 
 
-def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
+def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predictions:
     """Predictions of a run folder (its largest finished K, or `k`), a `kN` folder, an evaluation, or a file of them.
 
     `place`: a folder below that of the K, of a hospital that was scored besides the target.
@@ -134,10 +134,10 @@ def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
     kin: dict[str, list[Predictions]] = {}
     for run in runs:
         kin.setdefault(run.kin, []).append(run)
-    return [as_one(members) for members in kin.values()]
+    return [merge_seeds(members) for members in kin.values()]
 
 
-def as_one(members: Sequence[Predictions]) -> Predictions:
+def merge_seeds(members: Sequence[Predictions]) -> Predictions:
     """The seeds of one model together, in their order.
 
     Raises `ConfigError` as `group_seeds`.
@@ -149,7 +149,7 @@ def as_one(members: Sequence[Predictions]) -> Predictions:
     if twice:
         raise ConfigError(f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small")
     first = members[0]
-    frames = [first.frames[0], *(aligned(first, one) for one in members[1:])]
+    frames = [first.frames[0], *(align_rows(first, one) for one in members[1:])]
     labels = [name for name in first.frames[0].columns if name.startswith("label_")]
     for one, frame in zip(members[1:], frames[1:], strict=True):
         ours, theirs = (part.reindex(columns=labels).to_numpy(float) for part in (frames[0], frame))
@@ -159,7 +159,7 @@ def as_one(members: Sequence[Predictions]) -> Predictions:
     return replace(first, name=name, frames=tuple(frames), seeds=tuple(seed for one in members for seed in one.seeds))
 
 
-def aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
+def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
     """The other's rows in the order of the reference's images.
 
     Raises `ConfigError` if they are not of the same images, or nobody can tell.

@@ -5,8 +5,7 @@
         sites.json, thumbnails.npz      what a report says of the sites
         k1/ k2/ ...                     per K: result.json, predictions.parquet, model.safetensors,
                                         rounds.jsonl, seconds.jsonl, time.json, manifest.json
-        table.csv, table.json
-        significance.csv, significance.json
+        table.csv, significance.csv     AUCs and differences, and others of `VIEWS`
         federation.json                 of a study over hospitals: who took part
         manifest.json                   which run this is, and digests of the files beside it; each K has its own
 
@@ -34,25 +33,26 @@ from chestfed.core.manifest import MANIFEST, Part, find_damage
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column, Scored
 from chestfed.evaluation.protocols import describe_hospitals
-from chestfed.results.batch_norm import Statistics, read_statistics
-from chestfed.results.table import PublishedRow, Row, StudyTable, frame
+from chestfed.results.table import Row
 from chestfed.results.timing import SECONDS, read_round_times
 
 STUDY: Final = "study.json"
-TABLE: Final = "table.json"
-SIGNIFICANCE: Final = "significance.json"
 SITES: Final = "sites.json"
 THUMBNAILS: Final = "thumbnails.npz"
 HOSPITALS_FILE: Final = "hospitals.json"
 FEDERATION: Final = "federation.json"  #: of a study over hospitals: who took part, on which machines
-HOSPITAL_FILES: Final = (HOSPITALS_FILE, "hospitals.csv", "hospital_gains.csv", "hospital_table.json")
-ALTERNATIVE_FILES: Final = ("alternatives.csv", "alternative_gains.csv", "alternative_table.json")
 COMPARISON: Final = "comparison.json"
+#: View of results (`frames`) -> its files of estimates and of differences, if it has these.
+VIEWS: Final = {
+    "study": ("table.csv", "significance.csv"),
+    "hospitals": ("hospitals.csv", "hospital_gains.csv"),
+    "alternatives": ("alternatives.csv", "alternative_gains.csv"),
+    "seeds": ("results.csv", ""),
+    "held_out": ("held_out.csv", ""),
+}
+TABLES: Final = tuple(name for pair in VIEWS.values() for name in pair if name)
 #: What the manifest of a run folder is about.
-FILES: Final = (
-    *(STUDY, SITES, THUMBNAILS, "table.csv", TABLE, "significance.csv", SIGNIFICANCE),
-    *(*HOSPITAL_FILES, *ALTERNATIVE_FILES, FEDERATION),
-)
+FILES: Final = (STUDY, SITES, THUMBNAILS, HOSPITALS_FILE, FEDERATION, *TABLES)
 #: In the folder of an evaluation.
 EVALUATION: Final = "evaluation.json"
 #: In the folder of a K; HOSPITALS is a folder, with one of each hospital.
@@ -230,34 +230,6 @@ class RunFolder:
         """AUCs and intervals of a K, from its `result.json`."""
         return self._once(self.folder(k) / RESULT, lambda file: read_row(file.parent))
 
-    def table(self, ks: Sequence[int] | None = None) -> StudyTable:
-        """The rows of the finished K, or of these, and what they are over (`table.json`)."""
-        file = self.path / TABLE
-        plain = read_json_file(file)
-        with expected(file):
-            paper, published = plain["paper"], plain["published"]
-            return StudyTable(
-                title=plain["title"],
-                model=plain["model"],
-                protocol=plain["protocol"],
-                images=plain["images"],
-                patients=plain["patients"],
-                origin=Origin(plain["data"]),
-                rows=tuple(self.row(k) for k in (self.ks if ks is None else ks)),
-                paper=None if paper is None else tuple(paper),
-                published=None if published is None else PublishedRow(published["source"], published["auc"]),
-                statistics=self.statistics,
-            )
-
-    def frame(self) -> pd.DataFrame:
-        """One row per finished K and disease (and the mean): the columns of `table.csv`."""
-        return frame(self.table())
-
-    @cached_property
-    def statistics(self) -> Statistics | None:
-        """Batch-norm statistics that the test images were scored with; None for a network without them."""
-        return read_statistics(self.folder() / MODEL_FILE, self.configuration)
-
     @property
     def scores_stay(self) -> bool:
         """Whether there are AUCs alone for some K: the scores stayed at a hospital."""
@@ -312,11 +284,6 @@ class RunFolder:
             raise _damaged(file, error) from None
 
     @cached_property
-    def significance(self) -> dict[str, Any] | None:
-        """The stored comparisons of the other K with the smallest; None if nothing was compared."""
-        return read_json_file(self.path / SIGNIFICANCE, optional=True)
-
-    @cached_property
     def hospitals(self) -> dict[str, Any]:
         """Whose own held-out patients every K is scored on (`hospitals.json`); empty if only the target was scored."""
         return read_json_file(self.path / HOSPITALS_FILE, optional=True) or {}
@@ -332,7 +299,7 @@ class RunFolder:
         Raises `ChestfedError` if not; with what to do.
         """
         missing = ", ".join(f"K={k}" for k in self.settings.ks if k not in self.ks)
-        if missing or not (self.path / TABLE).is_file():
+        if missing or not (self.path / VIEWS["study"][0]).is_file():
             raise ChestfedError(
                 f"{self.path}: this study is not finished: {missing or 'its table'} is missing. Run the same "
                 "`chestfed study` command to resume it; make the report then."

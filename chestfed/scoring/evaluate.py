@@ -142,7 +142,7 @@ def evaluate_model(
     scoring = {"protocol": protocol, "split": split, "model": scorer.digest}
     predictions.attrs.update(origin.keys() | scoring | {"key": key.fingerprint})
     out = len(every.frame) - len(frame)
-    notes = (*means, *_notes(scorer, table, split, protocol, scores, out), *how.warnings(of_units.patients))
+    notes = (*means, *_notes(scorer, table, split, protocol, scores, out))
     about = (summary, predictions, len(frame), out, (*scorer.notes, *statistics.notes, *notes), statistics)
     return Evaluation(scorer, table.name, table.title, origin, split, *about)
 

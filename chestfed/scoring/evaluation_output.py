@@ -13,13 +13,13 @@ from chestfed.core.diseases import title_of
 from chestfed.core.manifest import EVALUATED, seal
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
-from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.intervals.interval import OTHER_NUMBERS, Interval
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.evaluation.protocols import unit_of
 from chestfed.evaluation.summary import MAIN, Summary
-from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, shown
-from chestfed.results.methods_text import computed_with, methods_text, of_aucs
+from chestfed.results.grid import Cell, Grid, Line, drop_single_mean, number, pair, rich_table
+from chestfed.results.methods_text import describe_aucs, name_program, number_references
 from chestfed.results.predictions import write_predictions
 from chestfed.results.run_folder import EVALUATION, PREDICTIONS
 from chestfed.scoring.evaluate import Evaluation
@@ -46,9 +46,9 @@ def write(evaluation: Evaluation, folder: Path) -> None:
         write_text(folder / f"{name}.csv", as_csv(frame.assign(**head)[[*head, *frame]]))
     unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
     what = f"{summary.units:,} {unit} ({summary.protocol}, {evaluation.split} split of {evaluation.title})"
-    sentences = of_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
+    sentences = describe_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
     statistics = [(sentence, ())] if (sentence := evaluation.statistics.sentence.rstrip(".")) else []
-    write_text(folder / "methods.md", str(methods_text([*sentences, *statistics, computed_with()])))
+    write_text(folder / "methods.md", str(number_references([*sentences, *statistics, name_program()])))
     write_predictions(folder / PREDICTIONS, evaluation.predictions)
     about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
     seal(folder, EVALUATED, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})
@@ -64,10 +64,10 @@ def render(evaluation: Evaluation) -> RenderableType:
     unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
     of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
     method, preprocess = summary.intervals.method, evaluation.scorer.preprocess
-    others = "" if method == "t-logit" else f"; of sens@spec and spec@sens: {METHODS['t-logit'].about}"
     caption = (
         f"{summary.protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} "
-        f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}){others}. "
+        f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}); of sens@spec and "
+        f"spec@sens: {OTHER_NUMBERS}. "
         f"sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
         f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
         f"Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}. "
@@ -93,7 +93,7 @@ def render(evaluation: Evaluation) -> RenderableType:
 def metrics_grid(summary: Summary) -> Grid:
     """A line per disease, and at last the mean."""
     lines = []
-    for disease in shown((*summary.diseases, "mean")):
+    for disease in drop_single_mean((*summary.diseases, "mean")):
         rows = summary.metrics[summary.metrics["disease"] == disease].set_index("metric").loc[[*MAIN[: len(_HEADS)]]]
         cells = [
             _cell(row, row["value"], interval=row["metric"].startswith(_WITH_INTERVAL))
@@ -112,7 +112,7 @@ def subgroup_grid(summary: Summary, head: str) -> Grid:
     lines = []
     for (column, group), rows in summary.subgroups.groupby(["column", "group"], sort=False):
         cells = []
-        for row in shown(rows.to_dict("records")):
+        for row in drop_single_mean(rows.to_dict("records")):
             over = (
                 f"over {row['over_diseases']}"
                 if row["disease"] == "mean"
@@ -121,7 +121,7 @@ def subgroup_grid(summary: Summary, head: str) -> Grid:
             cell = _cell(row, row["auc"])
             cells.append(Cell(cell.text, (*cell.below, over)))
         lines.append(Line(f"{column}: {group}", (Cell(str(rows["group_n"].iloc[0])), *cells)))
-    diseases = (Cell(title_of(disease)) for disease in shown((*summary.diseases, "mean")))
+    diseases = (Cell(title_of(disease)) for disease in drop_single_mean((*summary.diseases, "mean")))
     return Grid("subgroups", "", (Cell("group"), Cell(head), *diseases), tuple(lines))
 
 
@@ -175,6 +175,6 @@ def _about(evaluation: Evaluation) -> dict[str, Any]:
         "interval_method": summary.intervals.method,
         "interval": METHODS[summary.intervals.method].about,
         "interval_references": list(METHODS[summary.intervals.method].references),
-        "interval_of_other_numbers": METHODS["t-logit"].about,
+        "interval_of_other_numbers": OTHER_NUMBERS,
         "versions": software_versions(),
     }

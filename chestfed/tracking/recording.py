@@ -22,16 +22,13 @@ from chestfed.core.diseases import title_of
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
-from chestfed.results import hospital_table
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.collect import Results
 from chestfed.results.grid import markdown
-from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, TIME, RunFolder
-from chestfed.results.significance import Significance
-from chestfed.results.significance import frame as differences
-from chestfed.results.table import Row, StudyTable, auc_grid, frame
+from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TABLES, TIME, RunFolder
+from chestfed.results.table import Row
+from chestfed.results.views import describe_aucs, list_metrics, make_auc_grid
 from chestfed.tracking.store import Store
 from chestfed.training.identity import software_versions
 from chestfed.training.loop import History
@@ -40,15 +37,9 @@ from chestfed.training.reporting import Reporter, StudyRun, Summary, Trial
 #: Sums over the clients: per round under "round", of all rounds under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
 _SPENT = ("epsilon", "epsilon_of_all")  # with `federated.privacy`
-_FILES = (
-    "table.csv",
-    "table.json",
-    "significance.csv",
-    "significance.json",
-    "sites.json",
-    *hospital_table.HOSPITAL_TABLE.names,
-    *hospital_table.ALTERNATIVE_TABLE.names,
-)
+_FILES = (*TABLES, SITES)
+#: Columns of the table of one K.
+_COLUMNS = ["data", "disease", "auc", "low", "high", "positives", "negatives", "missing", "protocol", "interval_method"]
 #: Decimals of tables, which are for reading; `table.csv` has all.
 _DIGITS = 4
 _NOTE = "mlflow.json"
@@ -126,7 +117,7 @@ class MlflowRecord(Reporter):
                     self._flush()
         self._rounds = max(self._rounds, len(history))
 
-    def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
+    def k_done(self, row: Row, results: Results, *, reused: bool) -> None:
         """Log the result of K, its model and files; of a K that was finished before, what is not logged yet."""
         folder = self._study.folder / f"k{row.k}"
         if self._recorded:
@@ -140,8 +131,9 @@ class MlflowRecord(Reporter):
             lines = (folder / ROUNDS).read_text(encoding="utf-8").splitlines()
             self.round_done(row.k, [json.loads(line) for line in lines], len(lines))
         self._flush()
-        store, run, alone = self._store, self._child, replace(table, rows=(row,))
-        aucs = frame(alone).drop(columns=["k", "added", "paper_auc"]).round(_DIGITS)
+        store, run = self._store, self._child
+        alone = replace(results, estimates=results.estimates[results.estimates["k"] == row.k])
+        aucs = alone.view("study")[_COLUMNS].round(_DIGITS)
         store.log_table(run, aucs, "auc_per_disease.json")
         entries = RunFolder(self._study.folder).rounds(row.k)
         cost = {f"cost/{name}": sum(entry[name] for entry in entries) for name in _COST}
@@ -154,43 +146,38 @@ class MlflowRecord(Reporter):
         store.end_run(run)
         self._child = ""
 
-    def study_done(self, table: StudyTable, significance: Significance | None) -> None:
+    def study_done(self, results: Results) -> None:
         """Log the tables, figures and files of the study, and end its run."""
         if self._recorded:
             return
         study, store, run = self._study, self._store, self._parent
-        results = frame(table)
-        by_k = results.pivot(index=["data", "k", "added"], columns="disease", values="auc").round(_DIGITS)
+        aucs = results.view("study")
+        by_k = aucs.pivot(index=["data", "k", "added"], columns="disease", values="auc").round(_DIGITS)
         by_k = (
-            by_k[list(results["disease"].unique())]
+            by_k[list(aucs["disease"].unique())]
             .reset_index()
             .rename(columns=lambda name: "K" if name == "k" else title_of(name))
         )
         store.log_table(run, by_k, "auc_by_k.json")
-        if (hospitals := hospital_table.read(study.folder)) is not None:
-            store.log_table(run, hospital_table.frame(hospitals).round(_DIGITS), "auc_by_hospital.json")
-            store.log_metrics(run, [(table.rows[-1].k, hospital_table.metrics(hospitals))])
-        if (alternatives := hospital_table.read(study.folder, hospital_table.ALTERNATIVE_TABLE)) is not None:
-            store.log_table(run, hospital_table.frame(alternatives).round(_DIGITS), "auc_of_alternatives.json")
-            store.log_metrics(run, [(table.rows[-1].k, hospital_table.alternative_metrics(alternatives))])
-        if significance is not None:
-            store.log_table(run, differences(significance).round(_DIGITS), "significance.json")
-        with TemporaryDirectory(prefix="chestfed-") as temporary:
-            for picture in overview(RunFolder(study.folder)):
-                picture.save_png(Path(temporary))
-            store.log_file(run, Path(temporary), "figures")
-            write_report(study.folder, Path(temporary) / "report.html")
-            store.log_file(run, Path(temporary) / "report.html")
+        tables = {"auc_by_hospital": results.view("hospitals"), "auc_of_alternatives": results.view("alternatives")}
+        for name, rows in (tables | {"significance": results.gains("study")}).items():
+            if len(rows):
+                store.log_table(run, rows.dropna(axis="columns", how="all").round(_DIGITS), f"{name}.json")
+        with TemporaryDirectory(prefix="chestfed-") as made:
+            for picture in overview(RunFolder(study.folder), results):
+                picture.save_png(Path(made))
+            store.log_file(run, Path(made), "figures")
+            write_report(study.folder, Path(made) / "report.html")
+            store.log_file(run, Path(made) / "report.html")
         for file in _FILES:
             if (study.folder / file).exists():
                 store.log_file(run, study.folder / file, "run_folder")
-        last = table.rows[-1].k
-        store.log_metrics(
-            run, [(last, {f"auc/K{row.k}": row.mean.value for row in table.rows} | _gain_metrics(significance))]
-        )
-        for row in table.rows:
-            store.log_metrics(run, [(row.k, _auc_metrics(row))])
-        store.set_tags(run, {"mlflow.note.content": _describe(table)})
+        ks = [int(k) for k in aucs["k"].unique()]
+        store.log_metrics(run, [(ks[-1], list_metrics(results))])
+        folder = RunFolder(study.folder)
+        for k in ks:
+            store.log_metrics(run, [(k, _auc_metrics(folder.row(k)))])
+        store.set_tags(run, {"mlflow.note.content": _describe(results)})
         store.end_run(run)
 
     def study_failed(self, error: BaseException) -> None:
@@ -270,15 +257,11 @@ class MlflowRecord(Reporter):
         }
 
 
-def _describe(table: StudyTable) -> str:
-    """A description in Markdown: what the numbers are, and the AUCs of each K."""
-    warning = f"**{table.origin.sentence}**" if table.origin.any_synthetic else ""
-    aucs = "\n".join(markdown(auc_grid(table), ("added",), below=" {}"))
-    about = (
-        f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
-        f"{table.model}; in brackets {METHODS[table.rows[-1].interval].about}. {describe_statistics(table.statistics)}"
-    )
-    return "\n\n".join(part for part in (warning, aucs, about.rstrip()) if part)
+def _describe(results: Results) -> str:
+    """A description in Markdown: the meaning of the numbers, and the AUCs of each K."""
+    warning = f"**{results.origin.sentence}**" if results.origin.any_synthetic else ""
+    aucs = "\n".join(markdown(make_auc_grid(results), ("added",), below=" {}"))
+    return "\n\n".join(part for part in (warning, aucs, f"{results.title}. {describe_aucs(results)}") if part)
 
 
 def _name_prefix(origin: Origin) -> str:
@@ -289,16 +272,6 @@ def _name_prefix(origin: Origin) -> str:
 def _auc_metrics(row: Row) -> dict[str, float | None]:
     diseases = {f"auc_per_disease/{estimate.disease}": estimate.value for estimate in row.diseases}
     return {"auc/mean": row.mean.value, **diseases}
-
-
-def _gain_metrics(significance: Significance | None) -> dict[str, float | None]:
-    """Gain of the largest K over the smallest: the mean with its interval, and each disease."""
-    if significance is None:
-        return {}
-    *diseases, mean = significance.comparisons[-1]
-    low, high = mean.interval or (None, None)
-    gains = {f"gain_per_disease/{comparison.disease}": comparison.difference for comparison in diseases}
-    return {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, **gains}
 
 
 def _read_note(folder: Path, part: str) -> dict[str, str]:

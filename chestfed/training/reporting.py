@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from chestfed.core.provenance import Origin
     from chestfed.experiment.pipeline import Pipeline
-    from chestfed.results.significance import Significance
-    from chestfed.results.table import Row, StudyTable
+    from chestfed.results.collect import Results
+    from chestfed.results.table import Row
     from chestfed.training.identity import Identity
     from chestfed.training.loop import History
 
@@ -83,13 +83,13 @@ class Reporter:
     def round_done(self, k: int, history: History, rounds: int) -> None:
         """Stage 2 with K clients has finished `len(history)` of `rounds` rounds."""
 
-    def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
-        """The folder of K holds its result, which is also the last row of `table`; `reused`: from an earlier run."""
+    def k_done(self, row: Row, results: Results, *, reused: bool) -> None:
+        """The folder of K holds its result; `results` are of all K so far; `reused`: from an earlier run."""
 
     def alternative_trained(self, name: str, done: int, total: int) -> None:
         """An alternative of a hospital has finished `done` of `total` rounds, or batches of stage 1."""
 
-    def study_done(self, table: StudyTable, significance: Significance | None) -> None:
+    def study_done(self, results: Results) -> None:
         """All K are done, and the tables are in the run folder."""
 
     def study_failed(self, error: BaseException) -> None:

@@ -8,8 +8,8 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
         sites.json, thumbnails.npz      what a report says of the sites
         k1/ k2/ ...      state of stage 2, model, predictions, result, manifest.json
             hospitals/<site>/    predictions and result on a hospital's own held-out patients
-        table.csv, table.json
-        significance.csv, significance.json
+        table.csv
+        significance.csv
         hospitals.json, hospitals.csv, hospital_gains.csv    who is scored, the AUCs there, and what they gain
         manifest.json    which run and part this is, digests of the files; also in the folder of each K and hospital
     runs/pretrained-<digest>/
@@ -29,45 +29,39 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import methodcaller
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 
-from chestfed.core.checkpoint import read_json, remove_orphans, write_json, write_text
+from chestfed.core.checkpoint import read_json, remove_orphans, write_json
 from chestfed.core.diseases import title_of as disease_title
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, seal
 from chestfed.core.plugins import pinned
-from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import refuse_key_within
-from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
-from chestfed.results import hospital_table
-from chestfed.results import table as tables
-from chestfed.results.batch_norm import Statistics, read_statistics
-from chestfed.results.hospital_table import HospitalTable
+from chestfed.results.collect import Results, collect, write_results
+from chestfed.results.frames import make_differences, write_frames
 from chestfed.results.influence import describe_loss
 from chestfed.results.run_folder import (
     FILES,
     HOSPITALS,
-    MODEL_FILE,
     NEEDED_OF_K,
     PREDICTIONS,
     RESULT,
     SITES,
     STUDY,
-    TABLE,
     TIME,
     RunFolder,
     read_predictions,
     read_row,
 )
-from chestfed.results.significance import Significance, of_study
-from chestfed.results.significance import write as write_significance
+from chestfed.results.table import Row
 from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.training.alternatives import AlternativeRuns
 from chestfed.training.assemble import Deployment
@@ -93,11 +87,8 @@ class StudyResult:
     """A finished study."""
 
     folder: Path
-    table: tables.StudyTable
-    significance: Significance | None = None  #: the other K compared with the smallest, if there are any
-    at_hospitals: HospitalTable | None = None  #: every K at every hospital that takes part, if there are several
-    alternatives: HospitalTable | None = None  #: what hospitals could do instead of using the largest K
-    seen: dict[str, tables.Row] = field(default_factory=dict)  #: with a held-out site: on each site trained on
+    results: Results
+    seen: dict[str, Row] = field(default_factory=dict)  #: with a held-out site: on each site trained on
 
 
 def run_study(
@@ -126,7 +117,7 @@ def run_study(
         remove_orphans(folder)
         part = Part(this.digest, ".")
         _remove_damaged(folder, part, reporters)
-        write_identity(folder, pipeline, this, data)
+        write_identity(folder, pipeline, this, data, _describe_test_set(pipeline, data))
         deployment.describe(folder, data, pipeline)
         write_hospitals(folder, data)
         seal(folder, part, FILES)
@@ -137,25 +128,17 @@ def run_study(
             running = _Running(setup, folder, reporters, deployment)
             if ahead is not None and (missing := [k for k in pipeline.k if running.stored(k) is None]):
                 ahead(missing)
-            table = running.all_k()
+            running.all_k()
             seen = running.at_hospitals(pipeline.k[-1]) if data.held_out else {}
             running.alternatives()
-            at_hospitals = hospital_table.of_study(RunFolder(folder))
-            if at_hospitals is not None:
-                hospital_table.write(at_hospitals, folder)
-            alternatives = hospital_table.read_alternatives([RunFolder(folder)]) if pipeline.alternatives else None
-            if alternatives is not None:
-                hospital_table.write(alternatives, folder, hospital_table.ALTERNATIVE_TABLE)
-            seal(folder, part, FILES)
-            significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
-            if significance is not None:
-                write_significance(significance, folder, "significance")
+            results = collect([RunFolder(folder)])
+            write_results(results, folder)
             seal(folder, part, FILES)
         except BaseException as error:
             reporters.tell(methodcaller("study_failed", error))
             raise
-        reporters.tell(lambda reporter: reporter.study_done(table, significance))
-        return StudyResult(folder, table, significance, at_hospitals, alternatives, seen)
+        reporters.tell(lambda reporter: reporter.study_done(results))
+        return StudyResult(folder, results, seen)
 
 
 def train_k(setup: Setup, name: str, out: Path, k: int, reporters: Reporters) -> None:
@@ -206,26 +189,20 @@ class _Running:
         """The identity of the study."""
         return identify(self.setup).digest
 
-    def all_k(self) -> tables.StudyTable:
-        """Every K, with the tables written after each."""
-        rows: list[tables.Row] = []
-        for k in self.pipeline.k:
+    def all_k(self) -> None:
+        """Train and score every K, and write its table after each."""
+        for place, k in enumerate(self.pipeline.k, start=1):
             row = self.stored(k)
             reused = row is not None
-            rows.append(row or self.one_k(k))
+            row = row or self.one_k(k)
             self.at_hospitals(k)
-            table = _table(self.pipeline, self.data, rows, self._statistics(k))
-            write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
-            write_json(self.folder / TABLE, tables.as_json(table))
+            run = RunFolder(self.folder)
+            results = collect([run], ks=self.pipeline.k[:place], differences=make_differences([]))
+            write_frames(self.folder, results.estimates, results.differences, ("study",))
             seal(self.folder, self.part(self.folder), FILES)
-            self.reporters.tell(methodcaller("k_done", rows[-1], table, reused=reused))
-        return table
+            self.reporters.tell(methodcaller("k_done", row, results, reused=reused))
 
-    def _statistics(self, k: int) -> Statistics | None:
-        """Batch-norm statistics that the model of a finished K was scored with."""
-        return read_statistics(self.folder / f"k{k}" / MODEL_FILE, self.pipeline.model_dump(mode="json"))
-
-    def stored(self, k: int) -> tables.Row | None:
+    def stored(self, k: int) -> Row | None:
         """The result of a finished K."""
         own = self.folder / f"k{k}"
         return self._finished(own, k, self.data.test) if self._is_sound(own, NEEDED_OF_K) else None
@@ -244,7 +221,7 @@ class _Running:
         check_room(out, 12 * parameters * (len(pipeline.k) + 1) - there, "models and states", "--out")
         return shared_stage_1(self.setup, out, report, self.reporters.warn, self.deployment)
 
-    def one_k(self, k: int) -> tables.Row:
+    def one_k(self, k: int) -> Row:
         """Stage 2 with the first K clients, or what is left of it."""
         for disease, what in self.data.lacking(k).items():
             text = f"no {what} of {disease_title(disease)} among the training images: the model cannot learn it"
@@ -273,7 +250,7 @@ class _Running:
         write_result(own, self.part(own), row, trained.outputs.scores, self.data.test)
         return row
 
-    def at_hospitals(self, k: int) -> dict[str, tables.Row]:
+    def at_hospitals(self, k: int) -> dict[str, Row]:
         """The finished model of K at the hospitals whose held-out patients are not the study's test set itself."""
         model, rows, network = self.folder / f"k{k}", {}, None
         for name, test in self.data.hospitals.items():
@@ -302,14 +279,14 @@ class _Running:
             losses = lambda step, steps, _: report(name, step, steps)  # noqa: E731
             return shared_stage_1(setup, self.folder.parent, losses, self.reporters.warn)
 
-        def stored(folder: Path, test: TestSet) -> tables.Row | None:
+        def stored(folder: Path, test: TestSet) -> Row | None:
             sound = self._is_sound(folder, (RESULT,)) and holds(folder, test)
             return self._finished(folder, k, test) if sound else None
 
         folder = self.folder / f"k{k}"
         AlternativeRuns(self.setup, folder, self.part, stored, pretrain, report, self.reporters.warn).run()
 
-    def _row(self, k: int, outputs: Outputs, test: TestSet) -> tables.Row:
+    def _row(self, k: int, outputs: Outputs, test: TestSet) -> Row:
         clients = [client.name for client in self.data.clients[:k]]
         evaluation = self.pipeline.evaluation
         return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
@@ -332,7 +309,7 @@ class _Running:
             self.reporters.warn(f"{own}: {', '.join(bad)} damaged or missing, made again")
         return not bad
 
-    def _finished(self, own: Path, k: int, test: TestSet) -> tables.Row | None:
+    def _finished(self, own: Path, k: int, test: TestSet) -> Row | None:
         """A stored result, with intervals and groups as of now; None if a hospital has to be asked for these."""
         row = read_row(own)
         wanted = self.pipeline.evaluation
@@ -370,27 +347,11 @@ def shared_stage_1(
         )
 
 
-def _table(
-    pipeline: Pipeline, data: StudyData, rows: list[tables.Row], statistics: Statistics | None = None
-) -> tables.StudyTable:
-    is_paper = (
-        pipeline.model.name in ("densenet121", "densenet161")
-        and data.clients[0].name == "chexpert"
-        and data.origin is Origin.REAL
-        and data.held_out is None
-    )
-    return tables.StudyTable(
-        title=pipeline.title,
-        model=title_of(pipeline.model),
-        protocol=_protocol(pipeline, data),
-        images=data.test.counts[0],
-        patients=data.test.counts[1],
-        origin=data.origin,
-        rows=tuple(rows),
-        paper=tables.paper_table(pipeline.model.name) if is_paper else None,
-        published=_published(pipeline),
-        statistics=statistics,
-    )
+def _describe_test_set(pipeline: Pipeline, data: StudyData) -> dict[str, Any]:
+    """What captions say of the AUCs of a study: `scored` in `study.json`."""
+    images, patients = data.test.counts[:2]
+    model = title_of(pipeline.model)
+    return {"model": model, "protocol": _protocol(pipeline, data), "images": images, "patients": patients}
 
 
 def _protocol(pipeline: Pipeline, data: StudyData) -> str:
@@ -401,18 +362,6 @@ def _protocol(pipeline: Pipeline, data: StudyData) -> str:
         return f"{pipeline.evaluation.protocol}, {images} of {data.held_out}, on which nothing was trained"
     several = describe_hospitals(len(data.test.parts), pipeline.evaluation.over_hospitals)
     return f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split{several}"
-
-
-def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
-    """The paper's figures for this algorithm and window, if the pipeline holds them."""
-    if pipeline.published is None:
-        return None
-    settings = pipeline.federated
-    name = settings.spec.name
-    for key in (f"{name}, I={settings.window}", name):
-        if key in pipeline.published.auc:
-            return tables.PublishedRow(pipeline.published.source, pipeline.published.auc[key])
-    return None
 
 
 def _remove_damaged(folder: Path, part: Part, reporters: Reporters) -> None:

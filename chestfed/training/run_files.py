@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,6 @@ from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.results.predictions import predictions_frame, stored_groups, write_predictions
 from chestfed.results.run_folder import (
     FILES_OF_K,
-    HOSPITAL_FILES,
     HOSPITALS_FILE,
     MODEL_FILE,
     PREDICTIONS,
@@ -41,12 +41,15 @@ from chestfed.training.identity import Identity, installed_packages, settings_of
 from chestfed.training.loop import History, Trained
 
 
-def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
+def write_identity(
+    folder: Path, pipeline: Pipeline, this: Identity, data: StudyData, scored: Mapping[str, object]
+) -> None:
     """Write `study.json`, or bring what is not in its digest up to date: the title, or the method of the intervals.
 
-    Versions and packages stay those that the numbers are of.
+    `scored` describes the test set. Versions and packages stay those that the numbers are of.
     """
     asked = {"title": pipeline.title, "settings": this.settings, "configuration": shareable(pipeline)}
+    asked["scored"] = scored
     if (folder / STUDY).exists():
         stored = read_json(folder / STUDY)
         if stored | asked != stored:
@@ -82,11 +85,10 @@ def finished_in(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> d
 def write_hospitals(folder: Path, data: StudyData) -> None:
     """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part.
 
-    Tables of an earlier run that scored hospitals are removed by one that scores none.
+    That of an earlier run that scored hospitals is removed by one that scores none.
     """
     if not data.joins:
-        for name in HOSPITAL_FILES:
-            (folder / name).unlink(missing_ok=True)
+        (folder / HOSPITALS_FILE).unlink(missing_ok=True)
         return
     found = [
         dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))

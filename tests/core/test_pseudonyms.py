@@ -29,8 +29,8 @@ from chestfed.core.pseudonyms import (
     read_key,
     refuse_key_within,
 )
-from chestfed.results.predictions import read_run
-from chestfed.results.significance import compare_with_first
+from chestfed.results.differences import compare_with_first
+from chestfed.results.predictions import load_predictions
 from tests.cases import assert_refused
 from tests.results.finished_runs import write_run
 from tests.sites.own_tables import config, save_rows, wide
@@ -193,18 +193,18 @@ def keyed(run: Path, key: str) -> Path:
 def test_predictions_with_names_of_different_keys_are_not_compared(tmp_path: Path) -> None:
     one, two = (keyed(write_run(tmp_path / key, lr=lr), key) for key, lr in (("aa", 0.1), ("bb", 0.2)))
     with pytest.raises(ConfigError, match=r"different keys \(aa and bb\).*\$CHESTFED_KEY_FILE"):
-        compare_with_first([read_run(one), read_run(two)], 20)
-    same = compare_with_first([read_run(one), read_run(keyed(two, "aa"))], 20)
+        compare_with_first([load_predictions(one), load_predictions(two)], 20)
+    same = compare_with_first([load_predictions(one), load_predictions(keyed(two, "aa"))], 20)
     assert same.units == 40
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_other_names_of_the_same_patients_give_the_same_intervals(tmp_path: Path) -> None:
     one, two = write_run(tmp_path / "one"), write_run(tmp_path / "two", lr=0.2, seed=2)
-    plain = compare_with_first([read_run(one), read_run(two)], 50)
+    plain = compare_with_first([load_predictions(one), load_predictions(two)], 50)
     for file in (*one.glob("k*/predictions.parquet"), *two.glob("k*/predictions.parquet")):
         frame = pd.read_parquet(file)
         frame["patient"] = [keys.PUBLISHED.name("patient", str(number)) for number in frame["patient"]]
         frame.to_parquet(file, index=False)
-    named = compare_with_first([read_run(one), read_run(two)], 50)
+    named = compare_with_first([load_predictions(one), load_predictions(two)], 50)
     assert named.comparisons == plain.comparisons

@@ -15,11 +15,11 @@ from chestfed.evaluation.comparison import compare
 from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals.delong import auc_covariance
-from chestfed.evaluation.intervals.interval import all_of, bca_interval, quantile_interval
+from chestfed.evaluation.intervals.interval import bca_interval, clopper_lower, quantile_interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
-from chestfed.results.grid import auc_cell
-from chestfed.results.methods_text import methods_text
+from chestfed.results.grid import make_auc_cell
+from chestfed.results.methods_text import number_references
 
 NAMES: tuple[MethodName, ...] = get_args(MethodName)
 
@@ -59,17 +59,6 @@ def test_the_clustered_variance_is_obuchowskis(seed: int) -> None:
         assert its is not None
         expected = obuchowski(column.score, column.positive, column.patient)
         assert its[1][0, 0] == pytest.approx(expected, rel=1e-10)
-
-
-def test_with_one_image_per_patient_obuchowskis_interval_is_delongs() -> None:
-    found = clustered()
-    alone = Scored(found.scores, found.labels, np.arange(120), found.diseases)
-    for one, other in zip(*(auc_estimates(alone, Intervals(name)) for name in ("obuchowski", "delong")), strict=True):
-        assert one.interval == pytest.approx(other.interval)
-    for one, other in zip(*(auc_estimates(found, Intervals(name)) for name in ("obuchowski", "delong")), strict=True):
-        assert one.interval is not None
-        assert other.interval is not None
-        assert one.interval != pytest.approx(other.interval)
 
 
 def test_the_jackknife_leaves_out_every_image_of_a_patient() -> None:
@@ -122,13 +111,15 @@ def test_p_is_below_0_05_exactly_where_the_quantiles_leave_out_0(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_perfect_auc_has_the_exact_bound_and_is_never_printed_as_one_point(name: MethodName) -> None:
     labels = np.repeat([1.0, 0.0], [7, 30])[:, None]
-    for scores, ends in ((labels, (all_of(7, 0.95), 1.0)), (-labels, (0.0, 1 - all_of(7, 0.95)))):
+    for scores, ends in ((labels, (clopper_lower(7, 0.95), 1.0)), (-labels, (0.0, 1 - clopper_lower(7, 0.95)))):
         for one in auc_estimates(Scored(scores, labels, np.arange(37), ["edema"]), Intervals(name, 200)):
             assert one.interval == pytest.approx(ends)
-            assert auc_cell(one, 2).below == ("[0.59, 1.00]" if one.value == 1 else "[0.00, 0.41]",)
+            assert make_auc_cell(one.record("auc"), 2).below == ("[0.59, 1.00]" if one.value == 1 else "[0.00, 0.41]",)
     nearly = labels + np.linspace(0, 1.01, 37)[:, None]  # one pair of 210 is wrong
     (edema, _) = auc_estimates(Scored(nearly, labels, np.arange(37), ["edema"]), Intervals(name, 200))
-    assert edema.interval is None or len(set(auc_cell(edema, 2).below[0].strip("[]").split(", "))) == 2
+    assert (
+        edema.interval is None or len(set(make_auc_cell(edema.record("auc"), 2).below[0].strip("[]").split(", "))) == 2
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -144,13 +135,6 @@ def test_a_models_interval_and_p_value_are_of_one_test_and_swapping_turns_the_si
         assert (one.p < 0.05) == (one.interval.low > 0 or one.interval.high < 0)
 
 
-def test_delongs_method_alone_warns_and_only_of_patients_with_several_images() -> None:
-    for name in NAMES:
-        assert Intervals(name).warnings(np.arange(9)) == []
-        warnings = Intervals(name).warnings(np.array([1, 1, 2, 3, 3]))
-        assert [("2 patients" in one, "obuchowski" in one) for one in warnings] == ([(True, True)] * (name == "delong"))
-
-
 def test_every_method_says_what_it_is_and_cites_something() -> None:
     assert tuple(METHODS) == NAMES
     for method in METHODS.values():
@@ -160,7 +144,7 @@ def test_every_method_says_what_it_is_and_cites_something() -> None:
 
 
 def test_the_paragraph_numbers_its_references_in_their_order() -> None:
-    found = methods_text([("One", ["b"]), ("Two", ["a", "b"]), ("Three", ())])
+    found = number_references([("One", ["b"]), ("Two", ["a", "b"]), ("Three", ())])
     assert found.paragraph == "One [1]. Two [2, 1]. Three."
     assert found.references == ("b", "a")
     assert str(found).endswith("1. b.\n2. a.\n")

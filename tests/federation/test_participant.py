@@ -53,11 +53,11 @@ def hospital(tmp_path: Path) -> Participant:
 
 
 def test_what_does_not_name_a_study_is_taken_from_the_last_greeting(hospital: Participant) -> None:
-    for interval in ("bca", "delong"):
+    for interval in ("bca", "percentile"):
         assert "refused" not in hospital(greeting(pipeline(f"evaluation.interval={interval}"))).values
         assert hospital._studies[DIGEST].pipeline.evaluation.interval == interval
     before = hospital._studies[DIGEST]
-    hospital(greeting(pipeline("evaluation.interval=delong")))
+    hospital(greeting(pipeline("evaluation.interval=percentile")))
     assert hospital._studies[DIGEST] is before
 
 

@@ -354,7 +354,7 @@ def test_a_hospital_that_keeps_its_scores_sends_the_aucs_and_intervals_of_one_pr
     assert "chestfed federation run" in page
     assert "padchest (cpu)" in page
     with pytest.raises(ConfigError, match="the scores stayed at the hospital"):
-        make_report(RunFolder.open(folder), interval="obuchowski")
+        make_report(RunFolder.open(folder), interval="bca")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pandas as pd
 
 from chestfed.core.provenance import Origin
 from chestfed.report.figures import COLORS, Drawing, line_style, moments, shares
-from chestfed.report.run_figures import comparison_curves
-from chestfed.results.compare import Comparison
+from chestfed.report.run_figures import draw_curves
+from chestfed.results.collect import Results
+from chestfed.results.frames import make_differences, make_estimates
 
 mpl.use("Agg")
 
@@ -40,14 +41,14 @@ def test_the_moments_of_a_histogram_are_those_of_its_bins() -> None:
 
 def test_a_comparison_draws_each_run_against_rounds_bytes_and_images_and_leaves_out_what_sends_nothing() -> None:
     rows = [
-        {"run": name, "seed": seed, "round": number, "bytes": sent * number, "images": 8 * number}
+        {"model": name, "seed": seed, "round": number, "bytes": sent * number, "images": 8 * number}
         | {"mean_auc": 0.5 + 0.1 * number + 0.01 * seed}
         for name, sent in (("fedavg", 100), ("centralized", 0))
         for seed in (1, 2)
         for number in (1, 2)
     ]
-    results = pd.DataFrame({"seed": [1, 2], "disease": ["edema", "edema"]})
-    picture = comparison_curves(Comparison("Title", Origin.MIXED, results, pd.DataFrame(rows), None))
+    frames = make_estimates([{"view": "study", "disease": "edema"}]), make_differences([]), pd.DataFrame(rows)
+    picture = draw_curves(Results("Title", Origin.MIXED, {"seeds": [1, 2]}, *frames))
     drawn = [[line.get_label() for line in axes.get_lines()] for axes in picture.figure.axes]
     assert drawn == [["fedavg", "centralized"], ["fedavg"], ["fedavg", "centralized"]]
     line = picture.figure.axes[0].get_lines()[0]

@@ -17,17 +17,15 @@ import yaml
 
 from chestfed.core.bundled import bundled
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.comparison import Difference
-from chestfed.evaluation.intervals import bootstrap
 from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.html import text_of
 from chestfed.report.page import make_report, write_report
 from chestfed.report.participants import participants
-from chestfed.results.hospital_table import AtHospital, HospitalTable
+from chestfed.results.collect import Results
+from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import Significance
 from tests.command_line import call
 from tests.report.pages import (
     Page,
@@ -36,6 +34,8 @@ from tests.report.pages import (
     assert_says_synthetic,
 )
 from tests.results.finished_runs import labels_and_patients, write_run
+
+GAINS = {"a": None, "b": 0.01}
 
 
 @pytest.fixture(scope="module")
@@ -164,20 +164,14 @@ def test_every_item_of_a_checklist_points_to_a_section_or_to_the_authors(page: P
 
 
 def test_the_numbers_are_those_of_the_table(page: Page, run_folder: Path) -> None:
-    table = json.loads((run_folder / "table.json").read_text())
-    cells = [text for _, _, text in page.all("td")]
-    for row in table["rows"]:
-        for found in (*row["diseases"].values(), {"auc": row["mean_auc"], "interval": row["mean_interval"]}):
-            if found["auc"] is not None:
-                low, high = found["interval"]
-                assert f"{found['auc']:.3f}[{low:.3f}, {high:.3f}]" in [cell.replace(" [", "[") for cell in cells]
+    cells = [text.replace(" [", "[") for _, _, text in page.all("td")]
     heads = [text for _, _, text in page.all("th")]
-    for disease, found in table["rows"][0]["diseases"].items():
-        title = disease.replace("_", " ").title()
-        assert any(
-            head.startswith(title) and f"n+ {found['positives']}" in head and f"n− {found['negatives']}" in head
-            for head in heads
-        )
+    for row in (row for k in (1, 2) for row in RunFolder.open(run_folder).row(k).aucs):
+        if row.value is not None and row.interval is not None:
+            assert f"{row.value:.3f}[{row.interval.low:.3f}, {row.interval.high:.3f}]" in cells
+        if row.disease != "mean":
+            title, counts = row.disease.replace("_", " ").title(), (f"n+ {row.positives}", f"n− {row.negatives}")
+            assert any(head.startswith(title) and all(count in head for count in counts) for head in heads)
 
 
 def test_no_patient_or_file_of_a_site_is_named(html: str, home: Path) -> None:
@@ -249,13 +243,13 @@ def test_the_configuration_on_the_page_is_the_same_study(page: Page, run_folder:
 
 def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
     cards = json.loads((run_folder / "sites.json").read_text())["sites"]
-    table = json.loads((run_folder / "table.json").read_text())
+    run = RunFolder.open(run_folder)
     assert [card["role"] for card in cards] == ["client"] * 5 + ["test"]
     test = cards[-1]
-    assert test["images"] == table["images"]
-    for disease, found in table["rows"][0]["diseases"].items():
-        assert test["diseases"][disease]["positives"] == found["positives"]
-        assert test["diseases"][disease]["negatives"] == found["negatives"]
+    assert test["images"] == run.about["scored"]["images"]
+    for one in run.row(1).diseases:
+        assert test["diseases"][one.disease]["positives"] == one.positives
+        assert test["diseases"][one.disease]["negatives"] == one.negatives
     for card in cards:
         assert sum(card["gray_levels"]) == card["gray_level_images"] * 64 * 64
     with np.load(run_folder / "thumbnails.npz") as stored:
@@ -292,7 +286,7 @@ def are_real(run: Path, which: Callable[[str], bool]) -> None:
         card["data"] = "real" if which(card["name"]) else card["data"]
     origin = Origin.together(Origin(card["data"]) for card in about["sites"])
     (run / "sites.json").write_text(json.dumps(about | origin.keys()))
-    for name in ("study.json", "table.json"):
+    for name in ("study.json",):
         (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | origin.keys()))
 
 
@@ -355,25 +349,20 @@ def test_a_precision_recall_curve_begins_at_the_precision_of_its_first_threshold
 
 
 @pytest.mark.usefixtures("undrawn", "unchecked")
-def test_the_report_resamples_nothing_that_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_compares_nothing_that_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", ks=(1, 2, 3))
     stored = make_report(RunFolder.open(run)).html
 
     def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a bootstrap was run")
+        raise AssertionError("models were compared")
 
     with monkeypatch.context() as patch:
-        for name in ("resampled_aucs", "jointly_resampled_aucs"):
-            patch.setattr(bootstrap, name, refuse)
+        patch.setattr("chestfed.results.collect.list_differences", refuse)
         assert make_report(RunFolder.open(run)).html == stored
-        (run / "significance.json").unlink()
-        with pytest.raises(AssertionError, match="a bootstrap was run"):
+        (run / "significance.csv").unlink()
+        with pytest.raises(AssertionError, match="were compared"):
             make_report(RunFolder.open(run))
-    computed = make_report(RunFolder.open(run)).html
-    assert "were computed for this page" in computed
-    assert "were computed for this page" not in stored
-    cells = [[text for _, _, text in Page(html).all("td")] for html in (stored, computed)]
-    assert cells[0] == cells[1]
+    assert make_report(RunFolder.open(run)).html == stored
 
 
 def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> None:
@@ -405,23 +394,22 @@ def test_copies_of_one_disease_are_not_told_of_all(copy: Path) -> None:
     assert {line.cells[-1].text for line in labels.lines} == {"3 times: Edema"}
 
 
-def test_a_hospital_without_a_gain_or_its_interval_is_not_told_as_nan() -> None:
-    def at(name: str, difference: float | None) -> AtHospital:
-        of_mean = (Difference("mean", None, None, difference),)
-        gain = Significance("K=1", ("K=2",), (of_mean,), 0, (1, 1), "frontal-image", 9, 9, Origin.REAL)
-        return AtHospital(name, 9, 9, 1, {}, {}, gain)
-
-    both = at("a", None), at("b", 0.01)
-    table = HospitalTable(Origin.REAL, both, (), {"K=1": 1, "K=2": 2}, 1, "t-logit", "")
-    (picture,) = run_figures.hospital_gains(table)
+def test_a_gain_without_interval_is_not_nan() -> None:
+    head = {"view": "hospitals", "disease": "mean"}
+    gains = [
+        {**head, "reference": "K=1", "model": "K=2", "hospital": name, "difference": d} for name, d in GAINS.items()
+    ]
+    places = make_estimates({**head, "hospital": name} for name in GAINS)
+    results = Results("t", Origin.REAL, {"seeds": [1]}, places, make_differences(gains))
+    (picture,) = run_figures.draw_hospitals(results)
     assert picture.alt == "Mean AUC at each hospital, K=2 minus K=1: b +0.010."
 
 
 @pytest.mark.usefixtures("undrawn", "unchecked")
 def test_a_title_is_text_and_never_markup(tmp_path: Path) -> None:
     copy = write_run(tmp_path / "run")
-    table = json.loads((copy / "table.json").read_text())
-    (copy / "table.json").write_text(json.dumps(table | {"title": "<img src=x> & more"}))
+    study = json.loads((copy / "study.json").read_text())
+    (copy / "study.json").write_text(json.dumps(study | {"title": "<img src=x> & more"}))
     write_report(copy, tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text()
     assert "<img src=x>" not in html

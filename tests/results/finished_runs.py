@@ -11,11 +11,11 @@ from safetensors.numpy import save
 
 from chestfed.core.manifest import Part, seal
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.labeled import Scored
-from chestfed.results import table as tables
-from chestfed.results.run_folder import FILES, FILES_OF_K
-from chestfed.results.significance import of_study, write
+from chestfed.results.collect import collect, write_results
+from chestfed.results.frames import make_differences
+from chestfed.results.run_folder import FILES, FILES_OF_K, RunFolder
+from chestfed.results.table import Row
 
 NAMES = ("edema", "atelectasis")
 IMAGES = 40
@@ -42,7 +42,7 @@ def write_run(
 ) -> Path:
     """A finished study; `images` shifts the names of that many images, as another test set would.
 
-    `compared`: with `significance.json`; `labels`: of the test set, in place of the usual ones.
+    `compared`: with `significance.csv`; `labels`: of the test set, in place of the usual ones.
     `reversed_labels`: negative images have the higher scores.
     """
     usual, patients = labels_and_patients()
@@ -60,7 +60,7 @@ def write_run(
             frame[f"score_{name}"], frame[f"label_{name}"] = scores[:, j], labels[:, j]
         frame.to_parquet(own / "predictions.parquet", index=False)
         found = Scored(scores, labels, patients, NAMES)
-        rows.append(tables.Row.of_scores(k, [f"site{n}" for n in range(k)], found, 20))
+        rows.append(Row.of_scores(k, [f"site{n}" for n in range(k)], found, 20))
         counters = {"bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k, "gradients": 8 * k}
         drift = {"drift": 0.0 if k == 1 else 0.5, "gradient_drift": 0.0 if k == 1 else 0.25}
         history = [{"round": n, "stage": n, "loss": 1 / n, **drift, **counters} for n in (1, 2)]
@@ -71,9 +71,6 @@ def write_run(
         (own / "result.json").write_text(json.dumps(rows[-1].to_plain()))
         (own / "model.safetensors").write_bytes(save({"weights": np.zeros(1, np.float32)}))
     origin = Origin.SYNTHETIC
-    table = tables.StudyTable("Study", "small", "frontal-image", IMAGES, 30, origin, tuple(rows), None)
-    (folder / "table.csv").write_text(as_csv(tables.frame(table)))
-    (folder / "table.json").write_text(json.dumps(tables.as_json(table)))
     configuration = {
         "seed": seed,
         "k": list(ks),
@@ -85,7 +82,9 @@ def write_run(
         },
         "evaluation": {"protocol": "frontal-image", "resamples": 20},
     }
+    scored = {"model": "small", "protocol": "frontal-image", "images": IMAGES, "patients": 30}
     about = {
+        "scored": scored,
         **{"title": "Study", **origin.keys(), "configuration": configuration, "digest": digest},
         **{"key": None, "inputs": {"test set": "ab"}, "quarantined": {}, "notes": {}, "results_version": 1},
         **{"machine": {"device": "cpu", "threads": 1}, "versions": {"chestfed": "0.1.0"}},
@@ -93,10 +92,8 @@ def write_run(
     (folder / "study.json").write_text(json.dumps(about))
     (folder / "sites.json").write_text(json.dumps({**origin.keys(), "bins": 64, "sites": [], "hospitals": []}))
     seal_run(folder)
-    found = of_study([folder], ks, 20) if compared else None
-    if found is not None:
-        write(found, folder, "significance")
-        seal_run(folder)
+    write_results(collect([RunFolder(folder)], differences=None if compared else make_differences([])), folder)
+    seal_run(folder)
     return folder
 
 

@@ -12,9 +12,17 @@ from rich.console import Console
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.provenance import Origin
-from chestfed.report.page import comparison_page
-from chestfed.results.compare import Comparison, collect, largest_windows, metrics, read, render, write
+from chestfed.report.page import make_page
+from chestfed.results.collect import (
+    Results,
+    collect,
+    find_largest_windows,
+    read_comparison,
+    write_comparison,
+)
+from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
+from chestfed.results.views import list_metrics, render
 from tests.command_line import Called, call
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 from tests.training.tiny_studies import command
@@ -123,24 +131,30 @@ def test_seeds_without_any_auc_have_a_table_and_a_page(tmp_path: Path) -> None:
     found = collect(runs, "Nothing")
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(render(found))
-    assert "n/a" in console.export_text()
-    assert {value for key, value in metrics(found).items() if key.startswith("auc")} == {None}
-    page = comparison_page(read(write(found, tmp_path)))
+    assert "Edema: no positive image" in console.export_text()
+    assert {value for key, value in list_metrics(found).items() if key.startswith("auc")} == {None}
+    page = make_page(read_comparison(write_comparison(found, tmp_path)))
     assert page.pictures
     assert not any("nan" in picture.alt for picture in page.pictures)
 
 
 def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:
     rows = [
-        {"run": f"{name}, I={window}", "algorithm": name, "window": window, "seed": seed, "disease": "d", "auc": auc}
+        {
+            "view": "study",
+            "model": f"{name}, I={window}",
+            "algorithm": name,
+            "window": window,
+            "disease": "mean",
+            "auc": auc,
+        }
         for name, curve in {
             "codasca": {1: 0.900, 8: 0.902, 32: 0.896, 128: 0.80},
             "coda_plus": {1: 0.90, 8: 0.85, 32: 0.90},  # what recovers after a loss does not count
         }.items()
         for window, auc in curve.items()
-        for seed in (1, 2)
     ]
-    comparison = Comparison("t", Origin.REAL, pd.DataFrame(rows), pd.DataFrame(), None)
-    assert largest_windows(comparison) == {"codasca": 32, "coda_plus": 1}
-    one = Comparison("t", Origin.REAL, pd.DataFrame(rows).query("window == 1"), pd.DataFrame(), None)
-    assert largest_windows(one) == {}
+    for part, expected in ((rows, {"codasca": 32, "coda_plus": 1}), (rows[:1] + rows[4:5], {})):
+        about = {"published": None, "seeds": [1]}
+        results = Results("t", Origin.REAL, about, make_estimates(part), make_differences([]))
+        assert find_largest_windows(results) == expected

@@ -6,21 +6,29 @@ import io
 
 from rich.console import Console
 
-from chestfed.evaluation.comparison import Difference
-from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, difference_cell, markdown, rich_table, shown
+from chestfed.results.grid import (
+    Cell,
+    Grid,
+    Line,
+    drop_single_mean,
+    make_auc_cell,
+    make_difference_cell,
+    markdown,
+    rich_table,
+)
 
 
 def auc(value: float | None, interval: Interval | None = None, digits: int = 3) -> Cell:
-    return auc_cell(Estimate("edema", value, interval), digits)
+    low, high = interval or (None, None)
+    return make_auc_cell({"auc": value, "low": low, "high": high}, digits)
 
 
 def difference(
     value: float | None, interval: Interval | None = None, p: float | None = None, p_holm: float | None = None
 ) -> Cell:
-    one = Difference("edema", None, None, value, interval, p, p_holm, None, None, None)
-    return difference_cell(one, digits=2)
+    low, high = interval or (None, None)
+    return make_difference_cell({"difference": value, "low": low, "high": high, "p": p, "p_holm": p_holm}, digits=2)
 
 
 GRID = Grid(
@@ -38,6 +46,7 @@ def test_a_number_has_its_interval_below_and_a_clear_difference_is_strong() -> N
     assert auc(0.5, Interval(0.25, 0.75)) == Cell("0.500", ("[0.250, 0.750]",))
     assert auc(0.5) == Cell("0.500")
     assert auc(None) == Cell("-")
+    assert make_auc_cell({"auc": 0.5, "sd": 0.02}) == Cell("0.500", ("±0.020",))
     found = difference(-0.1, Interval(-0.2, 0.05), 0.01, 0.04)
     assert found == Cell("−0.100", ("[−0.20, +0.05]", "p 0.010", "Holm 0.040"), strong=True)
     assert difference(0.1, None, 0.0001).below == ("p < 0.001",)
@@ -88,6 +97,6 @@ def test_where_numbers_do_not_fit_side_by_side_each_has_a_line() -> None:
     assert lines[-1] == "on 7 images"
 
 
-def test_the_mean_of_one_disease_is_not_shown() -> None:
-    assert shown(("edema", "mean")) == ("edema",)
-    assert shown(("edema", "atelectasis", "mean")) == ("edema", "atelectasis", "mean")
+def test_the_mean_of_one_disease_is_not_drop_single_mean() -> None:
+    assert drop_single_mean(("edema", "mean")) == ("edema",)
+    assert drop_single_mean(("edema", "atelectasis", "mean")) == ("edema", "atelectasis", "mean")

@@ -11,7 +11,9 @@ import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.results.predictions import read_run
+from chestfed.results.collect import load_results
+from chestfed.results.frames import read_differences, read_estimates
+from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import RunFolder, Settings, read_row
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 
@@ -39,15 +41,16 @@ def test_an_algorithm_with_options_of_its_own_is_read_by_name(run: RunFolder) ->
 
 
 def test_the_frame_is_the_table_that_was_written(run: RunFolder) -> None:
-    written = pd.read_csv(run.path / "table.csv")
-    pd.testing.assert_frame_equal(run.frame(), written, check_dtype=False, check_exact=True)
-    assert run.frame()["positives"].dtype == "Int64"
+    results = load_results(run)
+    pd.testing.assert_frame_equal(results.estimates, read_estimates(run.path), check_exact=True)
+    pd.testing.assert_frame_equal(results.differences, read_differences(run.path), check_exact=True)
+    assert results.view("study")["positives"].dtype == "Int64"
     assert read_row(run.path / "k1") == run.row(1)
 
 
 def test_a_k_can_be_read_before_the_study_is_finished(run: RunFolder) -> None:
     (run.path / "k2" / "result.json").unlink()
-    assert run.frame()["k"].unique().tolist() == [1]
+    assert load_results(run).view("study")["k"].unique().tolist() == [1]
     assert len(run.predictions()) == IMAGES
     assert [entry["seconds"] for entry in run.rounds()] == [0.5, 1.0]
     with pytest.raises(ChestfedError, match="not finished: K=2"):
@@ -59,18 +62,15 @@ def test_a_damaged_file_is_named(run: RunFolder) -> None:
     def read_all(folder: Path) -> None:
         found = RunFolder.open(folder)
         found.check_finished()
-        found.frame()
+        assert len(load_results(found).gains("study"))
         for k in found.ks:
             found.columns(k)
             found.rounds(k)
-        assert found.significance
         assert found.sites["sites"] == []
         assert found.thumbnails == {}
 
     read_all(run.path)
     for name, content in (
-        ("table.json", b"{"),
-        ("table.json", b'{"rows": []}'),
         ("study.json", b"{}"),
         ("k1/result.json", b"{}"),
         ("k1/predictions.parquet", b"PAR1"),
@@ -78,7 +78,7 @@ def test_a_damaged_file_is_named(run: RunFolder) -> None:
         ("k2/rounds.jsonl", b""),
         ("thumbnails.npz", b"PK"),
         ("sites.json", b""),
-        ("significance.json", b"]"),
+        ("significance.csv", b"]"),
     ):
         copy = Path(shutil.copytree(run.path, run.path.parent / "copy"))
         (copy / name).write_bytes(content)
@@ -88,7 +88,7 @@ def test_a_damaged_file_is_named(run: RunFolder) -> None:
         shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize("name", ["study.json", "table.json", "k1/result.json", "k2/predictions.parquet"])
+@pytest.mark.parametrize("name", ["study.json", "table.csv", "k1/result.json", "k2/predictions.parquet"])
 def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(run: RunFolder, name: str) -> None:
     RunFolder.open(run.path).check_finished()
     file = run.path / name
@@ -99,7 +99,7 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(r
     with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
         RunFolder.open(run.path).check_finished()
     with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
-        read_run(run.path, 2 if "k2" in name else 1)
+        load_predictions(run.path, 2 if "k2" in name else 1)
 
 
 def test_a_folder_of_one_study_is_that_study_and_other_folders_are_refused(tmp_path: Path) -> None:
@@ -117,6 +117,6 @@ def test_a_folder_of_one_study_is_that_study_and_other_folders_are_refused(tmp_p
     (together / "comparison.json").write_text(json.dumps({"runs": [{"folder": "one"}, {"folder": "two"}]}))
     with pytest.raises(ConfigError, match="open one of them: one, two; of several studies together: comparison-a"):
         RunFolder.open(tmp_path / "runs")
-    for opened in (RunFolder.open, read_run):
+    for opened in (RunFolder.open, load_predictions):
         with pytest.raises(ConfigError, match=r"comparison of several studies.*: one, two"):
             opened(together)

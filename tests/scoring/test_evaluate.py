@@ -217,12 +217,12 @@ def test_what_is_written_says_synthetic_everywhere_and_names_nobody(
     site = bundled("site_configs") / "synthetic" / "chexpert.yaml"
     called = chestfed(
         *("evaluate", tmp_path / "k1", "--site", site, "--data", home / "data", "--cache", home / "cache"),
-        *("--out", tmp_path / "out", "--interval", "delong", "--resamples", 20, "--batch-size", 8, "--device", "cpu"),
+        *("--out", tmp_path / "out", "--interval", "bca", "--resamples", 20, "--batch-size", 8, "--device", "cpu"),
     )
     assert called.code == 0, called.err
     printed = called.out
     assert "SYNTHETIC" in printed
-    assert "DeLong" in printed
+    assert "BCa" in printed
     names = {"evaluation.json", "metrics.csv", "subgroups.csv", "reliability.csv", "predictions.parquet", "methods.md"}
     names |= {"manifest.json"}
     assert {file.name for file in (tmp_path / "out").iterdir()} == names

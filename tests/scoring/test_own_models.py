@@ -27,8 +27,8 @@ from chestfed.evaluation.summary import summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.batches import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
-from chestfed.results.predictions import read_run
-from chestfed.results.significance import compare_with_first
+from chestfed.results.differences import compare_with_first
+from chestfed.results.predictions import load_predictions
 from chestfed.scoring import model_outputs
 from chestfed.scoring.evaluate import Evaluation, evaluate_model
 from chestfed.scoring.evaluation_output import render, write
@@ -103,7 +103,7 @@ def test_models_of_two_input_sizes_are_compared_on_the_same_images(
     first, second = (pd.read_parquet(tmp_path / size / "predictions.parquet") for size in ("64", "48"))
     assert first["image"].tolist() == second["image"].tolist()
     assert (first["score_edema"] != second["score_edema"]).any()
-    found = compare_with_first([read_run(tmp_path / "64"), read_run(tmp_path / "48")], 20)
+    found = compare_with_first([load_predictions(tmp_path / "64"), load_predictions(tmp_path / "48")], 20)
     assert found.units == len(first)
 
 
@@ -111,7 +111,7 @@ def test_evaluations_of_two_sites_are_not_compared(home: Path, site: SiteTable, 
     write(score(Pooling(), site, home), tmp_path / "here")
     write(score(Pooling(), hospital(home, "mimic_cxr"), home, "test"), tmp_path / "there")
     with pytest.raises(ConfigError, match=r"not about the same images: 24 of 24 and 23 of 23 differ\."):
-        compare_with_first([read_run(tmp_path / "here"), read_run(tmp_path / "there")], 20)
+        compare_with_first([load_predictions(tmp_path / "here"), load_predictions(tmp_path / "there")], 20)
 
 
 def aucs_of(evaluation: Evaluation) -> list[float | None]:

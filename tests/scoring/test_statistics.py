@@ -20,9 +20,10 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import machine_with
 from chestfed.report.page import make_report
-from chestfed.results import hospital_table, table
 from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
+from chestfed.results.views import render
 from chestfed.scoring.batch_norm import ChosenStatistics, choose_statistics
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
@@ -160,7 +161,8 @@ def test_captions_say_how_hospitals_were_scored(tiny_study: Path, run: Path, tmp
     page = html.unescape(make_report(RunFolder.open(run)).html)
     assert page.count(sentence) >= 3  # the study's table, that of the hospitals, and the methods
     console = Console(width=300, file=io.StringIO(), record=True)
-    console.print(table.render(RunFolder.open(run).table()), hospital_table.render(hospital_table.of_study(study._run)))
+    console.print(render(load_results(RunFolder.open(run))))
     assert " ".join(console.export_text().split()).count(sentence) == 2
-    averaged = RunFolder.open(edit_study(run, tmp_path, batch_norm="averaged")).statistics
+    edited = load_results(RunFolder.open(edit_study(run, tmp_path, batch_norm="averaged")))
+    averaged = edited.about["batch_norm"]
     assert describe_statistics(averaged) not in ("", sentence)

@@ -578,7 +578,7 @@ def test_a_site_that_lacks_a_disease_trains_beside_one_that_has_it(tmp_path: Pat
     options = ["--data", "site", "--set", "runtime.threads=1", "--set", "runtime.device=cpu", "--no-tracking"]
     result = call("study", "study.yaml", *options, folder=tmp_path)
     assert result.code == 0, result.err + result.out
-    (written,) = (tmp_path / "runs").glob("*/table.json")
+    (written,) = (tmp_path / "runs").glob("*/study.json")
     assert "chestx_det" in written.read_text(encoding="utf-8")
 
 

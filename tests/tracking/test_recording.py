@@ -13,7 +13,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,13 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.intervals.methods import METHODS, MethodName
+from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import write_report
-from chestfed.results import hospital_table
 from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.table import SiteTable
@@ -104,7 +103,11 @@ def scored_images(home: Path) -> list[str]:
 
 
 def rows_of(run_folder: Path) -> dict[int, dict[str, Any]]:
-    return {row["k"]: row for row in json.loads((run_folder / "table.json").read_text())["rows"]}
+    run = RunFolder(run_folder)
+    return {
+        k: {"mean_auc": row.mean.value, "diseases": {one.disease: one.record("auc") for one in row.diseases}}
+        for k, row in ((k, run.row(k)) for k in run.ks)
+    }
 
 
 def values(client: MlflowClient, run: Any, key: str) -> list[tuple[int, float]]:
@@ -152,10 +155,10 @@ def test_every_round_is_there_auc_first(client: MlflowClient, children: list[Any
 def test_the_list_of_runs_has_auc_columns(parent: Any, run_folder: Path) -> None:
     found, rows = parent.data.metrics, rows_of(run_folder)
     assert {k: found[f"auc/K{k}"] for k in rows} == {k: row["mean_auc"] for k, row in rows.items()}
-    significance = json.loads((run_folder / "significance.json").read_text())["comparisons"][-1]
-    assert found["gain/mean"] == significance["mean"]["difference"]
-    assert [found["gain/low"], found["gain/high"]] == significance["mean"]["interval"]
-    assert found["gain_per_disease/edema"] == significance["diseases"]["edema"]["difference"]
+    gains = pd.read_csv(run_folder / "significance.csv").set_index("disease")
+    mean = gains.loc["mean"]
+    assert [found[f"gain/{name}"] for name in ("mean", "low", "high")] == mean[["difference", "low", "high"]].tolist()
+    assert found["gain_per_disease/edema"] == gains.loc["edema", "difference"]
     hospitals = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean' and k == 2").set_index("hospital")
     assert {name: found[f"auc_at/{name}"] for name in hospitals.index} == hospitals["auc"].to_dict()
 
@@ -209,7 +212,7 @@ def test_every_child_has_a_table_per_disease(
         assert list(table["disease"])[-1] == "mean"
         found = list(row["diseases"].values())
         assert list(table["auc"])[:-1] == pytest.approx([one["auc"] for one in found], abs=6e-5)
-        assert list(table["low"])[:-1] == pytest.approx([one["interval"][0] for one in found], abs=6e-5)
+        assert list(table["low"])[:-1] == pytest.approx([one["low"] for one in found], abs=6e-5)
         assert list(table["positives"])[:-1] == [one["positives"] for one in found]
         assert list(table["negatives"])[:-1] == [one["negatives"] for one in found]
         assert set(table["data"]) == {"synthetic"}
@@ -337,13 +340,10 @@ def test_a_resumed_study_logs_missing_rounds(run_folder: Path, tmp_path: Path) -
     assert {client.get_run(run).info.status for run in (child, parent)} == {"KILLED"}
 
 
-@pytest.mark.parametrize("method", ["t-logit", "delong"])
-def test_the_description_names_the_intervals(run_folder: Path, method: MethodName) -> None:
-    table = RunFolder.open(run_folder).table()
-    table = replace(table, rows=tuple(replace(row, interval=method) for row in table.rows))
-    scored = describe_statistics(table.statistics)
-    assert recording._describe(table).endswith(f"in brackets {METHODS[method].about}. {scored}")
-    assert scored == describe_statistics("own")
+def test_the_description_names_the_method(run_folder: Path) -> None:
+    note = recording._describe(load_results(RunFolder.open(run_folder)))
+    assert METHODS["obuchowski"].about in note
+    assert note.endswith(describe_statistics("own"))
 
 
 def test_a_killed_start_leaves_one_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,14 +395,7 @@ def test_no_folder_is_a_parameter(parent: Any, client: MlflowClient) -> None:
     assert params["federated.window"] == "2"
     assert not [key for key in params if "root" in key or key.endswith("config")]
     files = {file.path for file in client.list_artifacts(parent.info.run_id, "run_folder")}
-    names = (
-        "table.csv",
-        "table.json",
-        "significance.csv",
-        "significance.json",
-        "sites.json",
-        *hospital_table.HOSPITAL_TABLE.names,
-    )
+    names = (*("table.csv", "significance.csv", "hospitals.csv", "hospital_gains.csv", "sites.json"),)
     assert files == {f"run_folder/{name}" for name in names}
 
 

@@ -16,8 +16,9 @@ from chestfed.experiment.alternatives import centralized_settings
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.stage_2 import Federated
 from chestfed.report.page import make_report
-from chestfed.results import hospital_table
+from chestfed.results.collect import ALTERNATIVE_TITLES
 from chestfed.results.run_folder import RunFolder
+from chestfed.results.views import TITLES
 from tests.training.test_hospitals import PIPELINE
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -49,7 +50,7 @@ def test_every_hospital_has_every_alternative(folder: Path) -> None:
 
 def test_aucs_are_those_of_the_stored_scores(folder: Path) -> None:
     frame = chestfed.Study.load(folder).alternatives().set_index(["hospital", "model", "disease"])["auc"]
-    for kind, title in hospital_table.ALTERNATIVE_TITLES.items():
+    for kind, title in ALTERNATIVE_TITLES.items():
         stored = pd.read_parquet(folder / "k2" / "alternatives" / kind / "chestxray8" / "predictions.parquet")
         known = stored["label_edema"].notna()
         auc = roc_auc_score(stored["label_edema"][known], stored["score_edema"][known])
@@ -79,7 +80,7 @@ def test_a_second_start_repeats_nothing(home: Path, folder: Path) -> None:
 
 
 def test_the_page_shows_the_table(folder: Path) -> None:
-    assert hospital_table.ALTERNATIVES_TITLE in make_report(RunFolder.open(folder)).html
+    assert TITLES["alternatives"] in make_report(RunFolder.open(folder)).html
 
 
 def test_own_data_equals_a_study_of_that_hospital(home: Path, folder: Path) -> None:

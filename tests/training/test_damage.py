@@ -16,8 +16,7 @@ from tests.training.tiny_studies import command, run
 OF_K = ("result.json", "rounds.jsonl", "predictions.parquet", "model.safetensors")
 SAME = (
     "table.csv",
-    "table.json",
-    "significance.json",
+    "significance.csv",
     "sites.json",
     *(f"k{k}/{name}" for k in (1, 2) for name in OF_K),
 )
@@ -59,7 +58,7 @@ CASES = {
     "files": {
         "study.json": "of another shape",
         "thumbnails.npz": "deleted",
-        "table.json": "a bit",
+        "significance.csv": "a bit",
         "k1/time.json": "cut",
         "k1/model.safetensors": "deleted",
         "k2/result.json": "a bit",

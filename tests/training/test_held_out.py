@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +14,14 @@ import yaml
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.core.provenance import Origin
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import held_out_sites, list_variants
 from chestfed.images.cache import CachedImages
+from chestfed.results.run_folder import RunFolder
 from chestfed.sites import load_site_config
 from chestfed.training import assemble
-from chestfed.training import run as training_run
 from chestfed.training.clients import Outputs, Setup, StudyData, load_images
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
@@ -50,22 +48,22 @@ def finished(home: Path) -> str:
 
 def test_the_table_has_each_held_out_site_with_every_disease_and_its_counts(home: Path, finished: str) -> None:
     assert "SYNTHETIC hospitals" in finished
-    held = [line for line in lines_of(home, "runs") if line["trained_on_it"] == "false"]
-    assert [(line["held_out"], line["scored_on"]) for line in held] == [("chexpert",) * 2] * 6 + [("vindr",) * 2] * 6
+    held = [line for line in lines_of(home, "runs") if line["takes_part"] == "False"]
+    assert [(line["model"], line["hospital"]) for line in held] == [("chexpert",) * 2] * 6 + [("vindr",) * 2] * 6
     for line in held:
         if line["disease"] != "mean" and line["auc"]:
             assert 0 <= float(line["low"]) <= float(line["auc"]) <= float(line["high"]) <= 1
             assert int(line["positives"]) + int(line["negatives"]) + int(line["missing"]) == 48
     assert {line["data"] for line in held} == {"synthetic"}
-    (edema,) = [line for line in held if (line["held_out"], line["disease"]) == ("vindr", "edema")]
+    (edema,) = [line for line in held if (line["model"], line["disease"]) == ("vindr", "edema")]
     assert (edema["auc"], edema["reason"]) == ("", "no labeled image")
 
 
 def test_beside_it_stand_the_sites_that_the_same_model_was_trained_on(home: Path, finished: str) -> None:
     assert "sites trained on" in finished
-    beside = [line for line in lines_of(home, "runs") if line["trained_on_it"] == "true"]
+    beside = [line for line in lines_of(home, "runs") if line["takes_part"] == "True"]
     for site in ("chexpert", "vindr"):
-        others = [line["scored_on"] for line in beside if line["held_out"] == site and line["disease"] == "mean"]
+        others = [line["hospital"] for line in beside if line["model"] == site and line["disease"] == "mean"]
         assert others == [name for name in SITES if name != site]
 
 
@@ -75,13 +73,13 @@ def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(
         about = json.loads((folder / "study.json").read_text(encoding="utf-8"))
         assert about["configuration"]["held_out"] == {"sites": [site], "images": "all"}
         assert site not in about["inputs"]
-        table = json.loads((folder / "table.json").read_text(encoding="utf-8"))
-        assert table["protocol"] == f"frontal-image, all images of {site}, on which nothing was trained"
-        assert table["rows"][0]["clients"] == [name for name in SITES if name != site]
+        scored = about["scored"]
+        assert scored["protocol"] == f"frontal-image, all images of {site}, on which nothing was trained"
+        assert list(RunFolder(folder).row().clients) == [name for name in SITES if name != site]
         assert len(list(folder.glob("k4/hospitals/*/predictions.parquet"))) == 4
         hospitals = json.loads((folder / "sites.json").read_text(encoding="utf-8"))["hospitals"]
         (people,) = (one["people"] for one in hospitals if one["site"] == site)
-        assert (people["train"]["images"], people["test"]["images"]) == (0, table["images"])
+        assert (people["train"]["images"], people["test"]["images"]) == (0, scored["images"])
     assert call("report", folder, folder=home).code == 0
 
 
@@ -93,7 +91,7 @@ def test_mlflow_has_the_folds_by_their_held_out_site_and_the_table_of_all(home: 
     assert {run.data.tags["held_out"] for run in runs if "held_out" in run.data.tags} == {"chexpert", "vindr"}
     (whole,) = [run for run in runs if "held_out_auc_mean_vindr" in run.data.metrics]
     assert "trained_on_auc_mean_chexpert" in whole.data.metrics
-    assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {"held_out.csv", "held_out.json"}
+    assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {"held_out.csv"}
 
 
 def test_the_same_command_finds_what_is_finished_and_says_the_same(home: Path, finished: str) -> None:
@@ -211,9 +209,9 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
     result = run(home, study(str(two_sites), "--out", "two", "--no-tracking"))
     assert result.code == 0, result.err
     undefined = {
-        (line["held_out"], line["disease"]): line["reason"]
+        (line["model"], line["disease"]): line["reason"]
         for line in lines_of(home, "two")
-        if line["trained_on_it"] == "false" and not line["auc"]
+        if line["takes_part"] == "False" and not line["auc"]
     }
     assert undefined == {
         ("chexpert", "cardiomegaly"): "chexpert does not label it",
@@ -259,13 +257,3 @@ def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--methods", "codasca,fedavg", "--dry-run"))
     assert result.code == 1
     assert "held_out runs once per site" in result.err
-
-
-def test_a_study_with_a_held_out_site_has_no_published_table_beside_it(home: Path, tmp_path: Path) -> None:
-    pipeline, data = loaded(home, tmp_path, "vindr")
-    clients = tuple(dataclasses.replace(client, origin=Origin.REAL) for client in data.clients)
-    test = dataclasses.replace(data.test, origin=Origin.REAL)
-    real = dataclasses.replace(data, clients=clients, test=test)
-    big = pipeline.model_copy(update={"model": pipeline.model.model_copy(update={"name": "densenet121"})})
-    assert training_run._table(big, real, []).paper is None
-    assert training_run._table(big, dataclasses.replace(real, held_out=None), []).paper is not None

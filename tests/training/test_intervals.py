@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pytest
 from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.report.page import make_report
-from chestfed.results.predictions import read_run
+from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import RunFolder
 from tests.training.tiny_studies import command, run
 
@@ -27,12 +26,12 @@ def before(tiny_study: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def after(home: Path, before: Path) -> Path:
-    """The same study, run again with `--interval obuchowski` in a copy of its folder."""
+    """The same study, run again with `--interval bca` in a copy of its folder."""
     shutil.copytree(before, home / "runs" / before.name)
-    called = run(home, command("runs", "--no-tracking", "--interval", "obuchowski"))
+    called = run(home, command("runs", "--no-tracking", "--interval", "bca"))
     assert called.code == 0, called.err
     assert called.out.count("from the earlier run") == 2
-    assert "obuchowski" in called.out
+    assert "bca" in called.out
     return home / "runs" / before.name
 
 
@@ -52,8 +51,8 @@ def test_more_resamples_train_nothing_and_change_the_intervals_alone(
 @pytest.mark.parametrize("table", ["table", "significance", "hospitals", "hospital_gains"])
 def test_all_tables_of_the_study_are_made_anew_and_the_aucs_stay(before: Path, after: Path, table: str) -> None:
     old, new = (pd.read_csv(folder / f"{table}.csv") for folder in (before, after))
-    assert set(old["interval_method"]) == {"t-logit"}
-    assert set(new["interval_method"]) == {"obuchowski"}
+    assert set(old["interval_method"]) == {"obuchowski"}
+    assert set(new["interval_method"]) == {"bca"}
     value = "auc" if "auc" in old else "difference"
     pd.testing.assert_series_equal(old[value], new[value])
     known = old["low"].notna() & new["low"].notna()
@@ -65,14 +64,14 @@ def test_what_is_said_of_the_study_is_of_the_last_run_and_versions_are_those_of_
     before: Path, after: Path
 ) -> None:
     old, new = RunFolder(before).about, RunFolder(after).about
-    assert new["configuration"]["evaluation"].pop("interval") == "obuchowski"
+    assert new["configuration"]["evaluation"].pop("interval") == "bca"
     del old["configuration"]["evaluation"]["interval"]
     assert new == old
 
 
 def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
-    (scored,) = read_run(after, 2).scored(RunFolder(after).diseases)
-    assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("obuchowski"))
+    (scored,) = load_predictions(after, 2).scored(RunFolder(after).diseases)
+    assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("bca"))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -80,13 +79,13 @@ def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_st
     before: Path, after: Path
 ) -> None:
     stored = {file: file.read_bytes() for file in before.rglob("*.json")}
-    html = make_report(RunFolder.open(before), interval="obuchowski").html
+    html = make_report(RunFolder.open(before), interval="bca").html
     assert {file: file.read_bytes() for file in stored} == stored
     shown = re.sub(r"\s+", " ", html)
-    for row in (*json.loads((after / "table.json").read_text())["rows"],):
-        low, high = row["mean_interval"]
-        assert f"[{low:.3f}, {high:.3f}]" in shown
+    for row in (RunFolder(after).row(k) for k in (1, 2)):
+        assert row.mean.interval is not None
+        assert "[{:.3f}, {:.3f}]".format(*row.mean.interval) in shown
     gains = pd.read_csv(after / "hospital_gains.csv").query("disease == 'mean'")
     for low, high in zip(gains["low"], gains["high"], strict=True):
         assert f"[{low:+.3f}, {high:+.3f}]".replace("-", "−") in shown
-    assert "(t-logit)" not in html
+    assert "(obuchowski)" not in html

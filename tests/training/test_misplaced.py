@@ -11,8 +11,8 @@ import pytest
 import chestfed
 from chestfed.core.bundled import bundled
 from chestfed.core.manifest import MisplacedError, Part
-from chestfed.results import hospital_table
-from chestfed.results.predictions import read_run
+from chestfed.results.collect import load_results
+from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import RunFolder
 from chestfed.training.pretrain import STATE
 from tests.command_line import call
@@ -103,9 +103,9 @@ def test_readers_refuse_them(study: Path, other: Path, home: Path, how: str) -> 
 def test_results_at_a_hospital_are_compared_too(study: Path, other: Path) -> None:
     CHANGES["hospital of another K"](study, other)
     with pytest.raises(MisplacedError):
-        hospital_table.of_study(RunFolder(study))
+        load_results(RunFolder(study))
     with pytest.raises(MisplacedError):
-        read_run(study / "k2" / HOSPITAL)
+        load_predictions(study / "k2" / HOSPITAL)
 
 
 def test_a_renamed_run_folder_is_read(study: Path, home: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_renamed_run_folder_is_read(study: Path, home: Path) -> None:
     table = chestfed.Study.load(moved).table()
     assert table["k"].unique().tolist() == [1, 2]
     assert call("report", moved, folder=home).code == 0
-    assert read_run(moved / "k1").seeds == (RunFolder(moved).settings.seed,)
+    assert load_predictions(moved / "k1").seeds == (RunFolder(moved).settings.seed,)
 
 
 def test_the_folder_of_another_run_is_refused(study: Path, other: Path, home: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-import chestfed
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
@@ -64,10 +62,8 @@ def test_tables_and_page_say_what_the_aucs_are_over(folder: Path, undrawn: None)
     table = pd.read_csv(folder / "table.csv")
     assert table["protocol"].str.contains(words).all()
     assert set(table["hospitals"]) <= {1, 2}
-    assert words in json.loads((folder / "table.json").read_text())["protocol"]
-    assert words in json.loads((folder / "significance.json").read_text())["protocol"]
+    assert pd.read_csv(folder / "significance.csv")["protocol"].str.contains(words).all()
     assert words in make_report(RunFolder.open(folder)).html
-    assert chestfed.Study.load(folder).table().equals(RunFolder.open(folder).frame())
 
 
 def test_differences_are_of_the_means(folder: Path) -> None:

@@ -28,7 +28,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.workers import WorkerContext
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
-from chestfed.results.predictions import read_run
+from chestfed.results.predictions import load_predictions
 from chestfed.training.clients import Setup
 from tests.command_line import Called
 from tests.training.tiny_studies import command, run, study
@@ -153,7 +153,7 @@ def test_every_k_runs_with_every_seed_and_a_finished_seed_is_not_run_again(
 
 
 def test_the_table_has_mean_and_standard_deviation_over_the_seeds(home: Path, summary: Path) -> None:
-    table = pd.read_csv(summary / "table.csv").set_index(["run", "disease"])
+    table = pd.read_csv(summary / "table.csv").set_index(["model", "disease"])
     aucs = pd.concat([pd.read_csv(folder / "table.csv") for folder in folders_of(home)])
     expected = aucs.groupby(["k", "disease"])["auc"].agg(["mean", "std"])
     assert len(table) == len(expected) == 12
@@ -165,7 +165,7 @@ def test_the_table_has_mean_and_standard_deviation_over_the_seeds(home: Path, su
 
 def test_difference_interval_and_p_are_of_the_test_over_patients_and_seeds(home: Path, summary: Path) -> None:
     found = pd.read_csv(summary / "significance.csv").set_index("disease")
-    runs = {k: [read_run(folder, k) for folder in folders_of(home)] for k in (1, 2)}
+    runs = {k: [load_predictions(folder, k) for folder in folders_of(home)] for k in (1, 2)}
     diseases = list(runs[1][0].diseases)
     scored: dict[int, list[Scored]] = {k: [one.scored(diseases)[0] for one in its] for k, its in runs.items()}
     first = scored[1][0]

@@ -29,15 +29,15 @@ from chestfed.experiment.rules import check_runs
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
-from chestfed.results import compare, held_out_table, hospital_table
-from chestfed.results.chance import describe_chance, list_results
+from chestfed.results import held_out
+from chestfed.results.collect import collect, write_comparison
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import render as render_significance
-from chestfed.results.significance import verdict
-from chestfed.results.table import render as render_table
+from chestfed.results.sentences import state_verdict
+from chestfed.results.views import list_held_out_metrics, list_metrics
+from chestfed.results.views import render as render_results
 from chestfed.training.assemble import Deployment
 from chestfed.training.clients import Setup, StudyData, check_cache, load_images
-from chestfed.training.plan import Span, StudyPlan, plan_study, render, render_held_out, time_steps
+from chestfed.training.plan import Span, StudyPlan, plan_study, render_held_out, time_steps
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters, Summary
 from chestfed.training.run import StudyResult, run_study
@@ -117,7 +117,7 @@ def _show_plan(studies: Studies) -> None:
     if studies.pipeline.held_out is not None:
         studies.console.print(render_held_out(plans, studies.pipeline.title, studies.machine))
         return
-    studies.console.print(render(plans[0], studies.machine))
+    studies.console.print(render_results(plans[0], studies.machine))
     if len(variants) > 1:
         names = "\n".join(variant.label for variant in variants)
         runs, stages_1 = sum(len(variant.pipeline.k) for variant in variants), {one.pipeline.seed for one in variants}
@@ -281,56 +281,39 @@ def _plans(studies: Studies) -> list[StudyPlan]:
 
 
 def show_study(console: Console, study: StudyResult) -> None:
-    console.print(render_table(study.table))
-    if study.significance is not None:
-        console.print(render_significance(study.significance, "Differences"))
-        console.print(verdict(study.significance).replace("−", "-"), highlight=False)
-    if study.at_hospitals is not None:
-        console.print(hospital_table.render(study.at_hospitals))
-    if study.alternatives is not None:
-        console.print(hospital_table.render(study.alternatives, hospital_table.ALTERNATIVES_TITLE))
-    if warning := describe_chance(list_results(study.table, study.at_hospitals)):
-        say(console, warning, "yellow")
-    say(console, f"written to {study.folder}/table.csv and table.json")
+    console.print(render_results(study.results))
+    say(console, f"written to {study.folder}/table.csv")
     say(console, f"as a page with figures: {command('report', study.folder)}")
 
 
 def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> Summary:
-    from chestfed.report.run_figures import comparison_curves
+    from chestfed.report.run_figures import draw_curves
 
     runs = [RunFolder(study.folder) for study in results]
-    comparison = compare.collect(runs, studies.pipeline.title, studies.pipeline.published, by_window=studies.by_window)
-    folder = compare.write(comparison, out)
-    comparison_curves(comparison).save(folder)
-    studies.console.print(compare.render(comparison))
+    together = collect(runs, studies.pipeline.title, by_window=studies.by_window)
+    folder = write_comparison(together, out, state_verdict(together.gains("study")))
+    draw_curves(together).save(folder)
+    studies.console.print(render_results(together))
     say(studies.console, f"written to {folder}: table.csv, results.csv, curves.csv, curves.png, comparison.json")
     say(studies.console, f"as a page with figures: {command('report', folder)}")
     name = f"{studies.file.stem}, {len(results)} studies together"
-    its_runs = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
-    return Summary(name, comparison.origin, folder, compare.metrics(comparison), its_runs)
+    folders = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
+    return Summary(name, together.origin, folder, list_metrics(together), folders)
 
 
 def _show_held_out(studies: Studies, data: Sequence[StudyData], results: Sequence[StudyResult], out: Path) -> Summary:
-    pipeline, console = studies.pipeline, studies.console
-    folds = [
-        held_out_table.FoldResult(
-            site=str(its.held_out),
-            images=study.table.images,
-            folder=study.folder.name,
-            row=study.table.rows[0].with_reasons(its.reasons),
-            seen=study.seen,
-        )
-        for its, study in zip(data, results, strict=True)
-    ]
-    origin = Origin.together(its.origin for its in data)
-    protocol = pipeline.evaluation.protocol
-    statistics = None if results[-1].table.statistics is None else pipeline.evaluation.batch_norm
-    about = pipeline.title, title_of(pipeline.model), protocol, origin
-    table = held_out_table.HeldOutTable(*about, tuple(folds), statistics)
-    folder = held_out_table.write(table, out)
-    console.print(held_out_table.render(table))
-    say(console, f"written to {folder}: held_out.csv, held_out.json")
+    pipeline, console, folds = studies.pipeline, studies.console, []
+    for part, study in zip(data, results, strict=True):
+        row = RunFolder(study.folder).row().with_reasons(part.reasons)
+        images = study.results.about["images"]
+        folds.append(held_out.Fold(str(part.held_out), images, study.folder.name, row, study.seen))
+    statistics = None if results[-1].results.about["batch_norm"] is None else pipeline.evaluation.batch_norm
+    about = {"model": title_of(pipeline.model), "protocol": pipeline.evaluation.protocol, "batch_norm": statistics}
+    table = held_out.collect_folds(folds, pipeline.title, Origin.together(part.origin for part in data), about)
+    folder = held_out.write_folds(table, folds, out)
+    console.print(render_results(table))
+    say(console, f"written to {folder}: held_out.csv")
     for study, fold in zip(results, folds, strict=True):
         say(console, f"{fold.site} as a page with figures: {command('report', study.folder)}")
     name, runs = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
-    return Summary(name, origin, folder, held_out_table.metrics(table), runs)
+    return Summary(name, table.origin, folder, list_held_out_metrics(table), runs)

@@ -8,13 +8,6 @@ positive image of the disease), so that every resample has both classes (`resamp
 diseases, and so do the draws; the diseases share images, and their AUCs are correlated, so the mean over diseases
 needs the same patients for all of them (`jointly_resampled_aucs`). With separate draws its interval would be too
 narrow.
-
-With few positive patients the percentile interval of an AUC is too short: with 200 patients, 10% positive, it covers
-the truth in 92% of test sets at an AUC of 0.85 and in 78% at 0.98 (`tests/campaigns/test_coverage.py`). Two reasons.
-The m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of it, and
-their own spread is uncertain, which is what Student's t is for (`degrees_of_freedom.py`). And the AUC's distribution is
-skewed to the left, which the percentile interval turns the wrong way round. `logit_interval` corrects both; for a
-difference of AUCs, which is hardly skewed, `difference_interval` corrects the first.
 """
 
 from __future__ import annotations

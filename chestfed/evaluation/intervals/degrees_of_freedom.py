@@ -3,7 +3,7 @@
 The variance of an AUC is estimated from few values: the patients of its rarer class, mostly those with a positive
 image. Student's t with one degree less than there are patients is right for values that are about normal. The values
 here are the shares of negatives that a patient's images beat, and near an AUC of 1 nearly all are 1 and a few are not:
-their variance is then known much worse. `freedom_per_disease` takes that from their kurtosis.
+their variance is then known much worse. `count_freedom` takes that from their kurtosis.
 """
 
 from __future__ import annotations
@@ -19,31 +19,20 @@ from chestfed.evaluation.labeled import Cell, list_cells
 _NO_SPREAD = 1e-24
 
 
-def units_per_disease(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> np.ndarray:
-    """Patients with a positive image, or those with a negative one, whichever are fewer: `[J]`.
+def count_effective_patients(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> float:
+    """Patients that an interval of the mean AUC over the columns of labels `[n, J]` rests on.
 
-    They carry most of the AUC's variance, so they are what an interval's degrees of freedom count. With hospitals `[n]`
-    a disease's AUC is a mean, and the units are those of `units_of_mean`.
-    """
-    if hospitals is not None:
-        return np.array([units_of_mean(labels[:, [j]], patients, hospitals) for j in range(labels.shape[1])], float)
-    return np.array([min(len(np.unique(patients[column == value])) for value in (0, 1)) for column in labels.T], int)
+    Of one disease the patients with a positive image, or those with a negative one, whichever are fewer: they carry
+    most of the AUC's variance. Of several at most these of any disease; but a disease with few positive patients can
+    carry most of the mean's variance, which then is known no better than that disease's. With m_j the patients of
+    disease j and v_j = 1 / m_j + 1 / (patients of its other class), to which the variance of its AUC is about
+    proportional, there are sum(v_j)^2 / sum(v_j^2 / (m_j - 1)) degrees of freedom, one less than effective patients:
+    F. E. Satterthwaite: An approximate distribution of estimates of variance components. Biometrics Bulletin 2 (1946).
+    They depend on the labels alone, so they cannot be large because a variance came out small by chance.
 
-
-def units_of_mean(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> float:
-    """Units of an interval of the mean over diseases.
-
-    At most the patients with a positive image of any disease, or those with a negative one, whichever are fewer. But a
-    disease with few positive patients can carry most of the mean's variance, which then is known no better than that
-    disease's. With m_j the `units_per_disease` and v_j = 1 / m_j + 1 / (patients of its other class), to which the
-    variance of disease j's AUC is about proportional, there are sum(v_j)^2 / sum(v_j^2 / (m_j - 1)) degrees of freedom,
-    one less than the units: F. E. Satterthwaite: An approximate distribution of estimates of variance components.
-    Biometrics Bulletin 2 (1946). They depend on the labels alone, so they cannot be large because a variance came out
-    small by chance.
-
-    Diseases of one class only do not count; 0 if there is no other. If a disease has one unit, so has the mean: nothing
-    in the data shows how far the AUC of that disease varies. With hospitals `[n]` the sums are over every disease at
-    every hospital, with v_j times the square of the weight in the disease's mean over hospitals.
+    Diseases of one class only do not count; 0 if there is no other. If a disease has one patient of a class, it is 1:
+    nothing in the data shows how far the AUC of that disease varies. With hospitals `[n]` the sums are over every
+    disease at every hospital, with v_j times the square of the weight in the disease's mean over hospitals.
     """
     cells = list_cells(labels, hospitals)
     if not cells:
@@ -56,31 +45,18 @@ def units_of_mean(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarra
     return min(float(most), 1 + _pooled(cells, each, each.min(axis=1) - 1))
 
 
-def freedom_per_disease(
+def count_freedom(
     scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None
-) -> np.ndarray:
-    """Degrees of freedom of the variance of each disease's AUC: float `[J]`, at most m - 1; 0 where m is below 2.
+) -> float:
+    """Degrees of freedom of the variance of the mean AUC, at most `count_effective_patients` - 1; 0 where that is 0.
 
     The sample variance of m values of excess kurtosis k has a variance of sigma^4 (2 / (m - 1) + k / m), which is that
     of a chi-squared one with 2 / (2 / (m - 1) + k / m) degrees of freedom: B. O'Neill: Some useful moment results in
-    sampling problems. The American Statistician 68 (2014). The values are the m patients of the rarer class
-    (`units_per_disease`), each the sum over the patient's images of that class of DeLong's component less its mean. A
-    negative k, which would give more than m - 1, counts as 0. With hospitals `[n]` it is that of the mean over them.
+    sampling problems. The American Statistician 68 (2014). The values are the m patients of a disease's rarer class,
+    each the sum over the patient's images of that class of DeLong's component less its mean. A negative k, which would
+    give more than m - 1, counts as 0. Diseases are pooled by Satterthwaite's formula.
     """
-    diseases = range(labels.shape[1])
-    if hospitals is not None:
-        return np.array([freedom_of_mean(scores[:, [j]], labels[:, [j]], patients, hospitals) for j in diseases])
-    freedom = np.zeros(labels.shape[1])
-    for cell in list_cells(labels):
-        freedom[cell.column] = _freedom(scores, cell, patients)
-    return freedom
-
-
-def freedom_of_mean(
-    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None
-) -> float:
-    """Degrees of freedom of an interval of the mean: as `units_of_mean`, with `freedom_per_disease` for m_j - 1."""
-    units = units_of_mean(labels, patients, hospitals)
+    units = count_effective_patients(labels, patients, hospitals)
     if units < 2:
         return 0.0
     cells = list_cells(labels, hospitals)
@@ -89,11 +65,9 @@ def freedom_of_mean(
 
 
 def _freedom(scores: np.ndarray, cell: Cell, patients: np.ndarray) -> float:
-    """Degrees of freedom of the variance of one AUC, see `freedom_per_disease`; 0 with one patient of a class."""
+    """Degrees of freedom of the variance of one AUC, see `count_freedom`; two patients of each class."""
     ((negatives, positives),) = _patients_per_class([cell], patients)
     m = int(min(negatives, positives))
-    if m < 2:
-        return 0.0
     v10, v01 = placements(scores[cell.rows, cell.column, None], cell.positive)
     rarer, component = (cell.positive, v10[:, 0]) if positives <= negatives else (~cell.positive, v01[:, 0])
     _, patient = np.unique(patients[cell.rows][rarer], return_inverse=True)

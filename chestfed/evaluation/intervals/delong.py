@@ -1,4 +1,4 @@
-"""DeLong's variance of an AUC or of a mean of AUCs over diseases, and the comparison of two models by it.
+"""DeLong's variance of an AUC, or of a mean of AUCs over diseases, for one model or a contrast of several.
 
 E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson: Comparing the areas under two or more correlated receiver operating
 characteristic curves: a nonparametric approach. Biometrics 44 (1988). The placements come from midranks in
@@ -14,87 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation.intervals.interval import Bounds, Interval, around_logit, normal_quantile
 from chestfed.evaluation.labeled import list_cells
-
-#: A variance of AUCs below this is rounding.
-_NO_VARIANCE = 1e-24
-_TOO_FEW = "one image of a class: no variance"
-_NONE = "no variance in these data"
-
-
-@dataclass(frozen=True)
-class DelongTest:
-    """Difference b minus a of an AUC, or of a mean of AUCs, with DeLong's test of no difference."""
-
-    difference: float | None = None
-    variance: float | None = None
-    #: z, p: difference over its standard error, and the two-sided p value. If the difference has no variance: 0 and 1
-    #: where it is 0, else None.
-    z: float | None = None
-    p: float | None = None
-    interval: Interval | None = None  #: difference ± z SE
-    reason: str = ""  #: why something is None
-
-
-def delong_interval(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    level: float = 0.95,
-    patients: np.ndarray | None = None,
-    hospitals: np.ndarray | None = None,
-) -> Bounds:
-    """Interval of the mean AUC over the diseases that have one: logit(AUC) ± z SE / (AUC (1 - AUC)), carried back.
-
-    Scores and labels are `[n, J]`, labels in {0, 1, NaN}. None if the mean is 0 or 1, no disease has an AUC, or one of
-    them has fewer than two images, or patients, of a class. Patients and hospitals as in `auc_covariance`.
-    """
-    found = auc_covariance([scores], labels, np.ones((1, 1)), patients, hospitals)
-    if found is None:
-        return Bounds()
-    mean, variance = float(found[0][0]), float(found[1][0, 0])
-    if math.isnan(variance):
-        return Bounds(reason=_TOO_FEW)
-    if not 0 < mean < 1:
-        return Bounds(reason=f"the logit of an AUC of {mean:.0f}")
-    if variance < _NO_VARIANCE:
-        return Bounds(reason=_NONE)
-    return Bounds(around_logit(mean, normal_quantile(level) * math.sqrt(variance)))
-
-
-def delong_test(
-    runs_a: Sequence[np.ndarray],
-    runs_b: Sequence[np.ndarray],
-    labels: np.ndarray,
-    level: float = 0.95,
-    patients: np.ndarray | None = None,
-    hospitals: np.ndarray | None = None,
-) -> DelongTest:
-    """Difference b minus a of the mean AUC over the diseases that have one, of two models on the same images.
-
-    `runs_a` and `runs_b` are score arrays `[n, J]`, one per seed. The AUC of a model is the mean over its seeds; its
-    variance is that of the contrast of all seeds' AUCs, which have the same labels. Labels are `[n, J]` in {0, 1, NaN};
-    one column for the test of one disease. With patients `[n]` it is Obuchowski's variance; without each image counts.
-    """
-    contrast = np.repeat([-1 / len(runs_a), 1 / len(runs_b)], [len(runs_a), len(runs_b)])
-    found = auc_covariance([*runs_a, *runs_b], labels, contrast[:, None], patients, hospitals)
-    if found is None:
-        return DelongTest(reason="no disease has an AUC")
-    difference, variance = float(found[0][0]), float(found[1][0, 0])
-    if math.isnan(variance):
-        return DelongTest(difference, reason=_TOO_FEW)
-    if variance < _NO_VARIANCE:
-        if abs(difference) < math.sqrt(_NO_VARIANCE):
-            return DelongTest(difference, variance, 0.0, 1.0, Interval(difference, difference))
-        return DelongTest(difference, variance, reason=_NONE)
-    error = math.sqrt(variance)
-    z, width = difference / error, normal_quantile(level) * error
-    p = math.erfc(abs(z) / math.sqrt(2))
-    return DelongTest(difference, variance, z, p, Interval(difference - width, difference + width))
 
 
 def auc_covariance(

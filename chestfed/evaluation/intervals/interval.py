@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+#: What tables say of `logit_interval`.
+OTHER_NUMBERS = "95%, patient-clustered bootstrap, Student's t on the logit scale"
 #: A standard deviation of numbers in [0, 1] below this is rounding, and so is a distance of theirs from 0 or 1.
 ROUNDING = 1e-12
 
@@ -33,28 +35,14 @@ class Bounds:
     p: float | None = None
 
 
-def normal_quantile(level: float) -> float:
-    """Two-sided quantile of the standard normal distribution: 1.96 for a level of 0.95."""
-    return float(scipy.special.ndtri(_checked((1 + level) / 2)))
+def student_quantile(freedom: float, level: float = 0.95) -> float:
+    """Two-sided quantile of Student's distribution: 2.78 for 4 degrees of freedom.
 
-
-def student_width(spread: float, units: float, level: float, freedom: float | None = None) -> float:
-    """Half width t s sqrt(m / (m - 1)) of an interval, with s the standard deviation of resampled values.
-
-    Drawn from themselves, m `units` (patients) show (m - 1) / m of their variance, and their own spread is uncertain,
-    which is what Student's t is for, with `freedom` degrees of freedom or, without it, m - 1: T. C. Hesterberg: What
-    teachers should know about the bootstrap. The American Statistician 69 (2015).
+    Raises `ValueError` for a level outside 0 to 1.
     """
-    quantile = float(scipy.special.stdtrit(freedom or units - 1, _checked((1 + level) / 2)))
-    return quantile * spread * math.sqrt(units / (units - 1))
-
-
-def student_p(estimate: float, spread: float, units: float) -> float:
-    """Two-sided p value of a true value of 0: one less the level at which estimate ± `student_width` first holds 0.
-
-    2 T(-|estimate| / (s sqrt(m / (m - 1)))) with T Student's distribution function for m - 1 degrees of freedom.
-    """
-    return 2 * float(scipy.special.stdtr(units - 1, -abs(estimate) / (spread * math.sqrt(units / (units - 1)))))
+    if not 0 < level < 1:
+        raise ValueError(f"the level must lie between 0 and 1, not {level:g}")
+    return float(scipy.special.stdtrit(freedom, (1 + level) / 2))
 
 
 def around_logit(estimate: float, half_width: float) -> Interval:
@@ -66,7 +54,7 @@ def around_logit(estimate: float, half_width: float) -> Interval:
     return Interval(float(scipy.special.expit(logit - half)), float(scipy.special.expit(logit + half)))
 
 
-def all_of(units: float, level: float) -> float:
+def clopper_lower(units: float, level: float) -> float:
     """Lower end of the exact binomial interval (Clopper and Pearson) of a share where it is `units` of `units`."""
     return float(((1 - level) / 2) ** (1 / units))
 
@@ -118,20 +106,13 @@ def bca_interval(
     return quantile_interval(values, level, float(scipy.special.ndtri(below)), acceleration)
 
 
-def logit_interval(
-    value: float, values: np.ndarray, units: float, level: float = 0.95, freedom: float | None = None
-) -> Interval | None:
-    """Interval of a number in [0, 1] from the spread of its resampled values, on the logit scale.
+def logit_interval(value: float, values: np.ndarray, units: float, level: float = 0.95) -> Interval | None:
+    """Interval of a share, such as the AUPRC, from its resampled values `[resamples]`; NaN is left out.
 
-    logit(value) ± t s sqrt(m / (m - 1)) / (value (1 - value)), with s the standard deviation of the resampled values, m
-    the number of `units` and t the quantile of Student's distribution with `freedom` degrees; carried back to the scale
-    of the number. The logit keeps it within 0 and 1 and undoes most of the skewness; the factor and t are those of a
-    mean of m values. Where the number is 0 or 1, the logit ends and the resamples mostly agree: it is then the exact
-    binomial interval of none, or all, of m.
-
-    `value` is the estimate on the test set itself; `values` are its resampled ones, `[resamples]`; NaN is left out. m
-    is `units_per_disease`, or `units_of_mean` for a mean; `freedom` such as `freedom_per_disease` or `freedom_of_mean`,
-    m - 1 without it.
+    logit(value) ± t s sqrt(m / (m - 1)) / (value (1 - value)), carried back, with s the standard deviation of the
+    values and t of m - 1 degrees of freedom. Drawn from themselves, m `units` (patients) show (m - 1) / m of their
+    variance, and their own spread is uncertain: T. C. Hesterberg: What teachers should know about the bootstrap. The
+    American Statistician 69 (2015). A value of 0 or 1 has the exact binomial interval of none, or all, of m.
 
     None if fewer than two values are defined, m is below 2, or all resamples have the same value within 0 and 1.
     """
@@ -139,40 +120,9 @@ def logit_interval(
     if len(values) < 2 or units < 2:
         return None
     if value >= 1 - ROUNDING:
-        return Interval(all_of(units, level), 1.0)
+        return Interval(clopper_lower(units, level), 1.0)
     if value <= ROUNDING:
-        return Interval(0.0, 1 - all_of(units, level))
+        return Interval(0.0, 1 - clopper_lower(units, level))
     spread = float(values.std(ddof=1))
-    return None if spread < ROUNDING else around_logit(value, student_width(spread, units, level, freedom))
-
-
-def difference_interval(
-    difference: float, values: np.ndarray, units: float, level: float = 0.95
-) -> tuple[Interval, float] | None:
-    """Interval of a difference of AUCs, and the two-sided p value of no difference that goes with it.
-
-    difference ± t s sqrt(m / (m - 1)) with s the standard deviation of the resampled differences and m the number of
-    `units`; p = 2 T(-|difference| / (s sqrt(m / (m - 1)))). Both are of the same t with m - 1 degrees
-    of freedom, so p is below 1 - level exactly where the interval leaves out 0. Counting the resamples beyond 0 instead
-    would give p a floor of 2 / (resamples + 1), which a correction for many comparisons lifts above 0.05.
-
-    The parameters are those of `logit_interval`.
-
-    None if fewer than two values are defined, or m is below 2, or all resamples have the same difference, other than 0:
-    such data do not show how surely. The same difference of 0 in all, as of a model and itself, is the point 0 and a p
-    of 1.
-    """
-    values = values[~np.isnan(values)]
-    if len(values) < 2 or units < 2:
-        return None
-    spread = float(values.std(ddof=1))
-    if spread < ROUNDING:
-        return (Interval(0.0, 0.0), 1.0) if abs(difference) < ROUNDING else None
-    width = student_width(spread, units, level)
-    return Interval(difference - width, difference + width), student_p(difference, spread, units)
-
-
-def _checked(share: float) -> float:
-    if not 0.5 < share < 1:
-        raise ValueError(f"the level must lie between 0 and 1, not {2 * share - 1:g}")
-    return share
+    width = student_quantile(units - 1, level) * spread * math.sqrt(units / (units - 1))
+    return None if spread < ROUNDING else around_logit(value, width)

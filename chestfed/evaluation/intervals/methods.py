@@ -5,6 +5,7 @@ A new one is a function here, its name in `MethodName`, and what tables and pape
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,24 +13,27 @@ from importlib import resources
 from typing import Final
 
 import numpy as np
+import scipy
 import yaml
 
+from chestfed.evaluation.intervals import DEFAULT, bootstrap
 from chestfed.evaluation.intervals import MethodName as MethodName
-from chestfed.evaluation.intervals import bootstrap
-from chestfed.evaluation.intervals import degrees_of_freedom as freedom
-from chestfed.evaluation.intervals.delong import delong_interval, delong_test
+from chestfed.evaluation.intervals.degrees_of_freedom import count_effective_patients, count_freedom
+from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import (
     ROUNDING,
     Bounds,
     Interval,
-    all_of,
+    around_logit,
     bca_interval,
-    difference_interval,
-    logit_interval,
+    clopper_lower,
     quantile_interval,
+    student_quantile,
 )
 from chestfed.evaluation.labeled import list_cells, list_strata
 
+#: A variance of AUCs below this is rounding.
+_NO_VARIANCE = 1e-24
 #: Why there is none.
 ONE_PATIENT = "one patient with an image of a class: no interval"
 IN_A_DISEASE = "one patient with an image of a class, in a disease: no interval"
@@ -41,20 +45,9 @@ NO_VARIANCE = "no variance in these data: no interval"
 class Intervals:
     """How intervals at 95% are made: by which method, and for a bootstrap the number of resamples and the seed."""
 
-    method: MethodName = "t-logit"
+    method: MethodName = DEFAULT
     resamples: int = 2000
     seed: int = 0
-
-    def warnings(self, patients: np.ndarray) -> list[str]:
-        """What is wrong with the method for these patients `[n]`, one per image or study; mostly nothing."""
-        several = int((np.unique(patients, return_counts=True)[1] > 1).sum())
-        if self.method != "delong" or not several:
-            return []
-        return [
-            f"DeLong's intervals take images for independent, but {several} patients have several: they are too short "
-            "(in a simulated case they held the truth in 54% of test sets, not 95%). Use --interval obuchowski or "
-            "t-logit."
-        ]
 
 
 @dataclass(frozen=True)
@@ -75,9 +68,10 @@ class Contrast:
 
     @cached_property
     def units(self) -> list[float]:
-        """Of each disease and of the mean: `units_per_disease`, `units_of_mean`."""
-        given = (self.labels, self.patients, self.hospitals)
-        return [*map(float, freedom.units_per_disease(*given)), freedom.units_of_mean(*given)]
+        """Effective patients of each disease and of the mean."""
+        places = range(self.labels.shape[1] + 1)
+        columns = (self.labels[:, self.columns(place)] for place in places)
+        return [count_effective_patients(labels, self.patients, self.hospitals) for labels in columns]
 
     def too_few(self, place: int) -> str:
         """Why a number with fewer than two units has no interval."""
@@ -117,7 +111,7 @@ class Contrast:
             elif units < 2:
                 found.append(Bounds(reason=self.too_few(place)))
             elif not self.seeds_a and not ROUNDING < value < 1 - ROUNDING:
-                least = all_of(units, 0.95)
+                least = clopper_lower(units, 0.95)
                 found.append(Bounds(Interval(least, 1.0) if value > 0.5 else Interval(0.0, 1 - least)))
             else:
                 found.append(method.bounds(self, place, value))
@@ -149,16 +143,22 @@ def _bounds(found: tuple[Interval, float] | None, draws: np.ndarray) -> Bounds:
     return Bounds(reason=NO_VARIANCE if enough else "hardly a resample with both classes: no interval")
 
 
-def _t_logit(found: Contrast, place: int, value: float) -> Bounds:
-    draws, units = found.draws[place], found.units[place]
-    if found.seeds_a:
-        return _bounds(difference_interval(value, draws, units), draws)
-    columns = found.columns(place)
-    arrays = (found.runs[0][:, columns], found.labels[:, columns], found.patients, found.hospitals)
-    is_mean = place == found.labels.shape[1]
-    degrees = freedom.freedom_of_mean(*arrays) if is_mean else float(freedom.freedom_per_disease(*arrays)[0])
-    interval = logit_interval(value, draws, units, freedom=degrees)
-    return Bounds(interval, "" if interval else NO_VARIANCE)
+def _obuchowski(found: Contrast, place: int, value: float) -> Bounds:
+    columns, seeds_a = found.columns(place), found.seeds_a
+    scores, labels = found.runs[..., columns], found.labels[:, columns]
+    weights = np.repeat([-1 / max(seeds_a, 1), 1 / (len(scores) - seeds_a)], [seeds_a, len(scores) - seeds_a])
+    covariance = auc_covariance(list(scores), labels, weights[:, None], found.patients, found.hospitals)
+    variance = 0.0 if covariance is None else float(covariance[1][0, 0])
+    if variance < _NO_VARIANCE:
+        same = seeds_a and abs(value) < ROUNDING
+        return Bounds(Interval(0.0, 0.0), p=1.0) if same else Bounds(reason=NO_VARIANCE)
+    error, freedom = math.sqrt(variance), found.units[place] - 1
+    if not seeds_a:
+        freedom = count_freedom(scores[0], labels, found.patients, found.hospitals)
+        return Bounds(around_logit(value, student_quantile(freedom) * error))
+    width = student_quantile(freedom) * error
+    p = 2 * float(scipy.special.stdtr(freedom, -abs(value) / error))
+    return Bounds(Interval(value - width, value + width), p=p)
 
 
 def _quantiles(found: Contrast, place: int, value: float, *, corrected: bool) -> Bounds:
@@ -167,20 +167,8 @@ def _quantiles(found: Contrast, place: int, value: float, *, corrected: bool) ->
     return _bounds(its, draws)
 
 
-def _normal(found: Contrast, place: int, value: float, *, clustered: bool) -> Bounds:
-    scores, labels = found.runs[..., found.columns(place)], found.labels[:, found.columns(place)]
-    patients, hospitals = found.patients if clustered else None, found.hospitals
-    if not found.seeds_a:
-        return delong_interval(scores[0], labels, patients=patients, hospitals=hospitals)
-    runs = list(scores[: found.seeds_a]), list(scores[found.seeds_a :])
-    test = delong_test(*runs, labels, patients=patients, hospitals=hospitals)
-    return Bounds(test.interval, test.reason, test.p)
-
-
 _BOUNDS: Final[dict[MethodName, Callable[[Contrast, int, float], Bounds]]] = {
-    "t-logit": _t_logit,
-    "obuchowski": partial(_normal, clustered=True),
-    "delong": partial(_normal, clustered=False),
+    "obuchowski": _obuchowski,
     "bca": partial(_quantiles, corrected=True),
     "percentile": partial(_quantiles, corrected=False),
 }

@@ -15,147 +15,126 @@ from sklearn.metrics import roc_auc_score
 
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.comparison import ONE_SEED, compare, holm
+from chestfed.evaluation.intervals import MethodName
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
-from chestfed.results.methods_text import of_differences
-from chestfed.results.predictions import group_seeds, read_run
+from chestfed.results.collect import collect
+from chestfed.results.differences import compare_with_first
+from chestfed.results.methods_text import describe_differences
+from chestfed.results.predictions import group_seeds, load_predictions
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import (
-    compare_with_first,
-    describe_resolution,
-    from_json,
-    of_study,
-    seeds_grid,
-    stored,
-    verdict,
-    write,
-)
+from chestfed.results.sentences import describe_resolution, state_verdict
+from chestfed.results.views import make_seeds_grid
 from tests.results.finished_runs import NAMES, labels_and_patients, write_run
 
 
 def test_a_run_is_compared_at_its_largest_k_or_the_k_that_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a")
-    assert "K=2" in read_run(folder).name
-    assert "K=1" in read_run(folder, 1).name
-    assert "K=1" in read_run(folder / "k1").name
+    assert "K=2" in load_predictions(folder).name
+    assert "K=1" in load_predictions(folder, 1).name
+    assert "K=1" in load_predictions(folder / "k1").name
     with chdir(folder / "k1"):
-        assert read_run(Path()).name == read_run(Path("predictions.parquet")).name == read_run(folder / "k1").name
+        assert (
+            load_predictions(Path()).name
+            == load_predictions(Path("predictions.parquet")).name
+            == load_predictions(folder / "k1").name
+        )
     with pytest.raises(ConfigError, match="finished: K=1, K=2"):
-        read_run(folder, 3)
+        load_predictions(folder, 3)
     for part in (folder / "k1", folder / "k1" / "predictions.parquet"):
-        assert "K=1" in read_run(part, 1).name
+        assert "K=1" in load_predictions(part, 1).name
         with pytest.raises(ConfigError, match="is of K=1, not of K=2"):
-            read_run(part, 2)
+            load_predictions(part, 2)
 
 
-def test_the_numbers_are_those_of_the_paired_comparison(tmp_path: Path) -> None:
+def compare_ks(folders: list[Path], interval: MethodName = "obuchowski") -> pd.DataFrame:
+    """The stored form of every K minus the smallest."""
+    results = collect([RunFolder(folder) for folder in folders], interval=interval)
+    return results.gains("study")
+
+
+def test_numbers_are_those_of_the_evaluation(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a")
-    found = compare_with_first([read_run(folder, 1), read_run(folder, 2)], 50)
+    rows = compare_with_first([load_predictions(folder, 1), load_predictions(folder, 2)], 50).to_dict("records")
     labels, patients = labels_and_patients()
     runs = []
     for k in (1, 2):
         frame = pd.read_parquet(folder / f"k{k}" / "predictions.parquet")
         scores = frame[[f"score_{name}" for name in NAMES]].to_numpy(np.float64)
         runs.append([Scored(scores, labels.astype(np.float64), patients, NAMES)])
-    assert found.comparisons == (compare(*runs, 50, untested=ONE_SEED),)
-    with_p = compare(*runs, 50)
-    for one, tested in zip(found.comparisons[0], with_p, strict=True):
-        assert (one.difference, one.interval) == (tested.difference, tested.interval)
-        assert tested.p is not None
-        assert (one.p, one.p_holm) == (None, None)
+    for row, one, untested in zip(rows, compare(*runs, 50), compare(*runs, 50, untested=ONE_SEED), strict=True):
+        assert (row["difference"], (row["low"], row["high"])) == (one.difference, one.interval)
+        assert one.p is not None
+        assert np.isnan([row["p"], row["p_holm"]]).all()
+        assert row["reason"] == untested.reason == ONE_SEED
 
 
-def test_every_k_of_several_seeds_is_compared_with_the_smallest_and_corrected_together(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / f"a{seed}", seed=seed, ks=(1, 2, 3)) for seed in (4, 2, 3)]
-    folder = tmp_path
-    found = of_study(folders, (1, 2, 3), 50)
-    assert found is not None
-    assert (found.reference, found.others) == ("K=1", ("K=2", "K=3"))
-    every = [one for comparison in found.comparisons for one in comparison[:-1]]
-    assert [one.p_holm for one in every] == holm([one.p for one in every])
-    write(found, folder, "significance")
-    frame = pd.read_csv(folder / "significance.csv")
+def test_every_k_of_several_seeds_is_corrected_together(tmp_path: Path) -> None:
+    frame = compare_ks([write_run(tmp_path / f"a{seed}", seed=seed, ks=(1, 2, 3)) for seed in (4, 2, 3)])
     assert set(frame["data"]) == {"synthetic"}
+    assert list(zip(frame["reference"], frame["model"], strict=True))[::3] == [("K=1", "K=2"), ("K=1", "K=3")]
     assert frame["disease"].tolist() == [*NAMES, "mean"] * 2
     assert frame["n"].tolist() == [39, 40, 40] * 2
-    means = [comparison[-1] for comparison in found.comparisons]
-    assert [one.p_holm for one in means] == holm([one.p for one in means])
-    assert of_study(folders, (2,), 50) is None
-    assert from_json(json.loads((folder / "significance.json").read_text())) == found
+    for rows in (frame[frame["disease"] != "mean"], frame[frame["disease"] == "mean"]):
+        assert rows["p_holm"].tolist() == holm(rows["p"].tolist())
 
 
-def test_interval_p_and_the_sentence_of_several_seeds_are_those_of_the_test_over_seeds(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (3, 1, 2)]
-    found = of_study(folders, (1, 2), 50)
-    assert found is not None
+def test_several_seeds_have_the_test_over_seeds(tmp_path: Path) -> None:
+    frame = compare_ks([write_run(tmp_path / f"a{seed}", seed=seed) for seed in (3, 1, 2)])
     labels, patients = labels_and_patients()
     frames = {
         k: [pd.read_parquet(tmp_path / f"a{s}" / f"k{k}" / "predictions.parquet") for s in (1, 2, 3)] for k in (1, 2)
     }
-    for names, one in zip([[NAMES[0]], [NAMES[1]], NAMES], found.comparisons[0], strict=True):
+    for names, row in zip([[NAMES[0]], [NAMES[1]], NAMES], frame.to_dict("records"), strict=True):
         columns, places = [f"score_{name}" for name in names], [NAMES.index(name) for name in names]
         runs = [[frame[columns].to_numpy(float) for frame in frames[k]] for k in (1, 2)]
         expected = seeds_test(*runs, labels.astype(float)[:, places], patients)
         assert expected.interval is not None
-        assert one.auc_a is not None
-        low, high = max(expected.interval.low, -one.auc_a), min(expected.interval.high, 1 - one.auc_a)
-        assert (one.interval, one.p) == ((low, high), expected.p)
-        assert one.of_seeds == pytest.approx(expected.of_seeds)
-        assert one.difference == pytest.approx(expected.difference)
-    assert found.trained == (1, 2, 3)
-    by_seed = seeds_grid(found)
-    assert by_seed is not None
-    assert [line.head for line in by_seed.lines] == ["seed 1", "seed 2", "seed 3"]
-    mean = found.comparisons[0][-1]
-    higher = sum(one > 0 for one in mean.of_seeds if one is not None)
-    said = verdict(found)
-    assert f"{abs(mean.difference or 0):.3f}" in said
-    assert f"in {higher} of 3 seeds" in said
-    assert f"p {mean.p:.3f}" in said
-    assert mean.detectable is not None
-    assert f"{mean.detectable:.3f}" in describe_resolution(found)
-    assert said.endswith(describe_resolution(found))
-    more = of_study([write_run(tmp_path / f"b{seed}", seed=seed) for seed in range(5)], (1, 2), 50)
-    assert more is not None
-    enough = more.comparisons[0][-1]
-    assert enough.seeds_needed is None
-    shown = f"is detected with a power of 80% if it is {enough.detectable:.3f} or more."
+        low, high = (
+            max(expected.interval.low, -row["auc_reference"]),
+            min(expected.interval.high, 1 - row["auc_reference"]),
+        )
+        assert (row["low"], row["high"], row["p"]) == (low, high, expected.p)
+        assert list(json.loads(row["of_seeds"]).values()) == pytest.approx(expected.of_seeds)
+    grid = make_seeds_grid(frame)
+    assert grid is not None
+    assert [line.head for line in grid.lines] == ["seed 1", "seed 2", "seed 3"]
+    mean, verdict = frame.iloc[-1], state_verdict(frame)
+    higher = sum(one > 0 for one in json.loads(mean["of_seeds"]).values())
+    for words in (f"{abs(mean['difference']):.3f}", f"in {higher} of 3 seeds", f"p {mean['p']:.3f}"):
+        assert words in verdict
+    assert f"{mean['detectable']:.3f}" in describe_resolution(frame)
+    assert verdict.endswith(describe_resolution(frame))
+    more = compare_ks([write_run(tmp_path / f"b{seed}", seed=seed) for seed in range(5)])
+    assert pd.isna(more.iloc[-1]["seeds_needed"])
+    shown = f"is detected with a power of 80% if it is {more.iloc[-1]['detectable']:.3f} or more."
     assert describe_resolution(more).endswith(f"5 training seeds a difference of the mean AUC {shown}")
 
 
-def test_one_seed_shows_what_its_patients_show(tmp_path: Path) -> None:
-    study = of_study([write_run(tmp_path / "a", ks=(1, 2))], (1, 2), 0, "obuchowski")
-    assert study is not None
-    *diseases, mean = study.comparisons[0]
-    assert mean.interval is not None
-    width = mean.interval.high - mean.interval.low
-    assert mean.detectable == pytest.approx(width / 2 * (1.96 + 0.8416) / 1.96, rel=1e-4)
-    assert all(one.detectable is None for one in diseases)
-    assert verdict(study).endswith(f"if it is {mean.detectable:.3f} or more.")
-
-
-def test_a_study_of_one_seed_has_intervals_and_no_p_value(tmp_path: Path) -> None:
+def test_one_seed_has_intervals_and_no_p_value(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", ks=(1, 2, 3))
-    found = of_study([folder], (1, 2, 3), 50)
-    assert found is not None
-    write(found, folder, "significance")
-    assert stored(RunFolder(folder)) == found
-    assert pd.read_csv(folder / "significance.csv")[["p", "p_holm"]].isna().all(axis=None)
-    assert all(one.p is None and one.interval for comparison in found.comparisons for one in comparison)
-    assert (" p " in verdict(found), "one training seed" in verdict(found).lower()) == (False, True)
-    assert ("--seeds" in verdict(found), "--seeds" in of_differences(found)[0][0]) == (True, False)
+    frame, verdict = compare_ks([folder]), state_verdict(compare_ks([folder]))
+    assert frame[["p", "p_holm"]].isna().all(axis=None)
+    assert frame["low"].notna().all()
+    assert (" p " in verdict, "one training seed" in verdict.lower()) == (False, True)
+    assert ("--seeds" in verdict, "--seeds" in describe_differences(frame)[0][0]) == (True, False)
+    *diseases, mean = frame[frame["model"] == "K=2"].to_dict("records")
+    assert mean["detectable"] == pytest.approx((mean["high"] - mean["low"]) / 2 * (1.96 + 0.8416) / 1.96, rel=1e-4)
+    assert all(np.isnan(row["detectable"]) for row in diseases)
+    assert verdict.endswith(f"if it is {frame.iloc[-1]['detectable']:.3f} or more.")
+    assert compare_ks([write_run(tmp_path / "b", ks=(2,))]).empty
 
 
 def test_a_model_is_the_same_as_itself(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "a"))
-    said = verdict(compare_with_first([run, run], 20))
-    assert said.startswith(f"With {run.name} (2) the mean AUC is the same as with {run.name}")
+    run = load_predictions(write_run(tmp_path / "a"))
+    text = state_verdict(compare_with_first([run, run], 20))
+    assert text.startswith(f"With {run.name} (2) the mean AUC is the same as with {run.name}")
 
 
 def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", images=7)
     with pytest.raises(ConfigError, match="7 of 40 and 7 of 40 differ"):
-        compare_with_first([read_run(a), read_run(b)], 20)
+        compare_with_first([load_predictions(a), load_predictions(b)], 20)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -168,10 +147,10 @@ def test_predictions_without_a_score_or_with_another_label_are_refused(tmp_path:
         changed.loc[5, column] = value
         changed.to_parquet(file, index=False)
         with pytest.raises(ConfigError, match=rf"k2.predictions\.parquet: {column} "):
-            read_run(run)
+            load_predictions(run)
     frame.drop(columns="label_edema").to_parquet(file, index=False)
     with pytest.raises(ConfigError, match="not predictions of chestfed"):
-        read_run(run)
+        load_predictions(run)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -181,9 +160,8 @@ def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
         file = run / "k2" / "predictions.parquet"
         frame = pd.read_parquet(file)
         frame.assign(label_edema=(frame.index == 7).astype(float)).to_parquet(file, index=False)
-    found = compare_with_first([read_run(run) for run in runs], 20)
-    write(found, tmp_path, "differences")
-    mean = pd.read_csv(tmp_path / "differences.csv").set_index("disease").loc["mean"]
+    found = compare_with_first([load_predictions(run) for run in runs], 20)
+    mean = found.set_index("disease").loc["mean"]
     assert not np.isnan(mean["difference"])
     assert np.isnan(mean["low"])
     assert mean["reason"] == "one patient with an image of a class, in a disease: no interval"
@@ -192,10 +170,10 @@ def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_the_order_of_the_images_does_not_matter(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
-    straight = compare_with_first([read_run(a), read_run(b)], 20)
+    straight = compare_with_first([load_predictions(a), load_predictions(b)], 20)
     file = b / "k2" / "predictions.parquet"
     pd.read_parquet(file).sample(frac=1, random_state=0).to_parquet(file, index=False)
-    assert compare_with_first([read_run(a), read_run(b)], 20).comparisons == straight.comparisons
+    pd.testing.assert_frame_equal(compare_with_first([load_predictions(a), load_predictions(b)], 20), straight)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -205,23 +183,24 @@ def test_other_labels_are_refused(tmp_path: Path) -> None:
     frame = pd.read_parquet(file)
     frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file, index=False)
     with pytest.raises(ConfigError, match="labels"):
-        compare_with_first([read_run(a), read_run(b)], 20)
+        compare_with_first([load_predictions(a), load_predictions(b)], 20)
 
 
 def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
     runs += [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.5) for seed in (3, 4, 5)]
-    grouped = group_seeds([read_run(run) for run in runs])
+    grouped = group_seeds([load_predictions(run) for run in runs])
     assert [len(one.frames) for one in grouped] == [2, 3]
     found = compare_with_first(grouped, 20)
-    assert found.seeds == (2, 3)
-    assert "2 seeds" in found.reference
-    assert all(one.p is None and "not the same training seeds" in one.reason for one in found.comparisons[0])
-    assert all(one.interval is not None for one in found.comparisons[0])
+    assert found[["seeds_reference", "seeds_model"]].iloc[0].tolist() == [2, 3]
+    assert "2 seeds" in found["reference"].iloc[0]
+    assert found["p"].isna().all()
+    assert found["reason"].str.contains("not the same training seeds").all()
+    assert found["low"].notna().all()
 
 
 def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "a"))
+    run = load_predictions(write_run(tmp_path / "a"))
     with pytest.raises(ConfigError, match="seed 1: given twice"):
         group_seeds([run, run])
 
@@ -233,7 +212,7 @@ def test_seeds_with_other_labels_are_refused(tmp_path: Path) -> None:
     frame = pd.read_parquet(file)
     frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file, index=False)
     with pytest.raises(ConfigError, match="labels differ"):
-        group_seeds([read_run(run) for run in runs])
+        group_seeds([load_predictions(run) for run in runs])
 
 
 def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
@@ -257,9 +236,7 @@ def test_the_command_prints_and_writes_the_differences(tmp_path: Path, chestfed:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
     called = chestfed("compare", a, b, "--out", tmp_path / "out", "--resamples", 20)
     assert (called.code, "SYNTHETIC" in called.out) == (0, True)
-    found = json.loads((tmp_path / "out" / "differences.json").read_text())
-    assert found["synthetic"] is True
-    assert (found["protocol"], found["n"]) == ("frontal-image", 40)
-    assert (tmp_path / "out" / "differences.csv").exists()
+    row = pd.read_csv(tmp_path / "out" / "differences.csv").iloc[-1]
+    assert (row["data"], row["protocol"], row["n"]) == ("synthetic", "frontal-image", 40)
     called = chestfed("compare", a)
     assert (called.code, "two models" in called.err) == (1, True)

@@ -1,0 +1,403 @@
+"""What finished runs come to: their AUCs and differences as two frames, with what captions and pages say of them.
+
+A run folder stores each AUC once, in the `result.json` of a K, hospital or alternative. Estimates are read from there;
+differences are stored in CSV files, because they take time. Several runs (training seeds, algorithms, windows, held-out
+sites) have a folder beside theirs, named by them, with the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.manifest import name_of_text
+from chestfed.core.provenance import Origin
+from chestfed.evaluation.estimates import mean_of, spread_of
+from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
+from chestfed.results.batch_norm import read_statistics
+from chestfed.results.differences import list_differences
+from chestfed.results.frames import (
+    make_differences,
+    make_estimates,
+    read_differences,
+    read_estimates,
+    select,
+    write_frames,
+)
+from chestfed.results.predictions import load_predictions, merge_seeds
+from chestfed.results.run_folder import (
+    ALTERNATIVES,
+    CENTRALIZED,
+    COMPARISON,
+    FINE_TUNED,
+    HOSPITALS,
+    MODEL_FILE,
+    OWN_DATA,
+    RESULT,
+    RunFolder,
+    expected,
+    read_json_file,
+    read_row,
+)
+from chestfed.results.table import Row, read_paper_table
+
+#: Kinds of alternatives -> what tables call them.
+ALTERNATIVE_TITLES: Final = {OWN_DATA: "own data alone", FINE_TUNED: "fine-tuned", CENTRALIZED: "centralized"}
+#: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
+OUTPUTS: Final = ("auc_of_last", "auc_of_average")
+#: Counters of a round, summed from the start of stage 2 over all clients.
+_COUNTERS: Final = ("bytes_up", "bytes_down", "images", "gradients")
+
+
+@dataclass(frozen=True)
+class Results:
+    """AUCs of finished runs and their differences.
+
+    `about` is plain data: `model`, `protocol`, `images`, `patients`, `batch_norm`, `seeds`, `untested` hospitals,
+    `published` figures, `objectives`, `machine`, `versions`, and the `runs` with label, seed, folder and digest.
+    """
+
+    title: str
+    origin: Origin
+    about: Mapping[str, Any]
+    estimates: pd.DataFrame
+    differences: pd.DataFrame
+    #: One row per run, seed and evaluated round of runs that are compared; empty of one run.
+    curves: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The training seeds, rising."""
+        return tuple(self.about["seeds"])
+
+    def view(self, name: str, **values: object) -> pd.DataFrame:
+        """Estimates of a view, with these values of columns."""
+        return select(self.estimates, name, **values)
+
+    def gains(self, name: str, **values: object) -> pd.DataFrame:
+        """Differences of a view, with these values of columns."""
+        return select(self.differences, name, **values)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """One trained model of each training seed: run folder, K and kind (empty: the common model of the K)."""
+
+    name: str
+    k: int
+    runs: tuple[RunFolder, ...]
+    kind: str = ""
+
+
+def collect(
+    runs: Sequence[RunFolder],
+    title: str = "",
+    *,
+    by_window: bool = False,
+    ks: Sequence[int] | None = None,
+    interval: MethodName | None = None,
+    differences: pd.DataFrame | None = None,
+) -> Results:
+    """The results of finished runs: of one, or of several that differ in training seed, algorithm or window.
+
+    `differences`: stored ones, which are not computed again. Intervals are the stored ones, unless another method is
+    named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K.
+
+    Raises `ChestfedError` if a result is missing or damaged.
+    """
+    first = runs[0]
+    models = _list_models(runs, ks, by_window=by_window)
+    first.folder(models[-1].k if models else None)  # refuses a study without a finished K
+    seeds = sorted({run.settings.seed for run in runs})
+    how = Intervals(interval or first.row(models[0].k).interval, first.settings.resamples)
+    estimates = [row for model in models for row in _list_study(model, how, models[-1].k)]
+    if len(seeds) > 1:
+        every = (replace(model, runs=(run,)) for model in models for run in model.runs)
+        each = (row for model in every for row in _list_study(model, how, models[-1].k, view="seeds"))
+        estimates += [row for row in each if row["disease"] != "mean"]
+    compared: list[dict[str, Any]] = []
+    of_k = models[0].name.startswith("K=")
+    if differences is None and (len(seeds) > 1 or (len(runs) == 1 and of_k)):
+        compared = _compare(models, how, "study")
+    untested: set[str] = set()
+    at_hospitals = ks is None and first.hospitals and _are_finished(runs)
+    for view, part in _list_views(runs, models) if at_hospitals else ():
+        for hospital in first.hospitals["hospitals"]:
+            present = [model for model in part if all(_has_result(hospital, model, run) for run in model.runs)]
+            if view == "alternatives" and len(present) < 2:
+                untested.add(hospital["name"])
+                continue
+            estimates += (row for model in present for row in _list_at_hospital(view, hospital, model, how))
+            if differences is None and of_k:
+                ends = list(dict.fromkeys((present[0], present[-1])))
+                compared += _compare(present if view == "alternatives" else ends, how, view, hospital)
+    return Results(
+        title or first.title,
+        Origin.together(run.origin for run in runs),
+        _describe_runs(runs, models, untested),
+        make_estimates(estimates),
+        make_differences(compared) if differences is None else differences,
+        _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
+    )
+
+
+def load_results(run: RunFolder, interval: MethodName | None = None) -> Results:
+    """The results of one study; differences are computed if there are none by this method in the run folder."""
+    stored = read_differences(run.path)
+    known = set(stored["interval_method"]) == {interval or run.row().interval}
+    return collect([run], interval=interval, differences=stored if known else None)
+
+
+def write_results(results: Results, folder: Path) -> None:
+    """Write the CSV files of one study into its run folder."""
+    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives"))
+
+
+def write_comparison(results: Results, out: Path, verdict: str = "") -> Path:
+    """Write the CSV files of several runs, and `comparison.json`; returns their folder, named by the runs."""
+    folder = name_folder([run["folder"] for run in results.about["runs"]], results.origin, out)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives", "seeds"))
+    write_text(folder / "curves.csv", results.curves.assign(data=str(results.origin)).to_csv(index=False))
+    about = {"title": results.title, **results.origin.keys(), "largest_window": find_largest_windows(results)}
+    write_json(folder / COMPARISON, about | {"verdict": verdict, "about": results.about})
+    return folder
+
+
+def read_comparison(folder: Path) -> Results:
+    """The results that `write_comparison` wrote; raises `ChestfedError` if a file is damaged."""
+    plain = read_json_file(folder / COMPARISON)
+    with expected(folder / COMPARISON):
+        about = plain["title"], Origin(plain["data"]), plain["about"]
+        return Results(*about, read_estimates(folder), read_differences(folder), pd.read_csv(folder / "curves.csv"))
+
+
+def name_folder(folders: Sequence[str], origin: Origin, out: Path, kind: str = "comparison") -> Path:
+    """The folder of several runs together, beside theirs."""
+    return out / f"{origin.prefix}{kind}-{name_of_text(chr(10).join(sorted(set(folders))))}"
+
+
+def find_largest_windows(results: Results) -> dict[str, int]:
+    """Per algorithm the largest window whose mean AUC is not lower than the smallest window's by the tolerance.
+
+    Windows are tried in increasing order, up to the first that costs AUC. Empty if one window was run.
+    """
+    published = results.about["published"]
+    tolerance = published["tolerance"] if published else 0.005
+    means = results.view("study", disease="mean").groupby(["algorithm", "window"], sort=False)["auc"].mean()
+    largest = {}
+    for algorithm, part in means.groupby(level="algorithm", sort=False):
+        curve = part.droplevel("algorithm").sort_index()
+        if len(curve) > 1:
+            costs = (curve < curve.iloc[0] - tolerance).cummax()
+            largest[str(algorithm)] = int(curve.index[~costs][-1])
+    return largest
+
+
+def list_rows(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
+    """One model's AUCs at one place as estimates: of one seed with intervals, of several their mean and spread."""
+    for parts in zip(*(row.aucs for row in rows), strict=True):
+        one, values = parts[0], [part.value for part in parts]
+        record = one.record("auc") | {"left_out": one.left_out if one.hospitals is not None else None}
+        if len(parts) > 1:
+            record |= {"auc": mean_of(values), "low": None, "high": None}
+        method = {
+            "interval_method": rows[0].interval,
+            "interval_reference": METHODS[rows[0].interval].references[0],
+        }
+        yield {"takes_part": True, "hospital": "", **head, **record, **method} | {
+            "sd": spread_of(values),
+            "seeds": len(parts),
+        }
+
+
+# ---- models and where their results are --------------------------------------------------------------------------
+
+
+def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_window: bool) -> list[_Model]:
+    members: dict[tuple[str, int], list[RunFolder]] = {}
+    for run in runs:
+        settings = run.settings
+        single = len(runs) == 1 or len(settings.ks) > 1
+        label = f"{settings.algorithm}, I={settings.window}" if by_window else settings.algorithm
+        for k in ks or (run.ks if len(runs) == 1 else settings.ks):
+            members.setdefault((f"K={k}" if single else label, k), []).append(run)
+    return [_Model(name, k, tuple(parts)) for (name, k), parts in members.items()]
+
+
+def _list_views(runs: Sequence[RunFolder], models: Sequence[_Model]) -> Iterator[tuple[str, list[_Model]]]:
+    """The views at hospitals, each with its models; a table of alternatives begins with own data alone."""
+    yield "hospitals", list(models)
+    if not models[0].name.startswith("K=") or not runs[0].configuration.get("alternatives"):
+        return
+    k = models[-1].k
+    kinds = [kind for kind in ALTERNATIVE_TITLES if all((run.folder(k) / ALTERNATIVES / kind).is_dir() for run in runs)]
+    others = [_Model(ALTERNATIVE_TITLES[kind], k, tuple(runs), kind) for kind in kinds]
+    if others:
+        place = 1 if kinds[0] == OWN_DATA else 0
+        yield "alternatives", [*others[:place], models[-1], *others[place:]]
+
+
+def _find_place(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> tuple[int, str]:
+    """The K, and the folder below it (empty: itself), that hold a model's result at a hospital."""
+    if model.kind == OWN_DATA and hospital["is_test_set"] and 1 in run.settings.ks:
+        return 1, ""  # the target alone is K=1
+    if model.kind:
+        return model.k, f"{ALTERNATIVES}/{model.kind}/{hospital['name']}"
+    return model.k, "" if hospital["is_test_set"] else f"{HOSPITALS}/{hospital['name']}"
+
+
+def _has_result(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> bool:
+    """Whether an alternative was trained for the hospital; the common model always was."""
+    k, place = _find_place(hospital, model, run)
+    return not model.kind or (run.folder(k) / place / RESULT).is_file()
+
+
+def _are_finished(runs: Sequence[RunFolder]) -> bool:
+    return all(set(run.ks) >= set(run.settings.ks) for run in runs)
+
+
+def _load_row(run: RunFolder, k: int, place: str) -> Row:
+    return read_row(run.scored_folder(k, place)) if place else run.row(k)
+
+
+def _read(run: RunFolder, k: int, place: str, how: Intervals) -> Row:
+    """A result with intervals of this method."""
+    row = _load_row(run, k, place)
+    if row.interval == how.method:
+        return row
+    predictions = None if row.scores_stay else load_predictions(run.path, k, place)
+    scored = None if predictions is None else predictions.scored(predictions.diseases)[0]
+    return row.with_intervals(how, scored, run.folder(k) / place)
+
+
+def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study") -> Iterator[dict[str, Any]]:
+    run, rows = model.runs[0], [_read(run, model.k, "", how) for run in model.runs]
+    seed = {"seed": run.settings.seed} if len(rows) == 1 else {}
+    paper = _find_paper(run, rows[0], model.name, is_largest=model.k == largest)
+    for row in list_rows(rows, **_describe(run, model, view), added=rows[0].clients[-1], **seed):
+        scored = {name: run.about["scored"][name] for name in ("images", "patients")}
+        yield row | scored | {"paper_auc": paper.get(row["disease"])}
+
+
+def _list_at_hospital(
+    view: str, hospital: Mapping[str, Any], model: _Model, how: Intervals
+) -> Iterator[dict[str, Any]]:
+    rows = [_read(run, *_find_place(hospital, model, run), how) for run in model.runs]
+    about = {"hospital": hospital["name"], "images": hospital["images"], "patients": hospital["patients"]}
+    about["takes_part"] = model.k >= hospital["joins"]
+    yield from list_rows(rows, **_describe(model.runs[0], model, view), **about)
+
+
+def _describe(run: RunFolder, model: _Model, view: str) -> dict[str, Any]:
+    return {
+        "view": view,
+        "data": str(Origin.together(run.origin for run in model.runs)),
+        "model": model.name,
+        "algorithm": run.settings.algorithm,
+        "window": run.settings.window,
+        "k": model.k,
+        "protocol": run.about["scored"]["protocol"],
+    }
+
+
+def _compare(
+    models: Sequence[_Model], how: Intervals, view: str, hospital: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """The other models minus the first; nothing with one model, or where scores stay at a hospital."""
+    predictions = []
+    for model in models:
+        places = [(run, *(_find_place(hospital, model, run) if hospital else (model.k, ""))) for run in model.runs]
+        if len(models) < 2 or any(_load_row(*place).scores_stay for place in places):
+            return []
+        parts = [load_predictions(run.path, k, place) for run, k, place in places]
+        predictions.append(replace(merge_seeds(parts), name=model.name))
+    return list_differences(
+        predictions, how.resamples, how.method, view=view, hospital=hospital["name"] if hospital else ""
+    )
+
+
+# ---- what captions and curves need -------------------------------------------------------------------------------
+
+
+def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str]) -> dict[str, Any]:
+    """The `about` of results; `untested` are hospitals without alternatives."""
+    first = runs[0]
+    return first.about["scored"] | {
+        "where": first.settings.where,
+        "held_out": bool(first.configuration.get("held_out")),
+        "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
+        "seeds": sorted({run.settings.seed for run in runs}),
+        "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
+        "published": first.configuration.get("published"),
+        "paper": _name_paper(first, first.row(models[0].k)),
+        "objectives": _list_objectives(runs),
+        "machine": first.about["machine"],
+        "versions": first.about["versions"],
+        "runs": [_identify(run, model) for model in models for run in model.runs],
+    }
+
+
+def _find_paper(run: RunFolder, row: Row, label: str, *, is_largest: bool) -> Mapping[str, float]:
+    """The AUCs that a paper printed for this model, by disease and `mean`."""
+    published, settings = run.configuration.get("published"), run.settings
+    keys = [label, *([f"{settings.algorithm}, I={settings.window}", settings.algorithm] if is_largest else [])]
+    printed = next((published["auc"][key] for key in keys if key in published["auc"]), {}) if published else {}
+    if not printed and _is_paper_table(run, row):
+        return next((theirs for theirs in _read_table(run) if theirs["sources"] == row.k), {})
+    return printed | ({row.diseases[0].disease: printed["mean"]} if len(row.diseases) == 1 and printed else {})
+
+
+def _read_table(run: RunFolder) -> Sequence[Mapping[str, float]]:
+    return read_paper_table(str(run.configuration.get("model", {}).get("name")))
+
+
+def _is_paper_table(run: RunFolder, row: Row) -> bool:
+    real = run.origin is Origin.REAL and not run.configuration.get("held_out")
+    return real and row.clients[0] == "chexpert" and bool(_read_table(run))
+
+
+def _name_paper(run: RunFolder, row: Row) -> str:
+    """The source of the paper's figures; empty without."""
+    if published := run.configuration.get("published"):
+        note = published.get("note")
+        return published["source"] + (f"; {note}" if note else "")
+    table = "the source paper's Table 4 or 5, on the real CheXpert validation set"
+    return table if _is_paper_table(run, row) else ""
+
+
+def _list_objectives(runs: Sequence[RunFolder]) -> str:
+    """Which algorithms trained with which objective; empty if all trained with the same."""
+    trained: dict[str, dict[str, None]] = {}
+    for run in runs:
+        trained.setdefault(run.settings.objective, {})[run.settings.algorithm] = None
+    if len(trained) == 1:
+        return ""
+    names = [objective.partition(",")[0] for objective in trained]  # options only where they are what differs
+    texts = [name if names.count(name) == 1 else whole for name, whole in zip(names, trained, strict=True)]
+    return "; ".join(f"{text} ({', '.join(users)})" for text, users in zip(texts, trained.values(), strict=True))
+
+
+def _identify(run: RunFolder, model: _Model) -> dict[str, Any]:
+    return {"run": model.name, "seed": run.settings.seed, "folder": run.path.name, "digest": run.digest}
+
+
+def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
+    """The evaluated rounds, with sums of bytes, images and gradients."""
+    points = []
+    for model, run in ((one, run) for one in models for run in one.runs):
+        head = {name: _describe(run, model, "")[name] for name in ("model", "algorithm", "window", "k")}
+        sums = dict.fromkeys(_COUNTERS, 0)
+        for entry in run.rounds(model.k):
+            sums = {name: value + entry[name] for name, value in sums.items()}
+            if "mean_auc" in entry:
+                values = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
+                outputs = {name: entry.get(name) for name in OUTPUTS}
+                total = {"bytes": sums["bytes_up"] + sums["bytes_down"]}
+                points.append(head | {"seed": run.settings.seed} | values | sums | total | outputs)
+    return pd.DataFrame(points).astype({"mean_auc": float})
