@@ -182,7 +182,7 @@ def rerun(campaign: Campaign, words: tuple[str, ...]) -> None:
 
 def list_differences(out: Path, sound: Path) -> list[str]:
     """Files that are not those of the undisturbed study."""
-    names = (*SAME, "hospital_table.json")
+    names = (*SAME, "hospitals.csv")
     folder, reference = study_in(out), study_in(sound)
     return [name for name in names if (folder / name).read_bytes() != (reference / name).read_bytes()]
 

@@ -91,7 +91,7 @@ def test_intervals_contain_the_truth(case: Case, save_figures: Callable[[str, An
     }
     width = {name: round(float(np.nanmean(each[:, 1] - each[:, 0])), 3) for name, each in ends.items()}
     save_figures(f"coverage, {case.title}", {"coverage": coverage, "mean width": width})
-    assert coverage["t-logit"] >= 0.92
+    assert coverage["obuchowski"] >= 0.92
 
 
 def find_intervals(case: Case) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import pytest
 
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ChestfedError
-from chestfed.results import hospital_table
+from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
 from tests.campaigns.children import STUDY, Campaign, list_differences, run
 from tests.training.test_damage import DAMAGES, damage, flip_bit
@@ -62,8 +62,8 @@ def _read(out: Path) -> str:
     (folder,) = out.glob("synthetic-source_addition*")
     run_folder, found = RunFolder.open(folder), []
     run_folder.check_finished()
-    found += [run_folder.about, run_folder.frame().to_csv(), run_folder.significance, run_folder.sites]
-    found += [run_folder.hospitals, hospital_table.of_study(run_folder)]
+    results = load_results(run_folder)
+    found += [run_folder.about, results.estimates.to_csv(), results.differences.to_csv(), run_folder.sites]
     found += [{name: picture.tobytes() for name, picture in run_folder.thumbnails.items()}]
     for k in run_folder.ks:
         found += [run_folder.predictions(k).to_csv(), run_folder.rounds(k), run_folder.time(k)]
