@@ -23,8 +23,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from benchmarks.source_addition import _processor
 from chestfed.results.collect import Results, read_comparison
 from chestfed.results.differences import compare_with_first
@@ -128,7 +126,7 @@ def _compare(reference: dict[str, Predictions], models: dict[str, Predictions]) 
     figures = {}
     for hospital, model in models.items():
         named = [replace(reference[hospital], name="reference"), replace(model, name="model")]
-        mean = list_records(compare_with_first(named, 0))[-1]
+        mean = listlist_records(compare_with_first(named, 0))[-1]
         figures[hospital] = {
             "auc": _rounded(mean["auc_model"]),
             "sd over seeds": _rounded(mean["seed_sd_model"]),
@@ -150,15 +148,10 @@ def _describe_study(study: Results) -> dict[str, Any]:
     }
     for view in ("hospitals", "alternatives"):
         if len(rows := study.view(view, disease="mean")):
-            figures[view] = _records(rows[columns].round(3))
+            figures[view] = list_records(rows[columns].round(3))
             gains = study.gains(view, disease="mean")[["hospital", "model", "difference", "low", "high", "p_holm"]]
-            figures[f"differences, {view}"] = _records(gains.round(4))
+            figures[f"differences, {view}"] = list_records(gains.round(4))
     return figures
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values; None where there is no number."""
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
 def _rounded(value: Any) -> float | None:

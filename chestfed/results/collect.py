@@ -347,7 +347,9 @@ def _find_paper(run: RunFolder, row: Row, label: str, *, is_largest: bool) -> Ma
     """The AUCs that a paper printed for this model, by disease and `mean`."""
     published, settings = run.configuration.get("published"), run.settings
     keys = [label, *([f"{settings.algorithm}, I={settings.window}", settings.algorithm] if is_largest else [])]
-    printed = next((published["auc"][key] for key in keys if key in published["auc"]), {}) if published else {}
+    printed: dict[str, float] = (
+        next((published["auc"][key] for key in keys if key in published["auc"]), {}) if published else {}
+    )
     if not printed and _is_paper_table(run, row):
         return next((theirs for theirs in _read_table(run) if theirs["sources"] == row.k), {})
     return printed | ({row.diseases[0].disease: printed["mean"]} if len(row.diseases) == 1 and printed else {})

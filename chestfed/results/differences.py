@@ -91,7 +91,7 @@ def list_differences(
         except ValueError as error:
             raise ConfigError(f"{names[0]} and {name}: {error}. Are labels and their policy the same?") from None
         about = head | {"model": name, "seeds_model": len(model.frames)}
-        rows += (about | row for row in _list_rows(differences, reference.seeds, interval, head["images"]))
+        rows += (about | row for row in _list_rows(differences, reference.seeds, interval, len(reference.frames[0])))
     return rows
 
 

@@ -62,7 +62,7 @@ def select(frame: pd.DataFrame, view: str, **values: object) -> pd.DataFrame:
     return frame[rows].drop(columns="view").reset_index(drop=True)
 
 
-def list_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def list_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     """Rows as dictionaries, None where a value is missing."""
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 

@@ -38,6 +38,7 @@ from chestfed.results.views import render as render_results
 from chestfed.training.assemble import Deployment
 from chestfed.training.clients import Setup, StudyData, check_cache, load_images
 from chestfed.training.plan import Span, StudyPlan, plan_study, render_held_out, time_steps
+from chestfed.training.plan import render as render_plan
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters, Summary
 from chestfed.training.run import StudyResult, run_study
@@ -117,7 +118,7 @@ def _show_plan(studies: Studies) -> None:
     if studies.pipeline.held_out is not None:
         studies.console.print(render_held_out(plans, studies.pipeline.title, studies.machine))
         return
-    studies.console.print(render_results(plans[0], studies.machine))
+    studies.console.print(render_plan(plans[0], studies.machine))
     if len(variants) > 1:
         names = "\n".join(variant.label for variant in variants)
         runs, stages_1 = sum(len(variant.pipeline.k) for variant in variants), {one.pipeline.seed for one in variants}
