@@ -126,7 +126,7 @@ def _compare(reference: dict[str, Predictions], models: dict[str, Predictions]) 
     figures = {}
     for hospital, model in models.items():
         named = [replace(reference[hospital], name="reference"), replace(model, name="model")]
-        mean = listlist_records(compare_with_first(named, 0))[-1]
+        mean = list_records(compare_with_first(named, 0))[-1]
         figures[hospital] = {
             "auc": _rounded(mean["auc_model"]),
             "sd over seeds": _rounded(mean["seed_sd_model"]),
