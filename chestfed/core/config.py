@@ -179,15 +179,14 @@ class Document:
         return Path(file or self.path).parent
 
     def override_all(self, assignments: Sequence[str]) -> None:
-        """Apply assignments in any order: one of a whole section comes before those of its keys.
+        """Apply assignments: of one key the last, and one of a whole section before those of its keys.
 
         Raises
         ------
         ConfigError
-            If two of them give one key different values, or one of them has no place.
+            If one of them has no place.
         """
-        refuse_contradictions(assignments)
-        for assignment in sorted(assignments, key=lambda text: text.partition("=")[0].count(".")):
+        for assignment in sorted(keep_last(assignments), key=lambda text: text.partition("=")[0].count(".")):
             self.override(assignment)
 
     def override(self, assignment: str, source: str = "") -> None:
@@ -243,13 +242,9 @@ class Document:
         return {inner: value} if inner and isinstance(value, str) and isinstance(beside, dict) else value
 
 
-def refuse_contradictions(assignments: Sequence[str]) -> None:
-    """Refuse two values for one key; the order of `--set` has no meaning."""
-    values: dict[str, str] = {}
-    for assignment in assignments:
-        key, _, value = assignment.partition("=")
-        if values.setdefault(key, value) != value:
-            raise ConfigError(f"--set {key}: given twice, as {values[key]} and {value}: keep one of them")
+def keep_last(assignments: Sequence[str]) -> list[str]:
+    """The assignments, of one key the last, as options of a command line count; no other order has a meaning."""
+    return list({assignment.partition("=")[0]: assignment for assignment in assignments}.values())
 
 
 def _text_of(path: Path) -> str:

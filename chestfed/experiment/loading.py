@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.core.config import Document, checked, expand_path, refuse_contradictions
+from chestfed.core.config import Document, checked, expand_path, keep_last
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.experiment.methods import PipelineFile
@@ -41,8 +41,7 @@ def pipeline_document(
     _locate_sites(document)
     if added:
         _append_sites(document, added)
-    overrides = [*overrides, *([f"selected={json.dumps(list(methods))}"] if methods else [])]
-    refuse_contradictions(overrides)
+    overrides = keep_last([*overrides, *([f"selected={json.dumps(list(methods))}"] if methods else [])])
     keys = {override: override.partition("=")[0] for override in overrides}
     document.override_all([override for override, key in keys.items() if not _is_of_methods(key)])
     if added and "k" not in keys.values():

@@ -116,7 +116,7 @@ def collect(
     seeds = sorted({run.settings.seed for run in runs})
     how = Intervals(interval or first.row(models[0].k).interval, first.settings.resamples)
     estimates = [row for model in models for row in _list_study(model, how, models[-1].k)]
-    if len(seeds) > 1:
+    if len(runs) > 1:
         every = (replace(model, runs=(run,)) for model in models for run in model.runs)
         each = (row for model in every for row in _list_study(model, how, models[-1].k, view="seeds"))
         estimates += [row for row in each if row["disease"] != "mean"]

@@ -104,8 +104,6 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
 @pytest.mark.parametrize(
     ("file", "settings", "methods", "words"),
     [
-        (DIGITS, ["seed=1", "seed=2"], [], "--set seed: given twice"),
-        (DIGITS, ["selected=[npa]"], ["codasca"], "--set selected: given twice"),
         (
             DIGITS,
             ["methods.fedprox.algorithm.prox=0.5"],
