@@ -72,7 +72,8 @@ def write_as_file(configuration: Mapping[str, Any]) -> dict[str, Any]:
     data = {key: value for key, value in configuration.items() if key not in ("method", "federated")}
     federated = dict(configuration["federated"])
     parts = {key: federated.pop(key) for key in ("algorithm", "objective") if key in federated}
-    return {**data, "methods": [{"name": configuration["method"], **parts}], "federated": federated}
+    name = {"name": configuration["method"]} if "method" in configuration else {}
+    return {**data, "methods": [name | parts], "federated": federated}
 
 
 def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:

@@ -32,7 +32,7 @@ films get hannover --data films
 algorithms codasca
 samples --out synthetic_hospitals --size tiny
 samples --extra st-anne/wide --size tiny --out hospitals
-site new st-anne --images hospitals/synthetic-st-anne/Bilder --labels hospitals/synthetic-st-anne/Befunde.csv
+site new st-anne --images hospitals/synthetic-st-anne/Bilder --labels hospitals/synthetic-st-anne/Befunde.csv ...
     --uncertain missing --no-input
 site check site_configs/st-anne.yaml --fix-splits --no-images
 site_configs: site check st-anne.yaml --fix-splits --no-images

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from chestfed.core.workers import parallel_map
 from chestfed.images import cache, file_store
 from chestfed.images.cache import fill_cache
 from chestfed.images.levels import Stored
@@ -87,8 +88,11 @@ def _killed(table: Table, folder: Path) -> tuple[int, int, int]:
     (table.root / "kill").touch()
     original, kind = cache.pixels, cache.pixels(PREPROCESS)
     cache.pixels = lambda _: kind._replace(work=_lethal)
-    images = fill_cache(table, folder / "cache", PREPROCESS, workers=2, skip_unreadable=True)
-    cache.pixels = original
+    file_store.parallel_map = partial(parallel_map, small=1)  # in processes of their own, however few images
+    try:
+        images = fill_cache(table, folder / "cache", PREPROCESS, workers=2, skip_unreadable=True)
+    finally:
+        cache.pixels, file_store.parallel_map = original, parallel_map
     later, decoded = _fill(table, folder)
     return len(images.quarantined), later, decoded - len(images.quarantined)
 

@@ -105,7 +105,11 @@ def scored_images(home: Path) -> list[str]:
 def rows_of(run_folder: Path) -> dict[int, dict[str, Any]]:
     run = RunFolder(run_folder)
     return {
-        k: {"mean_auc": row.mean.value, "diseases": {one.disease: one.record("auc") for one in row.diseases}}
+        k: {
+            "mean_auc": row.mean.value,
+            "clients": row.clients,
+            "diseases": {one.disease: one.record("auc") for one in row.diseases},
+        }
         for k, row in ((k, run.row(k)) for k in run.ks)
     }
 

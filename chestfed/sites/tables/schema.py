@@ -241,7 +241,9 @@ class TableFormat(FileFormat):
         None, description="column of the site or centre, which qualifies patients: 17 of A and 17 of B are two"
     )
     keep: Texts = Field([], description="filter columns, such as BodyPart; 'codes' say which values keep or drop a row")
-    codes: Annotated[str | Codes, BeforeValidator(_text_keys)] = Field(
+    codes: Annotated[
+        str | Codes, BeforeValidator(_text_keys, json_schema_input_type=str | dict[str, dict[str, Cell]])
+    ] = Field(
         {},
         description="what values mean: the code book that `chestfed site new` writes, beside the YAML; or "
         "{COLUMN or role: {value: meaning}}. Roles are labels, findings, view, split, sex, age and keep; a column "
