@@ -39,7 +39,8 @@ DIGEST = "0123456789abcdef"
 
 
 def pipeline(*more: str) -> Pipeline:
-    return load_pipeline(FILE, [*SMALL, *more]).resolve()
+    small = [one for one in SMALL if not (one.startswith("model.") and any(key.startswith("model=") for key in more))]
+    return load_pipeline(FILE, [*small, *more]).resolve()
 
 
 def greeting(chosen: Pipeline, study: str = DIGEST) -> Parcel:

@@ -424,7 +424,7 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
     report = check(tmp_path)
     whole = SiteReport(config(tmp_path, ONEHOT), report)
     text = as_markdown(whole, named=True)
-    assert text.count("\n| labels.csv |") == len(report.errors) == IMAGES + 1
+    assert text.count("\n| labels.csv |") == len(report.errors) == 2
     assert "<script>" not in text
     assert "\x1b" not in text
     assert json.loads(json.dumps(as_json(report)))["errors"][-1]["row"] == row_of(0)

@@ -108,7 +108,6 @@ def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> Non
     [
         (["--methods", "codasca,codas"], "unknown algorithm 'codas'; did you mean 'coda"),
         (["--methods", "coda,coda"], "selected: name each once; found coda, coda"),
-        (["--windows", "4,4"], "no effect: the pipeline compares windows"),
         (["--methods", "coda", "--set", "methods.coda.widow=3"], "unknown key .*widow"),
     ],
 )

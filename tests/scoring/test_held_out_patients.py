@@ -29,7 +29,8 @@ sites:
 preprocess: {{size: 32}}
 model: {{name: small, blocks: [1], init_features: 4, growth_rate: 4}}
 pretrain: {{epochs: 1, batch_size: 8, lr: 1.0e-2}}
-federated: {{algorithm: codasca, window: 1, local_lr: 0.1, batch_size: 8, stages: 1, stage_steps: 1}}
+methods: [{{algorithm: codasca}}]
+federated: {{window: 1, local_lr: 0.1, batch_size: 8, stages: 1, stage_steps: 1}}
 evaluation: {{split: test, protocol: frontal-image, resamples: 20}}
 k: [2]
 seed: 3

@@ -549,7 +549,8 @@ k: [1, 2]
 model: {name: small, init_features: 8, growth_rate: 8, blocks: [1]}
 preprocess: {size: 64}
 pretrain: {epochs: 1, batch_size: 8, lr: 1.0e-2}
-federated: {algorithm: codasca, window: 2, stages: 1, stage_steps: 4, batch_size: 4}
+methods: [{algorithm: codasca}]
+federated: {window: 2, stages: 1, stage_steps: 4, batch_size: 4}
 evaluation: {split: test, resamples: 20}
 """
 FOUR = ("Cardiomegaly", "Consolidation", "Atelectasis", "Effusion")

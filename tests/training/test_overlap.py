@@ -50,7 +50,7 @@ def load(folder: Path, *sites: SiteTable, **overlap: object) -> tuple[list[list[
         .model_copy(update={"overlap": Overlap.model_validate(overlap), "preprocess": Preprocess(size=32)})
     )
     (data,) = load_images([study], pipeline, folder / "cache")
-    return [client.images.records.tolist() for client in data.clients], [
+    return [(client.images.records - 1).tolist() for client in data.clients], [  # the cache counts from 1
         (pair.sites, pair.pictures, pair.patients, pair.rows_left_out) for pair in data.shared
     ]
 

@@ -53,7 +53,7 @@ def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be
     machine, data = prepare_machine(pipeline.runtime), load_collection(pipeline, None)
     study = run_study(Setup(pipeline, data, machine), "own", tmp_path / "runs", Reporters([Edited()]))
     shutil.copy(source, tmp_path / "labnet.py")
-    assert study.table.model == title_of(pipeline.model) == "Tiny transformer"
+    assert study.results.about["model"] == title_of(pipeline.model) == "Tiny transformer"
 
     scorer = open_scorer(str(study.folder), Declared(), machine)
     assert scorer.kind == "chestfed model, Tiny transformer"

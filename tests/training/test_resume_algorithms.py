@@ -51,7 +51,9 @@ class Interrupted(Exception):
 
 
 def pipeline_of(algorithm: str, *more: str) -> Pipeline:
-    settings = [*SETTINGS, f"selected=[{algorithm}]", *more]
+    replaced = tuple(f"{setting.partition('=')[0]}." for setting in more)
+    settings = [setting for setting in SETTINGS if not setting.startswith(replaced or ("-",))]
+    settings += [f"selected=[{algorithm}]", *more]
     return load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).resolve()
 
 
