@@ -330,7 +330,7 @@ ROWS: dict[str, tuple[Callable[[Hospital], int], str, bool, str]] = {
     "unknown value": (_cell(NAMES["edema"][0], "perhaps"), "unknown label", True, "'Edema'"),
     "unknown view": (_cell("Projection", "upside down"), "unknown view", True, "Projection"),
     "unknown split": (_cell("Set", "later"), "unknown split", True, "Set"),
-    "bad age": (_cell("Age", "630"), "bad age", True, "Age"),
+    "unknown age": (_cell("Age", "630"), "unknown age", True, "Age"),
     "no patient": (_cell("MRN", ""), "blank name", True, "no patient"),
     "formula": (_cell("Sex", '=HYPERLINK("http://x.example";"F")'), "formula cell", True, "Sex"),
     "parent folder": (_cell("File", "../secret.png"), "path outside the root", True, "leaves the site's root"),

@@ -71,7 +71,7 @@ def test_what_is_said_of_the_study_is_of_the_last_run_and_versions_are_those_of_
 
 def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
     (scored,) = load_predictions(after, 2).scored(RunFolder(after).diseases)
-    assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("bca"))
+    assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("bca", RunFolder(after).row(2).resamples))
 
 
 @pytest.mark.usefixtures("undrawn")
