@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -65,15 +64,6 @@ def shareable(pipeline: Pipeline) -> dict[str, Any]:
     if data["model"].get("initial_weights"):
         data["model"]["initial_weights"] = PurePath(data["model"]["initial_weights"]).name
     return _without_idle_keys(data, pipeline)
-
-
-def write_as_file(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """A resolved configuration in the form of a pipeline's file, whose only method is that of the study."""
-    data = {key: value for key, value in configuration.items() if key not in ("method", "federated")}
-    federated = dict(configuration["federated"])
-    parts = {key: federated.pop(key) for key in ("algorithm", "objective") if key in federated}
-    name = {"name": configuration["method"]} if "method" in configuration else {}
-    return {**data, "methods": [name | parts], "federated": federated}
 
 
 def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from chestfed.evaluation import metrics
 from chestfed.evaluation.calibration import Calibration, calibration
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.metrics import SHARE, OperatingPoint
-from chestfed.experiment.resolved import write_as_file
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
 from chestfed.report.participants import checklists, data_sets, limits, participants, privacy_spent
@@ -267,7 +266,7 @@ def _training_table(run: RunFolder) -> Grid:
 def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
     about, inputs = run.about, "Digests of the data: pixels, labels and counts"
     rows = ((part, (str(digest),)) for part, digest in about["inputs"].items())
-    configuration = yaml.safe_dump(write_as_file(run.configuration), sort_keys=False, allow_unicode=True)
+    configuration = yaml.safe_dump(run.pipeline_file, sort_keys=False, allow_unicode=True)
     return {
         "configuration": configuration,
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),

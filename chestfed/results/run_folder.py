@@ -174,6 +174,15 @@ class RunFolder:
         """The resolved pipeline as plain data."""
         return self.about["configuration"]
 
+    @property
+    def pipeline_file(self) -> dict[str, Any]:
+        """The resolved configuration in the form of a pipeline's file, whose only method is that of the study."""
+        data = {key: value for key, value in self.configuration.items() if key not in ("method", "federated")}
+        federated = dict(self.configuration["federated"])
+        parts = {key: federated.pop(key) for key in ("algorithm", "objective") if key in federated}
+        name = {"name": self.configuration["method"]} if "method" in self.configuration else {}
+        return {**data, "methods": [name | parts], "federated": federated}
+
     @cached_property
     def settings(self) -> Settings:
         """What tables, pages and names need of the configuration."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
+httpx = pytest.importorskip("httpx", reason="needs chestfed[flower]")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, RegisterNodeFleetRequest
