@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
-httpx = pytest.importorskip("httpx", reason="needs chestfed[flower]")
+pytest.importorskip("httpx", reason="needs chestfed[flower]")
 
+import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, RegisterNodeFleetRequest
 from flwr.proto.node_pb2 import Node
