@@ -181,9 +181,9 @@ def compare(
     from chestfed.results.frames import select
 
     check_choices(interval, resamples)
-    found = [predictions.load_predictions(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
-    found = predictions.group_seeds(found) if group_seeds else found
-    return select(compare_with_first(found, resamples, interval), "study")
+    loaded = [predictions.load_predictions(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
+    loaded = predictions.group_seeds(loaded) if group_seeds else loaded
+    return select(compare_with_first(loaded, resamples, interval), "study")
 
 
 def _check_evaluation(

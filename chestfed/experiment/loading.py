@@ -43,20 +43,20 @@ def pipeline_document(
         _append_sites(document, added)
     overrides = keep_last([*overrides, *([f"selected={json.dumps(list(methods))}"] if methods else [])])
     keys = {override: override.partition("=")[0] for override in overrides}
-    document.override_all([override for override, key in keys.items() if not _is_of_methods(key)])
+    document.override_all([override for override, key in keys.items() if not _names_method(key)])
     if added and "k" not in keys.values():
         _extend_k(document, len(added))
     selected = _select_methods(document)
     for override in sorted(overrides, key=lambda override: keys[override].count(".")):
         if keys[override].startswith("federated."):
             _override_common(document, override, selected)
-    _override_methods(document, [override for override, key in keys.items() if _is_of_methods(key)], selected)
+    _override_methods(document, [override for override, key in keys.items() if _names_method(key)], selected)
     _refuse_idle_keys(document, selected)
     _read_graphs(document)
     return document
 
 
-def _is_of_methods(key: str) -> bool:
+def _names_method(key: str) -> bool:
     return key.startswith("methods.")
 
 

@@ -21,8 +21,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.inspection.duplicates import first_alike
 from chestfed.inspection.problems import Looked
 from chestfed.sites.partition import splits_text, with_shares
-from chestfed.sites.patients import group_spellings
-from chestfed.sites.reader import SPLITS
+from chestfed.sites.reader import SPLITS, group_spellings
 
 #: Shares of the patients, where there are no splits yet.
 VALID_SHARE: Final = 0.1

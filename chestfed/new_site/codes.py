@@ -116,7 +116,7 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
 
 
 def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
-    """Note a column of ages, and the codes of cells that are none; not if too few are ages."""
+    """Propose a column of ages and codes for its other cells; False if too few cells are ages."""
     cells = proposal.frame[column].dropna().str.strip()
     years = ages(cells)
     bad = cells[np.isnan(years)]
@@ -178,8 +178,7 @@ def propose_keep(proposal: Proposal, column: str) -> None:
     counts = count_values(proposal.frame[column], KEEP)
 
     def guess(value: str) -> _Guess:
-        kept = plain(value) in lexicon.KEPT
-        return "keep" if kept else "drop" if plain(value) in lexicon.DROPPED else "", "", False
+        return "keep" if plain(value) in lexicon.KEPT else "drop" if plain(value) in lexicon.DROPPED else "", "", False
 
     rows = add_codes(proposal, column, KEEP, counts, guess)
     ask_codes(proposal, f"filter column '{column}', keep or drop", column, rows, "--set 'keep=[]'")

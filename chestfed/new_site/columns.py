@@ -42,18 +42,18 @@ def propose_patient(proposal: Proposal) -> None:
     """Note the column of the patient, a folder of the images, or that every image is a patient; else a question."""
     if proposal.is_in_path("patient"):
         return
-    said, folder = proposal.get_answer("patient"), _find_folder(proposal)
-    if said == FOLDER:
+    answer, folder = proposal.get_answer("patient"), _find_folder(proposal)
+    if answer == FOLDER:
         if folder is None:
             raise ConfigError("--column patient=folder: the images' folders do not differ")
         proposal.table["from_path"], proposal.evidence["from_path"] = folder
         return
-    if said == NONE:
+    if answer == NONE:
         proposal.take("patient", proposal.columns["image"], "none: every image counts as a separate patient")
         return
-    if said is not None:
-        _refuse_dates(proposal, said)
-        proposal.take("patient", said, f"given; {_count_groups(proposal, said)}")
+    if answer is not None:
+        _refuse_dates(proposal, answer)
+        proposal.take("patient", answer, f"given; {_count_groups(proposal, answer)}")
         return
     names = [name for name in proposal.headers if name != proposal.columns.get("image")]
     called = find_called("patient", names)
@@ -138,20 +138,20 @@ def _find_folder(proposal: Proposal) -> tuple[str, str] | None:
 
 def propose_others(proposal: Proposal) -> None:
     """Note study, view, sex, age and split."""
-    said = proposal.get_answer("study")
+    answer = proposal.get_answer("study")
     likely = [
         name for name in find_called("study", proposal.free) if _fits_images(proposal.frame[name], proposal.image)
     ]
-    if said not in (None, NONE) or (said is None and likely and "study" not in proposal.columns):
-        name = said or likely[0]
+    if answer not in (None, NONE) or (answer is None and likely and "study" not in proposal.columns):
+        name = answer or likely[0]
         proposal.take(
-            "study", name, f"{'given' if said else 'by its name'}; {proposal.frame[name].nunique():,} different"
+            "study", name, f"{'given' if answer else 'by its name'}; {proposal.frame[name].nunique():,} different"
         )
     for role in ("view", "sex"):
-        said = proposal.get_answer(role)
-        column = NONE if proposal.is_in_path(role) else said or _find_worded(proposal, role)
+        answer = proposal.get_answer(role)
+        column = NONE if proposal.is_in_path(role) else answer or _find_worded(proposal, role)
         if column is not None and column != NONE:
-            propose_words(proposal, role, column, "given" if said else "by its name and words")
+            propose_words(proposal, role, column, "given" if answer else "by its name and words")
     _propose_age(proposal)
     if "view" not in proposal.columns and not proposal.is_in_path("view") and "default_view" not in proposal.table:
         proposal.first.append(
@@ -184,31 +184,31 @@ def _has_only_views(cells: pd.Series) -> bool:
 
 
 def _propose_age(proposal: Proposal) -> None:
-    said = proposal.get_answer("age")
-    if said == NONE:
+    answer = proposal.get_answer("age")
+    if answer == NONE:
         return
-    for name in [said] if said else find_called("age", proposal.free):
+    for name in [answer] if answer else find_called("age", proposal.free):
         unit = next((word for word in plain(name).split() if len(word) > 2 and PER_YEAR.get(word, 1) > 1), None)
         if unit and proposal.frame[name].str.fullmatch(r"[\d.,]+", na=False).any():
             raise ConfigError(f"'{name}': a bare number is years; write the unit into the cells (7 {unit})")
-        if propose_ages(proposal, name, "given" if said else "by its name"):
+        if propose_ages(proposal, name, "given" if answer else "by its name"):
             return
-        if said:
+        if answer:
             raise ConfigError(f"--column age={name}: too few cells are ages")
         proposal.notes.append(f"'{name}' is called like the age, but too few cells are ages: not used")
 
 
 def _propose_split(proposal: Proposal) -> None:
     """Note the split, or ask: a column that looks like one must not be overlooked, and no test set is guessed."""
-    answers, said = proposal.answers, proposal.get_answer("split")
+    answers, answer = proposal.answers, proposal.get_answer("split")
     if answers.test_fraction is not None:
         proposal.site["splits"] = {"test_fraction": answers.test_fraction}
         proposal.evidence["splits"] = "given; drawn by patient"
-    if said not in (None, NONE):
-        propose_words(proposal, "split", str(said), "given")
+    if answer not in (None, NONE):
+        propose_words(proposal, "split", str(answer), "given")
     if "split" in proposal.columns or proposal.is_in_path("split"):
         return
-    maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if said is None else []
+    maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if answer is None else []
     named = find_called("split", maybe)
     known = [name for name in named if _share_known(proposal.frame[name], "split") == 1]
     if known or len(maybe) == 1:
@@ -239,10 +239,10 @@ def _may_be_split(proposal: Proposal, name: str) -> bool:
 
 def propose_filters(proposal: Proposal) -> None:
     """Note columns of sites and centres, and those whose values say which rows belong to the data set."""
-    patient, said = proposal.columns.get("patient"), proposal.get_answer("site")
-    if said not in (None, NONE):
-        proposal.table["patient_prefix"], proposal.evidence["patient_prefix"] = said, "given"
-    elif said is None and patient is not None and patient != proposal.columns.get("image"):
+    patient, answer = proposal.columns.get("patient"), proposal.get_answer("site")
+    if answer not in (None, NONE):
+        proposal.table["patient_prefix"], proposal.evidence["patient_prefix"] = answer, "given"
+    elif answer is None and patient is not None and patient != proposal.columns.get("image"):
         for name in find_called("site", proposal.free):
             sites = proposal.frame[name].groupby(proposal.frame[patient]).nunique()
             if 2 <= proposal.frame[name].nunique() <= _MOST_SITES and (sites > 1).any():

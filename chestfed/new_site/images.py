@@ -44,20 +44,20 @@ def propose_images(proposal: Proposal, read_headers: Callable[[], pd.DataFrame],
     The table gets a row per image where a row stands for several. Where no column is certain, a question is noted, and
     the image of each row is its number.
     """
-    said = proposal.get_answer("image")
-    if said == NONE:
+    answer = proposal.get_answer("image")
+    if answer == NONE:
         raise ConfigError("--column image=none: every row needs an image")
-    names = [name for name in proposal.headers if name_disease(name) is None] if said is None else [said]
+    names = [name for name in proposal.headers if name_disease(name) is None] if answer is None else [answer]
     hints = [*find_called("patient", proposal.headers), *find_called("study", proposal.headers)]
     attempts = [match_column(proposal.frame, name, proposal.pictures, hints) for name in names]
     matches = sorted((m for m in attempts if m is not None and m.named), key=lambda m: (-m.files, -m.share))
     if matches:
-        match = matches[0] if said is not None else _choose(proposal, matches)
+        match = matches[0] if answer is not None else _choose(proposal, matches)
         _note_match(proposal, match)
         return []
-    if _match_folders(proposal, said):
+    if _match_folders(proposal, answer):
         return []
-    elements = _match_headers(proposal, said, read_headers, roles) if proposal.pictures.dicoms else None
+    elements = _match_headers(proposal, answer, read_headers, roles) if proposal.pictures.dicoms else None
     if elements is None and not proposal.columns.get("image"):
         proposal.ask(_explain(proposal.frame[names], proposal.pictures))
         proposal.image = pd.Series(proposal.frame.index.astype(str), index=proposal.frame.index)
@@ -161,7 +161,7 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
     return text + f"The columns are {', '.join(map(str, frame))}. Perhaps --images is another folder"
 
 
-def _match_folders(proposal: Proposal, said: str | None) -> bool:
+def _match_folders(proposal: Proposal, answer: str | None) -> bool:
     """Whether the cells of one column are folders of images; the table then gets a row per image."""
     frame = proposal.frame
     below: dict[str, list[str]] = defaultdict(list)
@@ -169,7 +169,7 @@ def _match_folders(proposal: Proposal, said: str | None) -> bool:
         for folder in Path(file).parents[:-1]:
             below[folder.as_posix()].append(file)
     matches = {}
-    for name in [said] if said else proposal.headers:
+    for name in [answer] if answer else proposal.headers:
         cells = frame[name].dropna()
         tops = Counter(folder.rpartition("/")[0] for folder in below if folder.rpartition("/")[2] in set(cells))
         top = tops.most_common(1)[0][0] if tops else ""
@@ -179,10 +179,10 @@ def _match_folders(proposal: Proposal, said: str | None) -> bool:
     if not matches:
         return False
     sure = [name for name in matches if is_called("study", name) or not is_small(frame[name])]
-    if not said and (not sure or len({str(matches[name][1]) for name in sure}) > 1):
+    if not answer and (not sure or len({str(matches[name][1]) for name in sure}) > 1):
         text = f"image column: cells of {', '.join(matches)} are names of folders with images, possibly by chance"
         proposal.ask(text, *(option("--column", f"image={name}") for name in matches))
-    column = said or (sure or list(matches))[0]
+    column = answer or (sure or list(matches))[0]
     top, files = matches[column]
     proposal.take("image", column, f"{count(sum(map(bool, files)), int(frame[column].notna().sum()))} name a folder")
     if is_called("study", column):
@@ -194,7 +194,7 @@ def _match_folders(proposal: Proposal, said: str | None) -> bool:
 
 
 def _match_headers(
-    proposal: Proposal, said: str | None, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
+    proposal: Proposal, answer: str | None, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
 ) -> list[str] | None:
     """The elements of the headers that became columns; None if no column's cells are in the headers."""
     frame, names = proposal.frame, proposal.headers
@@ -206,7 +206,7 @@ def _match_headers(
         (name, element): float(frame[name].dropna().isin(set(headers[element].dropna())).mean())
         for element in IMAGE_KEYS
         if element in headers
-        for name in ([said] if said else names)
+        for name in ([answer] if answer else names)
         if frame[name].notna().any()
     }
     likely = sorted((key for key, share in shares.items() if share >= _RIVAL), key=lambda key: -shares[key])

@@ -147,7 +147,7 @@ def collect(
 
 
 def load_results(run: RunFolder, interval: MethodName | None = None) -> Results:
-    """The results of one study; differences are computed if there are none by this method in the run folder."""
+    """The results of one study; stored differences are used if they are by this method, else computed."""
     stored = read_differences(run.path)
     known = set(stored["interval_method"]) == {interval or run.row().interval}
     return collect([run], interval=interval, differences=stored if known else None)

@@ -20,7 +20,6 @@ from chestfed.sites.label_counts import count_labels
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.left_out import Rows, to_leave_out, told
 from chestfed.sites.partition import with_shares, with_splits
-from chestfed.sites.patients import similar_ids, without_invisible
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -33,6 +32,8 @@ from chestfed.sites.reader import (
     VIEWS,
     join_rows,
     leaves_root,
+    similar_ids,
+    without_invisible,
 )
 from chestfed.sites.table import SiteTable
 from chestfed.sites.tables.dicom_headers import SET_ASIDE

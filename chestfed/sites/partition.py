@@ -16,8 +16,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.patients import without_invisible
-from chestfed.sites.reader import SPLITS
+from chestfed.sites.reader import SPLITS, without_invisible
 from chestfed.sites.table import SiteTable
 
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"

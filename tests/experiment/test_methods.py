@@ -128,6 +128,7 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
         (SAMPLES, ["methods.codasca.algorithm.momentum=1"], [], "it is an option of local_sgdm"),
         (SAMPLES, ["methods.codasca.objective.hvp=drop"], [], "it is an option of compositional_auc"),
         (SAMPLES, ["methods=[{local_lr: 1.0}]"], [], "'methods.0.algorithm' is missing"),
+        (SAMPLES, ["windows=[4, 4]"], [], "windows: name each once; found 4, 4"),
         (SAMPLES, ["methods=[{algorithm: npa}, {algorithm: npa}]"], [], "methods: name each once; found npa, npa"),
         (SAMPLES, ["methods=[]"], [], "methods"),
         (SAMPLES, ["seeds=[]"], [], "seeds"),

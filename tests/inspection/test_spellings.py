@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chestfed.inspection import check_site
 from chestfed.report.site_report.render import as_json
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.patients import group_spellings, plain_id
+from chestfed.sites.reader import group_spellings, plain_id
 from tests.cases import each
 from tests.inspection.planted import Hospital, row_of
 from tests.inspection.test_check import check, told

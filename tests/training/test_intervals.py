@@ -36,16 +36,17 @@ def after(home: Path, before: Path) -> Path:
 
 
 def test_more_resamples_train_nothing_and_change_the_intervals_alone(
-    furnish: Callable[[Path], Path], before: Path, tmp_path: Path
+    furnish: Callable[[Path], Path], after: Path, tmp_path: Path
 ) -> None:
+    """Of a bootstrap, for Obuchowski's intervals have no resamples."""
     furnish(tmp_path)
-    shutil.copytree(before, tmp_path / "runs" / before.name)
+    shutil.copytree(after, tmp_path / "runs" / after.name)
     called = run(tmp_path, command("runs", "--no-tracking", "--interval", "bca", "--set", "evaluation.resamples=50"))
     assert (called.code, called.out.count("from the earlier run")) == (0, 2), called.err
-    old, new = (pd.read_csv(home / before.name / "table.csv") for home in (before.parent, tmp_path / "runs"))
+    old, new = (pd.read_csv(home / after.name / "table.csv") for home in (after.parent, tmp_path / "runs"))
     assert old["auc"].equals(new["auc"])
     assert not old["low"].equals(new["low"])
-    assert RunFolder(tmp_path / "runs" / before.name).row(1).resamples == 50
+    assert RunFolder(tmp_path / "runs" / after.name).row(1).resamples == 50
 
 
 @pytest.mark.parametrize("table", ["table", "significance", "hospitals", "hospital_gains"])
@@ -88,4 +89,4 @@ def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_st
     gains = pd.read_csv(after / "hospital_gains.csv").query("disease == 'mean'")
     for low, high in zip(gains["low"], gains["high"], strict=True):
         assert f"[{low:+.3f}, {high:+.3f}]".replace("-", "−") in shown
-    assert "(bca)" in html
+    assert html.count("(obuchowski)") == 1  # subgroups, which always have these

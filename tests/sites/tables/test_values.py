@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.patients import plain_id
+from chestfed.sites.reader import plain_id
 from chestfed.sites.tables.codebook import COLUMNS as BOOK
 from chestfed.sites.tables.codebook import EMPTY, Code, parse_code, read_book, write_book
 from tests.cases import each
