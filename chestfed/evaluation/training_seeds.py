@@ -16,6 +16,7 @@ Covariances of AUCs are Obuchowski's, of DeLong's structural components summed w
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,49 +78,73 @@ def seeds_test(
 ) -> SeedsTest:
     """Model b against model a over the seeds they share, for the mean AUC over the columns of `labels`.
 
-    The squared standard error with r seeds is that of Obuchowski and Rockette for two tests,
-
-        SE^2 = 2/r (MS(TR) + max(r (Cov2 - Cov3), 0)),
-
-    where MS(TR) is the mean square of model times seed (half the sample variance of the seeds' differences), Cov2 the
-    mean covariance over patients of two seeds of one model, Cov3 that of two seeds of different models. The first part
-    is known from r - 1, the second from m - 1 degrees of freedom, m being `count_effective_patients`. The
-    error is distributed as the sum of two Student variables with these degrees (Behrens and Fisher), which is Student's
-    t where one part is 0.
+    `runs_a` and `runs_b` are scores `[n, J]`, one per seed, in the same order of seeds: at least two. The rest is that
+    of `estimate_contrast`, with weights -1 and 1: its standard error is then that of Obuchowski and Rockette for two
+    tests, `SE^2 = 2/r (MS(TR) + max(r (Cov2 - Cov3), 0))`.
 
     Raises `ValueError` if the models have different numbers of seeds, or fewer than two, or a class is of one patient.
-
-    `runs_a` and `runs_b` are scores `[n, J]`, one per seed, in the same order of seeds: at least two. Labels are
-    `[n, J]` in {0, 1, NaN}, patients and hospitals `[n]`, these as in `Scored`.
     """
     r = len(runs_a)
     if r != len(runs_b) or r < 2:
         raise ValueError(
             f"a test over training seeds needs two or more seeds, the same of both: not {r}, {len(runs_b)}"
         )
-    found = auc_covariance([*runs_a, *runs_b], labels, np.eye(2 * r), patients, hospitals)
-    if found is None or np.isnan(found[1]).any():
+    return estimate_contrast([runs_a, runs_b], (-1.0, 1.0), labels, patients, hospitals)
+
+
+def estimate_contrast(
+    models: Sequence[Sequence[np.ndarray]],
+    weights: Sequence[float],
+    labels: np.ndarray,
+    patients: np.ndarray,
+    hospitals: np.ndarray | None = None,
+    other: tuple[float, float] | None = None,
+) -> SeedsTest:
+    """A weighted sum of several models' mean AUCs over the columns of `labels`, with its error over seeds and patients.
+
+    `models` hold the scores `[n, J]` of each of the r seeds, the same seeds in the same order for every model, and
+    `weights` say what each model's AUC counts. Labels are `[n, J]` in {0, 1, NaN}, patients and hospitals `[n]`, these
+    as in `Scored`. With c_s the sum at seed s, the squared standard error of its mean is
+
+        SE^2 = var(c_s) / r + max(mean over s != t of cov(c_s, c_t), 0),
+
+    the variance over seeds with r - 1 degrees of freedom, and the covariance over patients that two seeds share with
+    m - 1, m being `count_effective_patients`. The error is distributed as the sum of two Student variables with these
+    degrees (Behrens and Fisher), which is Student's t where one part is 0. With one seed the error is that over
+    patients alone, of these very models, and there is no p. `other` is the variance of a further, independent error of
+    the mean, and its degrees of freedom.
+
+    Raises `ValueError` if the models have different numbers of seeds or no model has any, or a class is of one patient.
+    """
+    r = len(models[0]) if models else 0
+    if not r or any(len(runs) != r for runs in models) or len(models) != len(weights):
+        counts = ", ".join(str(len(runs)) for runs in models)
+        raise ValueError(f"a contrast needs a weight and the same seeds of every model: {len(weights)}; {counts}")
+    contrasts = np.kron(np.asarray(weights, float)[:, None], np.eye(r))
+    estimate = auc_covariance([run for runs in models for run in runs], labels, contrasts, patients, hospitals)
+    if estimate is None or np.isnan(estimate[1]).any():
         raise ValueError("a covariance of AUCs needs two patients of each class")
-    aucs, covariance = found
-    of_seeds = aucs[r:] - aucs[:r]
+    of_seeds, covariance = estimate
     difference, each = float(of_seeds.mean()), tuple(of_seeds.tolist())
-    others = ~np.eye(r, dtype=bool)
-    within = 0.5 * (covariance[:r, :r][others].mean() + covariance[r:, r:][others].mean())
-    across = covariance[:r, r:][others].mean()
-    by_seeds, by_patients = float(of_seeds.var(ddof=1)) / r, max(2 * float(within - across), 0.0)
-    variance = by_seeds + by_patients
+    by_patients = max(float(covariance[~np.eye(r, dtype=bool)].mean() if r > 1 else covariance[0, 0]), 0.0)
+    freedom = count_effective_patients(labels, patients, hospitals) - 1
+    parts = [(by_patients, freedom)]
+    if r > 1:
+        parts.append((float(of_seeds.var(ddof=1)) / r, r - 1))
+    if other is not None:
+        parts.append(other)
+    variance = sum(part for part, _ in parts)
     if variance < _NO_VARIANCE:
         if abs(difference) < math.sqrt(_NO_VARIANCE):
             return SeedsTest(difference, each, 0.0, 0.0, interval=Interval(difference, difference), p=1.0)
         return SeedsTest(difference, each, reason="no variance in these data")
     from scipy import optimize  # takes a quarter of a second to import
 
-    freedom = count_effective_patients(labels, patients, hospitals) - 1
-    beyond = _tails([by_seeds, by_patients], [r - 1, freedom])
+    beyond = _tails(*zip(*parts, strict=True), nodes=_NODES if other is None else _FEWER_NODES)
     half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
     interval = Interval(difference - half, difference + half)
-    error, share = math.sqrt(variance), by_seeds / variance
-    return SeedsTest(difference, each, error, share, freedom, interval, beyond(abs(difference)))
+    error, share = math.sqrt(variance), (parts[1][0] if r > 1 else 0.0) / variance
+    return SeedsTest(difference, each, error, share, freedom, interval, beyond(abs(difference)) if r > 1 else None)
 
 
 def resolve(test: SeedsTest) -> Resolution | None:
@@ -189,7 +214,7 @@ def _tails(variances: Sequence[float], freedoms: Sequence[float], nodes: int = _
         variance * freedom / scipy.special.chdtri(freedom, shares)
         for variance, freedom in zip(variances, freedoms, strict=True)
     ]
-    deviations = np.sqrt(np.add.outer(*parts))
+    deviations = np.sqrt(functools.reduce(np.add.outer, parts))
     return lambda width: float(2 * scipy.special.ndtr(-width / deviations).mean())
 
 
