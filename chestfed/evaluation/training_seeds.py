@@ -176,8 +176,10 @@ def resolve(test: SeedsTest) -> Resolution | None:
     return Resolution(detectable, many)
 
 
-def compute_power(of_one_seed: float, by_patients: float, freedom: float, seeds: int) -> Callable[[float], float]:
-    """The chance that `seeds_test` gives a p below 0.05, by the true difference of the AUCs.
+def compute_power(
+    of_one_seed: float, by_patients: float, freedom: float, seeds: int, level: float = 0.05
+) -> Callable[[float], float]:
+    """The chance that `seeds_test` gives a p below `level`, by the true difference of the AUCs.
 
     The estimated difference is normal around the true one, with variance v = `of_one_seed` / r + `by_patients`. The two
     parts are estimated independently of it, as chi-squares with r - 1 and `freedom` degrees of freedom, and their sum w
@@ -191,7 +193,7 @@ def compute_power(of_one_seed: float, by_patients: float, freedom: float, seeds:
     limits = []
     for share in shares:
         beyond = _tails([share, 1 - share], freedoms, _FEWER_NODES)
-        limits.append(optimize.brentq(lambda width, beyond=beyond: beyond(width) - 0.05, 0.0, 1e4))
+        limits.append(optimize.brentq(lambda width, beyond=beyond: beyond(width) - level, 0.0, 1e6))
     of_seeds, of_patients = _chi_squares(variances, freedoms, _FEWER_NODES)
     total = np.add.outer(of_seeds, of_patients)
     least = np.sqrt(total) * np.interp(of_seeds[:, None] / total, shares, limits)
