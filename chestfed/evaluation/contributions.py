@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -76,7 +76,7 @@ def weigh_subsets(
 
     With n partners and all orders, v(S and i) counts |S|! (n - |S| - 1)! / n!, and v(S) as much with a minus.
     """
-    weights: Counter[Subset] = Counter()
+    weights: defaultdict[Subset, float] = defaultdict(float)
     if orders is None:
         n, others = len(partners), [name for name in partners if name != partner]
         for before in list_subsets(others):

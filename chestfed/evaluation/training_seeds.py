@@ -140,7 +140,8 @@ def estimate_contrast(
         return SeedsTest(difference, each, reason="no variance in these data")
     from scipy import optimize  # takes a quarter of a second to import
 
-    beyond = _tails(*zip(*parts, strict=True), nodes=_NODES if other is None else _FEWER_NODES)
+    variances, freedoms = zip(*parts, strict=True)
+    beyond = _tails(variances, freedoms, _NODES if other is None else _FEWER_NODES)
     half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
     interval = Interval(difference - half, difference + half)
     error, share = math.sqrt(variance), (parts[1][0] if r > 1 else 0.0) / variance

@@ -77,7 +77,8 @@ def deal_quantities(labels: np.ndarray, clients: int, alpha: float, seed: int) -
     """
     _check_alpha(alpha)
     draw = numpy_stream(seed, "quantities")
-    shares, parts = draw.dirichlet(np.full(clients, alpha)), [[] for _ in range(clients)]
+    shares = draw.dirichlet(np.full(clients, alpha))
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for value in (0, 1):
         rows = draw.permutation(np.flatnonzero(labels == value))
         if len(rows) < clients:
