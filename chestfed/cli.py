@@ -22,6 +22,7 @@ from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
 from chestfed.commands.cache import cache_list, cache_prune
 from chestfed.commands.compare import compare
+from chestfed.commands.doctor import doctor
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.federation.command import (
     federation_hospital,
@@ -94,7 +95,7 @@ for _panel, _commands in (
     (_STUDIES, (study, tune, algorithms, samples)),
     (_RESULTS, (evaluate, compare, report, ui)),
     (_HOSPITALS, (key,)),
-    (_STUDIES, (schema,)),
+    (_STUDIES, (schema, doctor)),
 ):
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
