@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from chestfed._version import __version__
 
 if TYPE_CHECKING:
+    from chestfed import statistics
     from chestfed.api import compare, evaluate, run
     from chestfed.report.study import Study
     from chestfed.sites.dataset import Site, load_site
 
-__all__ = ["Site", "Study", "__version__", "compare", "evaluate", "load_site", "run"]
+__all__ = ["Site", "Study", "__version__", "compare", "evaluate", "load_site", "run", "statistics"]
 
 _PLACES = {
     "Site": "chestfed.sites.dataset",
@@ -30,6 +31,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "statistics":
+        return import_module("chestfed.statistics")
     if name in _PLACES:
         return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'chestfed' has no attribute '{name}'")

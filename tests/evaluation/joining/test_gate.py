@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from chestfed.evaluation.gate import apply, choose, mix
+from chestfed.evaluation.joining.gate import apply, choose, mix
 
 
 def made(qualities: dict[str, float], n: int = 400, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:

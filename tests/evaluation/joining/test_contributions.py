@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation.contributions import (
+from chestfed.evaluation.joining.contributions import (
     Subset,
     estimate_contributions,
     list_subsets,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from chestfed.evaluation.joining.transfer import judge_transfer, recalibrate
 from chestfed.evaluation.labeled import Column
-from chestfed.evaluation.transfer import judge_transfer, recalibrate
 
 
 def hospital(shift: float, rate: float = 0.3, n: int = 1000, seed: int = 0) -> Column:

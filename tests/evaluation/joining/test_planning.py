@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from chestfed.evaluation import power
-from chestfed.evaluation.planning import (
+from chestfed.evaluation.joining.planning import (
     Assumptions,
     assume,
     compute_study_power,

@@ -1,0 +1,163 @@
+"""The statistics of the suite for scores from anywhere: AUCs with intervals, paired tests, contributions, power.
+
+    import chestfed
+
+    table = chestfed.statistics.auc(scores, labels, patients=patients)
+    table = chestfed.statistics.compare([scores_1, scores_2], [other_1, other_2], labels, patients=patients)
+
+Scores and labels are arrays `[n]` of one finding or `[n, J]` of several; labels are in {0, 1, NaN}, NaN for unknown.
+`patients` `[n]` says which images are of one patient; without it each image is one. With `hospitals` `[n]` an AUC is
+the mean of the hospitals' own. A model trained with several seeds is a list of arrays, one per seed. Every function
+returns a pandas frame.
+
+Raises `ValueError`, with the shapes, for arrays that do not fit each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from chestfed.evaluation.comparison import compare as compare_scored
+from chestfed.evaluation.comparison import holm
+from chestfed.evaluation.estimates import auc_estimates
+from chestfed.evaluation.intervals import DEFAULT, MethodName
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.joining import planning
+from chestfed.evaluation.joining.contributions import Contribution, Subset, estimate_contributions, list_subsets
+from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.training_seeds import SeedsTest
+
+__all__ = ["assume", "auc", "compare", "contributions", "holm", "learn", "list_subsets", "power"]
+
+assume, learn, power = planning.assume, planning.learn, planning.tabulate
+
+
+def auc(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    patients: ArrayLike | None = None,
+    hospitals: ArrayLike | None = None,
+    findings: Sequence[str] | None = None,
+    interval: MethodName = DEFAULT,
+) -> pd.DataFrame:
+    """AUC of each finding and their mean, with 95% intervals over patients.
+
+    Columns: finding, auc, low, high, positives, negatives, missing, reason (why a value is not defined).
+    """
+    scored = _take(scores, labels, patients, hospitals, findings)
+    rows = []
+    for estimate in auc_estimates(scored, Intervals(interval)):
+        low, high = estimate.interval or (np.nan, np.nan)
+        rows.append((estimate.disease, estimate.value, low, high, *estimate.counts.values(), estimate.reason))
+    names = ["finding", "auc", "low", "high", "positives", "negatives", "missing", "reason"]
+    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[4:7], "Int64"))
+
+
+def compare(
+    reference: ArrayLike | Sequence[ArrayLike],
+    model: ArrayLike | Sequence[ArrayLike],
+    labels: ArrayLike,
+    *,
+    patients: ArrayLike | None = None,
+    hospitals: ArrayLike | None = None,
+    findings: Sequence[str] | None = None,
+    interval: MethodName = DEFAULT,
+) -> pd.DataFrame:
+    """AUCs of a model minus those of a reference on the same images, paired.
+
+    With lists of the same two or more training seeds, intervals and p values are over patients and seeds; with one
+    array each, over patients, of these two models. `p_holm` is corrected over the findings, without the mean.
+
+    Columns: finding, auc_reference, auc_model, difference, low, high, p, p_holm, reason.
+    """
+    runs_reference, runs_model = (
+        [_take(scores, labels, patients, hospitals, findings) for scores in _list_seeds(given)]
+        for given in (reference, model)
+    )
+    differences = compare_scored(runs_reference, runs_model, interval=interval)
+    corrected = [*holm([d.p for d in differences[:-1]]), None]
+    rows = []
+    for d, p_holm in zip(differences, corrected, strict=True):
+        low, high = d.interval or (np.nan, np.nan)
+        rows.append((d.disease, d.auc_a, d.auc_b, d.difference, low, high, d.p, p_holm, d.reason))
+    names = ["finding", "auc_reference", "auc_model", "difference", "low", "high", "p", "p_holm", "reason"]
+    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[1:-1], float))
+
+
+def contributions(
+    scores: Mapping[Subset, Sequence[ArrayLike]],
+    partners: Sequence[str],
+    labels: ArrayLike,
+    *,
+    patients: ArrayLike | None = None,
+    hospitals: ArrayLike | None = None,
+    orders: Sequence[Sequence[str]] | None = None,
+) -> pd.DataFrame:
+    """What each partner contributes to the mean AUC at a target: Shapley value, added first, removed last.
+
+    `scores` hold those of the target's images after training with each set of partners, a list with one array per seed;
+    `list_subsets` says which sets. Columns: partner (`total` for the total gain), measure, value, low, high, p.
+    """
+    if not scores:
+        raise ValueError("there are no scores")
+    runs = {
+        subset: [_take(run, labels, patients, hospitals, None) for run in seeds] for subset, seeds in scores.items()
+    }
+    first = next(iter(runs.values()))[0]
+    arrays = {subset: [run.scores for run in seeds] for subset, seeds in runs.items()}
+    given = (first.labels, first.patients, first.hospitals)
+    each, total = estimate_contributions(arrays, partners, *given, orders)
+    rows = [row for contribution in each for row in _list_measures(contribution)]
+    rows.append(("total", "all partners", *_read_test(total)))
+    return pd.DataFrame(rows, columns=["partner", "measure", "value", "low", "high", "p"])
+
+
+def _list_measures(contribution: Contribution) -> list[tuple[object, ...]]:
+    measures = {
+        "shapley": contribution.shapley,
+        "added first": contribution.added_first,
+        "removed last": contribution.removed_last,
+    }
+    return [(contribution.partner, name, *_read_test(test)) for name, test in measures.items()]
+
+
+def _read_test(test: SeedsTest) -> tuple[float, float, float, float]:
+    low, high = test.interval or (np.nan, np.nan)
+    return test.difference, low, high, np.nan if test.p is None else test.p
+
+
+def _list_seeds(given: ArrayLike | Sequence[ArrayLike]) -> list[ArrayLike]:
+    """One array per seed: a list or tuple of arrays, or an array alone."""
+    if isinstance(given, list | tuple) and given and np.ndim(given[0]) > 0:
+        return list(given)
+    return [given]  # type: ignore[list-item]
+
+
+def _take(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    patients: ArrayLike | None,
+    hospitals: ArrayLike | None,
+    findings: Sequence[str] | None,
+) -> Scored:
+    """Arrays as the suite has them; raises `ValueError` with the shapes if they do not fit."""
+    values, truth = (np.asarray(array, np.float64) for array in (scores, labels))
+    if values.shape != truth.shape or values.ndim not in (1, 2) or not len(values):
+        raise ValueError(f"scores {list(values.shape)} and labels {list(truth.shape)} must both be [n] or [n, J]")
+    values, truth = (array.reshape(len(array), -1) for array in (values, truth))
+    names = [f"finding {j + 1}" for j in range(values.shape[1])] if findings is None else list(findings)
+    if len(names) != values.shape[1]:
+        raise ValueError(f"{len(names)} findings do not fit scores {list(values.shape)}")
+    people = np.arange(len(values)) if patients is None else np.asarray(patients)
+    places = None if hospitals is None else np.asarray(hospitals)
+    for name, array in (("patients", people), ("hospitals", places)):
+        if array is not None and array.shape != (len(values),):
+            raise ValueError(f"{name} {list(array.shape)} do not fit scores {list(values.shape)}")
+    scored = Scored(values, truth, people, names, places)
+    scored.columns()  # refuses other labels, and NaN among scores
+    return scored
