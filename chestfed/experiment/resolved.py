@@ -12,6 +12,7 @@ from chestfed.core.plugins import Catalogue
 from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.experiment.stage_2 import idle_keys, name_of
 from chestfed.models import MODELS
+from chestfed.models.pretrained import find_initial_weights
 from chestfed.objectives import OBJECTIVES
 
 #: Keys that say where things are or how fast they are read, and never what comes out.
@@ -49,7 +50,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del data["collection"]["root"], data["collection"]["download"]
     _without_idle_keys(data, pipeline)
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
-        data["model"]["initial_weights"] = _content(Path(pipeline.model.initial_weights))
+        file = find_initial_weights(pipeline.model.initial_weights, pipeline.model.name)
+        data["model"]["initial_weights"] = _content(file)
     return data | {"plugins": plugin_digests(pipeline)}
 
 

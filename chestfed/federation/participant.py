@@ -39,6 +39,7 @@ from chestfed.federation.parcels import Parcel, Refused, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
+from chestfed.models.pretrained import IMAGENET
 from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
 from chestfed.training.clients import Setup, TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
@@ -180,7 +181,7 @@ class Participant:
         except NotAllowedError as error:
             raise Refused(f"{error}: if its code is to run, list it under `plugins` in hospital.yaml") from None
         weights = pipeline.model.initial_weights
-        if weights is None:
+        if weights is None or weights == IMAGENET:
             return pipeline
         if PurePath(weights).name != weights:
             raise Refused(

@@ -20,12 +20,13 @@ from chestfed.core.randomness import uniforms
 
 
 class Augment(StrictModel):
-    """A random rotation, shift and scale; the outside is black."""
+    """A random rotation, shift and scale."""
 
     enabled: bool = Field(True, description="false: training images are not changed")
     rotation: float = Field(15.0, ge=0, le=180, description="degrees to either side")
     shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, to either side")
     scale: float = Field(0.05, ge=0, lt=1, description="share of the width and of the height, larger or smaller")
+    fill: int = Field(0, ge=0, le=255, description="gray level of the outside; 0: black")
     flip: bool = Field(False, description="mirror every other image left to right, at random; never for chests")
 
     def maps(self, seeds: Sequence[int], height: int, width: int) -> np.ndarray:
@@ -50,7 +51,7 @@ class Augment(StrictModel):
         """The images uint8 `[n, h, w]` or `[n, h, w, 3]` under the maps that `seeds` draw, bilinear; on the CPU."""
         if not self.enabled:
             return images
-        shape, affine = images.shape[1:3], _albumentations()
+        shape, affine = images.shape[1:3], _albumentations(self.fill)
         maps = self.maps(seeds, *shape)
         return np.stack(
             [affine.apply(image, matrix=one, output_shape=shape) for image, one in zip(images, maps, strict=True)]
@@ -63,23 +64,23 @@ def backward(maps: np.ndarray, height: int, width: int) -> np.ndarray:
     return (units @ np.linalg.inv(maps) @ np.linalg.inv(units))[:, :2].astype(np.float32)
 
 
-def warped(images: Tensor, back: Tensor) -> Tensor:
+def warped(images: Tensor, back: Tensor, fill: int = 0) -> Tensor:
     """What `Augment.apply` gives, on the images' device and in float32, without rounding.
 
     `images` are uint8 `[n, h, w]` or `[n, h, w, 3]`, `back` tells for the pixels of the result where they come from.
     """
     gray = images.dim() == 3
-    planes = (images[:, None] if gray else images.permute(0, 3, 1, 2)).float()
+    planes = (images[:, None] if gray else images.permute(0, 3, 1, 2)).float() - fill
     grid = torch.nn.functional.affine_grid(back, list(planes.shape), align_corners=False)
-    found = torch.nn.functional.grid_sample(planes, grid, align_corners=False)
-    return found[:, 0] if gray else found.permute(0, 2, 3, 1)
+    moved = torch.nn.functional.grid_sample(planes, grid, align_corners=False) + fill  # it fills with zeros
+    return moved[:, 0] if gray else moved.permute(0, 2, 3, 1)
 
 
 @functools.cache
-def _albumentations() -> Any:
+def _albumentations(fill: int) -> Any:
     """Its affine transform, which is given its maps: it draws nothing, and so serves all threads."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
     import albumentations
     import cv2
 
-    return albumentations.Affine(interpolation=cv2.INTER_LINEAR, border_mode=cv2.BORDER_CONSTANT, fill=0, p=1.0)
+    return albumentations.Affine(interpolation=cv2.INTER_LINEAR, border_mode=cv2.BORDER_CONSTANT, fill=fill, p=1.0)

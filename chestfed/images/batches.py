@@ -317,7 +317,7 @@ class TrainBatches:
 
     def _uploaded(self, uploads: Uploads, slot: int) -> Batch:
         pixels, back, labels = uploads.send(slot)
-        return Batch(normalize(warped(pixels, back) if self._augment.enabled else pixels), labels)
+        return Batch(normalize(warped(pixels, back, self._augment.fill) if self._augment.enabled else pixels), labels)
 
 
 class EvalBatches:

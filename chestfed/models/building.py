@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from chestfed.core.randomness import stream_seed
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import FactoryOptions, declared
 from chestfed.models.flat import FlatModule
+from chestfed.models.pretrained import find_initial_weights
 from chestfed.models.seeded import seeded
 from chestfed.models.weights import load_initial
 
@@ -72,7 +72,7 @@ def build_model(options: ModelOptions, outputs: int, seed: int, spec: ModelSpec 
     if options.initial_weights is not None:
         place, layer = classifier_of(model, options, outputs, spec)
         names = {f"{place}.{name}" for name in layer.state_dict()}
-        load_initial(model, Path(options.initial_weights), spec.renamed, names)
+        load_initial(model, find_initial_weights(options.initial_weights, options.name), spec.renamed, names)
     return model
 
 

@@ -38,8 +38,8 @@ class ModelOptions(Options):
 
     initial_weights: str | None = Field(
         None,
-        description="safetensors or .pth file to start from, relative to the working folder; null: random weights by "
-        "the pipeline's seed",
+        description="safetensors or .pth file to start from, relative to the working folder; imagenet: the published "
+        "ImageNet weights of densenet121 or densenet161, downloaded if needed; null: random weights by the seed",
     )
 
     def settled(self, *, averaged: bool) -> Self:

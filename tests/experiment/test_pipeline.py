@@ -113,7 +113,9 @@ def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) 
     assert settings.local_lr in (0.1, 0.01)
     assert (settings.algorithm.prox, settings.stage_steps, settings.batch_size) == (1e-3, 1000, 32)
     assert (pipeline.preprocess.size, pipeline.k) == (320, [1, 2, 3, 4, 5])
-    assert (pipeline.augment.rotation, pipeline.augment.shift, pipeline.augment.scale) == (15, 0.05, 0.05)
+    augment = pipeline.augment
+    assert (augment.rotation, augment.shift, augment.scale, augment.fill) == (15, 0.05, 0.05, 128)
+    assert (pipeline.model.initial_weights, pipeline.evaluation.batch_norm) == ("imagenet", "averaged")
     assert len(pipeline.sites) == 5
 
 

@@ -113,15 +113,18 @@ def test_augmentation_is_a_function_of_its_seed_and_stays_within_its_limits() ->
     assert np.array_equal(PLAIN.apply(picture[None], [3])[0], picture)
 
 
+@pytest.mark.parametrize("fill", [0, 128])
 @pytest.mark.parametrize(("shape", "flip"), [((64, 64), False), ((48, 80), True), ((48, 80, 3), True)])
-def test_what_a_gpu_computes_is_what_albumentations_does_up_to_rounding(shape: tuple[int, ...], flip: bool) -> None:
+def test_gpu_augments_as_albumentations(shape: tuple[int, ...], flip: bool, fill: int) -> None:
     rng = np.random.default_rng(0)
     images = np.stack([cv2.GaussianBlur(rng.integers(0, 256, shape, np.uint8), (0, 0), 2) for _ in range(8)])
-    augment, seeds = Augment(flip=flip), range(8)
+    augment, seeds = Augment(flip=flip, fill=fill), range(8)
     expected = augment.apply(images, seeds)
-    found = warped(torch.from_numpy(images), torch.from_numpy(backward(augment.maps(seeds, *shape[:2]), *shape[:2])))
+    back = torch.from_numpy(backward(augment.maps(seeds, *shape[:2]), *shape[:2]))
+    moved = warped(torch.from_numpy(images), back, fill)
     assert np.abs(expected.astype(float) - images).mean() > 5
-    assert np.abs(found.numpy() - expected).max() < 0.6  # gray levels: albumentations rounds
+    assert np.abs(moved.numpy() - expected).max() < 0.6  # gray levels: albumentations rounds
+    assert (expected[0] == fill).sum() > 100  # a shift or a turn leaves an outside
 
 
 def test_a_buffer_on_its_way_to_a_gpu_is_filled_again_only_when_its_copy_is_done() -> None:
