@@ -42,6 +42,7 @@ class Benchmark(StrictModel):
     """What the YAML of a benchmark says."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")
+    published: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="the day that its test images were fixed")
     title: str
     question: str
     pipeline: str = Field(description="a bundled pipeline, or a file from the folder of this YAML on")
@@ -113,10 +114,8 @@ def check_split(benchmark: Benchmark, hospital: str, frame: pd.DataFrame) -> Non
         text = f"{len(frame)} test images at {hospital}, where {benchmark.name} has {target.images}. {advice}"
         raise ChestfedError(text, kind="other number of images", **fields, images=len(frame), expected=target.images)
     if (digest := digest_split(frame, benchmark.diseases)) != target.digest:
-        text = (
-            f"the test images at {hospital}, their labels or patients are not those of {benchmark.name}: their digest "
-        )
-        text += f"is {digest}, not {target.digest or 'known'}. {advice}, and the images as they were released"
+        text = f"the test images at {hospital}, their labels or patients are not those of {benchmark.name}: the digest"
+        text += f" is {digest}, not {target.digest or 'known'}. {advice}, and the images as they were released"
         raise ChestfedError(text, kind="other split", **fields, digest=digest)
 
 

@@ -25,7 +25,17 @@ from chestfed.report.html import fill, text_of
 from chestfed.results.collect import list_rows
 from chestfed.results.differences import list_differences
 from chestfed.results.frames import list_records, make_differences
-from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_difference_cell, make_disease_columns, number, pair
+from chestfed.results.grid import (
+    Cell,
+    Grid,
+    Rows,
+    drop_single_mean,
+    grid_of,
+    make_difference_cell,
+    make_disease_columns,
+    number,
+    pair,
+)
 from chestfed.results.predictions import Predictions
 from chestfed.results.table import RESAMPLES, Row
 
@@ -198,7 +208,8 @@ def render_board(board: Board) -> str:
 def _make_grids(board: Board, hospital: str, what: str, caption: str) -> list[Grid]:
     """A line per method, of AUCs the highest mean first; none without rows."""
     table = board.rows.query("hospital == @hospital and what == @what and k == @board.benchmark.k[-1]")
-    methods = [(str(name), list_records(part)) for name, part in table.groupby("model", sort=False)]
+    parts = table.groupby("model", sort=False)
+    methods = [(str(name), drop_single_mean(list_records(part))) for name, part in parts]
     if what == "auc":
         methods.sort(key=lambda item: -(item[1][-1]["auc"] or 0.0))
     cell = _make_auc_cell if what == "auc" else make_difference_cell

@@ -16,9 +16,9 @@ from chestfed.films.registry import Release, ReleaseFile, find_release
 from chestfed.leaderboard.benchmark import Benchmark
 
 _TERMS: Final = (
-    *("citeAs", "column", "extract", "field", "fileProperty", "fileObject", "fileSet", "format", "includes"),
-    *("isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex", "repeated"),
-    *("replace", "separator", "source", "subField", "transform"),
+    *("citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject", "fileSet", "format"),
+    *("includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
+    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
 )
 _CONTEXT: Final = {
     "@language": "en",
@@ -37,8 +37,8 @@ _FORMATS: Final = {".zip": "application/zip", ".gz": "application/gzip", ".csv":
 def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
     """The datasheet of the benchmark in this YAML file, as JSON-LD.
 
-    Its records are hospitals and diseases, with counts and digests. Images and labels stay in the releases, whose files
-    are listed with the digests that are known.
+    Its records are hospitals and diseases, with counts and digests. Images and labels stay in the releases. Their files
+    without a published digest, which Croissant demands, are named in `isBasedOn` alone.
     """
     releases, content = [find_release(name) for name in benchmark.releases], file.read_bytes()
     source = ", ".join(release.title for release in releases) or "see the YAML of the pipeline"
@@ -53,12 +53,14 @@ def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
         "name": benchmark.name,
         "description": f"{benchmark.title}. {benchmark.question} Images: {source}. Test patients are fixed by digests.",
         "version": "1.0.0",
+        "datePublished": benchmark.published,
         "license": [f"{one.title}: {one.license}" for one in releases] or ["as of chestfed, or of each data set"],
         "citeAs": " ".join(dict.fromkeys(one.citation for one in releases)) or f"chestfed {__version__}",
         "url": next((one.home for one in releases), "https://pypi.org/project/chestfed/"),
         "keywords": ["chest X-ray", "federated learning", *map(title_of, benchmark.diseases)],
         "isLiveDataset": False,
-        "distribution": [about, *(_describe_file(one, part) for one in releases for part in one.files)],
+        "isBasedOn": [_describe_release(one) for one in releases],
+        "distribution": [about, *(_describe_file(one, part) for one in releases for part in one.files if part.digest)],
         "recordSet": [
             _make_record_set("test_images", "Hospitals that are scored, and digests of their splits", targets),
             _make_record_set("diseases", "Findings: labels 0, 1 or missing, and a score of each image", titles),
@@ -66,18 +68,22 @@ def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
     }
 
 
+def _describe_release(release: Release) -> dict[str, Any]:
+    about = {"@type": "sc:Dataset", "name": release.title, "url": release.home, "license": release.license}
+    parts = [{"@type": "sc:DataDownload", "name": part.name, "contentUrl": part.url} for part in release.files]
+    return about | {"citation": release.citation, "hasPart": parts}
+
+
 def _describe_file(release: Release, part: ReleaseFile) -> dict[str, Any]:
-    """A file of a release; Croissant asks for a digest, and where none is published the text says so."""
-    known = "" if part.digest else ". No digest of this file is published"
     return {
         "@type": "cr:FileObject",
         "@id": f"{release.folder}/{part.name}",
         "name": part.name,
-        "description": f"{release.title}: {release.license}{known}",
+        "description": f"{release.title}: {release.license}",
         "contentUrl": part.url,
         "contentSize": f"{part.size} B",
         "encodingFormat": _FORMATS.get(Path(part.name).suffix, "application/octet-stream"),
-        **dict([part.digest.split(":")] if part.digest else ()),
+        **dict([str(part.digest).split(":")]),
     }
 
 

@@ -180,8 +180,7 @@ def _read_scores(part: bytes, benchmark: Benchmark, header: Header) -> pd.DataFr
     if part.partition(b"\n")[0] != ",".join(kinds).encode():
         _refuse("other content", f"{SCORES}: its columns are not {', '.join(kinds)}")
     try:
-        form: dict[str, Any] = {"index_col": False, "na_filter": False, "float_precision": "round_trip"}
-        scores = pd.read_csv(io.BytesIO(part), dtype=kinds, **form)
+        scores = pd.read_csv(io.BytesIO(part), dtype=kinds, index_col=False, na_filter=False)
     except (ValueError, OverflowError) as error:
         _refuse("not a score", f"{SCORES} cannot be read: {type(error).__name__}")
     if count := int((~np.isfinite(scores[benchmark.diseases])).any(axis=1).sum()):
@@ -196,15 +195,15 @@ def _read_scores(part: bytes, benchmark: Benchmark, header: Header) -> pd.DataFr
 
 def _fit_results(rows: dict[tuple[str, int, int], Row], benchmark: Benchmark, header: Header) -> bool:
     """Whether there are AUCs for every hospital, K, seed and disease, each a share, over all images of the split."""
-    for (hospital, *_), row in rows.items():
-        ends = [end for one in row.aucs for end in (one.value, *(one.interval or ())) if end is not None]
-        counts = [count for one in row.diseases for count in one.counts.values()]
-        fit = [one.disease for one in row.aucs] == [*benchmark.diseases, "mean"] and all(0 <= end <= 1 for end in ends)
-        if not fit or None in counts or min(counts, default=0) < 0:
-            return False
-        if {sum(one.counts.values()) for one in row.diseases} != {benchmark.targets[hospital].images}:
-            return False
-    return set(rows) == set(product(benchmark.targets, benchmark.k, header.seeds))
+    fit = set(rows) == set(product(benchmark.targets, benchmark.k, header.seeds))
+    for (hospital, *_), row in rows.items() if fit else ():
+        fit &= [one.disease for one in row.aucs] == [*benchmark.diseases, "mean"]
+        for one in row.aucs:
+            fit &= all(0 <= end <= 1 for end in (one.value, *(one.interval or ())) if end is not None)
+        for one in row.diseases:
+            counts = [-1 if count is None else count for count in one.counts.values()]
+            fit &= min(counts) >= 0 and sum(counts) == benchmark.targets[hospital].images
+    return fit
 
 
 def _digest_parts(parts: dict[str, bytes]) -> dict[str, str]:
