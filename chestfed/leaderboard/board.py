@@ -145,12 +145,13 @@ def _align_models(
 def _list_aucs(entry: Entry, benchmark: Benchmark) -> Iterator[dict[str, Any]]:
     """The estimates of a method: computed here, or as submitted where images have no scores."""
     for hospital, k in product(benchmark.targets, benchmark.k):
-        head = {"what": "auc", "model": entry.name, "hospital": hospital, "k": k}
+        head: dict[str, Any] = {"what": "auc", "model": entry.name, "hospital": hospital, "k": k}
         if benchmark.verifiable:
             estimates = estimate_aucs(entry.models[hospital, k].scored(benchmark.diseases))
         else:
             header, rows = entry.submission.header, entry.submission.rows
             estimates = list(list_rows([rows[hospital, k, seed] for seed in header.seeds]))
+            head["reason"] = "as submitted"
         yield from (row | head for row in estimates)
 
 
@@ -218,8 +219,10 @@ def _make_grids(board: Board, hospital: str, what: str, caption: str) -> list[Gr
         note = () if board.benchmark.verifiable else ("not verifiable",)
         head = f"{place}. {name}" if what == "auc" else name
         lines.append((head, [*map(cell, rows), Cell(str(rows[0]["seeds"]), note)]))
-    heads = ["method", *make_disease_columns(methods[0][1]), "seeds"] if methods else []
-    return [grid_of(f"{what}-{hospital}", caption, heads, lines)] if methods else []
+    if not methods:
+        return []
+    heads: list[str | Cell] = ["method", *make_disease_columns(methods[0][1]), "seeds"]
+    return [grid_of(f"{what}-{hospital}", caption, heads, lines)]
 
 
 def _make_auc_cell(row: Mapping[str, Any]) -> Cell:

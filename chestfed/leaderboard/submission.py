@@ -177,7 +177,8 @@ def _read_scores(part: bytes, benchmark: Benchmark, header: Header) -> pd.DataFr
     """The rows of `scores.csv`: finite, and none twice, for every hospital, K and seed."""
     kinds: dict[str, type] = {"hospital": str, "k": int, "seed": int, "image": str}
     keys, kinds = [*kinds], kinds | dict.fromkeys(benchmark.diseases, float)
-    if part.partition(b"\n")[0] != ",".join(kinds).encode():
+    lines = part.splitlines()
+    if lines[:1] != [",".join(kinds).encode()] or any(line.count(b",") != len(kinds) - 1 for line in lines):
         _refuse("other content", f"{SCORES}: its columns are not {', '.join(kinds)}")
     try:
         scores = pd.read_csv(io.BytesIO(part), dtype=kinds, index_col=False, na_filter=False)

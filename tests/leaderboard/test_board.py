@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from sklearn.metrics import roc_auc_score
 
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.comparison import holm
 from chestfed.evaluation.intervals.delong import auc_covariance
@@ -22,6 +24,7 @@ from chestfed.leaderboard.board import Board, estimate_aucs, make_board, render_
 from chestfed.leaderboard.datasheet import make_datasheet
 from chestfed.leaderboard.submission import HEADER, read_submission
 from chestfed.results.run_folder import RunFolder
+from chestfed.sites.opening import SYNTHETIC_MARKER
 from tests.cases import assert_refused
 from tests.leaderboard.submissions import forge, make_benchmark, make_split, read_parts, submit, write_parts
 from tests.results.finished_runs import NAMES
@@ -90,14 +93,12 @@ def test_unknown_baseline_is_refused(folder: Path) -> None:
         make_board([folder / "ours.zip"], make_benchmark(), {"site0": make_split()}, "theirs")
 
 
-def test_scores_without_labels_of_ours_do_not_count(folder: Path) -> None:
-    """The labels are those of this installation: with them reversed the AUC is reversed."""
+def test_labels_are_those_of_this_installation(folder: Path) -> None:
+    """With its labels reversed the AUCs are reversed."""
     split = make_split()
-    names = [f"label_{name}" for name in NAMES]
-    reversed_split = type(split)(
-        split.frame.assign(**{name: 1 - split.frame[name] for name in names}), split.sources, split.origin
-    )
-    boards = [make_board([folder / "ours.zip"], make_benchmark(), {"site0": one}) for one in (split, reversed_split)]
+    labels = {f"label_{name}": 1 - split.frame[f"label_{name}"] for name in NAMES}
+    splits = split, replace(split, frame=split.frame.assign(**labels))
+    boards = [make_board([folder / "ours.zip"], make_benchmark(), {"site0": one}) for one in splits]
     first, second = (one.rows.query("what == 'auc'")["auc"].to_numpy() for one in boards)
     np.testing.assert_allclose(first, 1 - second)
 
@@ -182,15 +183,14 @@ def test_split_is_made_again_from_images(tiny_hospitals: Path, tmp_path: Path) -
 
 def test_closed_data_set_discloses_no_image(tiny_hospitals: Path, tmp_path: Path) -> None:
     """A site that is neither synthetic nor an open release, in a benchmark that asks for scores of images."""
-    from chestfed.core.bundled import bundled
-
+    shutil.copytree(tiny_hospitals, tmp_path / "data", ignore=shutil.ignore_patterns(SYNTHETIC_MARKER))
     site = {"extends": str(bundled("site_configs") / "synthetic" / "chexpert.yaml"), "synthetic": False}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
     (tmp_path / "closed.yaml").write_text(yaml.safe_dump({"title": "x", "sites": [{"config": "site.yaml"}], "k": [1]}))
     file = write_benchmark(tmp_path, {"images": 1, "patients": 1}, "closed.yaml")
     benchmark = load_benchmark(file)[0].model_copy(update={"settings": []})
     with assert_refused(ChestfedError, "not an open release", hospital="chexpert"):
-        load_splits(benchmark, file, tiny_hospitals, tmp_path / "cache", ignore)
+        load_splits(benchmark, file, tmp_path / "data", tmp_path / "cache", ignore)
 
 
 def test_bundled_benchmarks_are_fixed() -> None:

@@ -186,6 +186,7 @@ def add_labels(_: dict[str, Any], lines: Lines) -> None:
         (rewrite(1, 4, "high"), "not a score"),
         (rewrite(1, 2, "9" * 40), "not a score"),
         (rewrite(0, 4, "atelectasis"), "other content"),
+        (rewrite(1, 4, "0.5,1"), "other content"),
         (add_labels, "other content"),
         (put("benchmark", "other-v1"), "other benchmark"),
         (put("splits", {"site0": "0" * 64}), "other split"),
@@ -286,7 +287,7 @@ def submit_aucs(runs: Path, folder: Path) -> Path:
     return folder / "aucs.zip"
 
 
-def test_without_disclosure_no_image_is_in_it(runs: Path, tmp_path: Path) -> None:
+def test_aucs_alone_have_no_row_per_image(runs: Path, tmp_path: Path) -> None:
     file = submit_aucs(runs, tmp_path)
     parts = read_parts(file)
     assert [*parts] == [HEADER]
