@@ -50,6 +50,9 @@ ALLOWED: dict[str, set[str]] = {
     "scoring": {"models", "evaluation", "images", "sites", "experiment", "results", "training"},
     "testing": {"algorithms", "objectives", "models", "engines", "experiment", "images", "inspection", "sites"},
     "report": {"evaluation", "images", "inspection", "sites", "results"},
+    "leaderboard": {
+        *("evaluation", "experiment", "films", "images", "report", "results", "samples", "sites", "training"),
+    },
     "tracking": {"evaluation", "images", "experiment", "results", "training", "scoring", "report"},
 }
 #: The command line, the public face and `python -m chestfed` stand above every room.
