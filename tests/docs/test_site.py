@@ -168,6 +168,10 @@ def test_the_reference_of_the_api_has_every_public_name() -> None:
     ):
         missing = [name for name in module.__all__ if name[0] != "_" and f"### `{module.__name__}.{name}`" not in text]
         assert missing == []
+    recipe = (DOCS / "examples" / "whole_study.py").read_text(encoding="utf-8")
+    for module_name, names in re.findall(r"^from (chestfed[a-z.]*) import (.*)$", recipe, re.MULTILINE):
+        for name in names.split(", "):
+            assert f"### `{module_name}.{name}`\n" in text
 
 
 def test_a_line_of_help_is_not_taken_for_markup() -> None:
