@@ -20,11 +20,12 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
+from chestfed.algorithms import ALGORITHMS
 from chestfed.cli import app
 from chestfed.commands.schema import for_editors, schema_of, schemas
 from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
-from docs.generate import api, commands, keys
+from docs.generate import algorithms, api, commands, keys
 from docs.generate.markdown import escaped
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,8 @@ def test_every_page_is_on_the_index() -> None:
     listed = {line for line in index.splitlines() if re.fullmatch(r"[a-z_0-9/]+", line)}
     written = {page.stem for page in DOCS.glob("*.md")} - {"index"}
     assert written <= listed
-    assert {f"reference/{name}" for name in ("commands", "pipeline_keys", "site_keys", "api")} == listed - written
+    generated = ("commands", "pipeline_keys", "site_keys", "algorithms", "api")
+    assert {f"reference/{name}" for name in generated} == listed - written
 
 
 def test_the_reference_of_commands_has_every_command_and_option() -> None:
@@ -172,6 +174,14 @@ def test_the_reference_of_the_api_has_every_public_name() -> None:
     for module_name, names in re.findall(r"^from (chestfed[a-z.]*) import (.*)$", recipe, re.MULTILINE):
         for name in names.split(", "):
             assert f"### `{module_name}.{name}`\n" in text
+
+
+def test_the_reference_has_every_algorithm() -> None:
+    text, page = algorithms.page(), (DOCS / "algorithms.md").read_text(encoding="utf-8")
+    for name, spec in ALGORITHMS.built_in.items():
+        (row,) = re.findall(rf"^\| `{name}` \| .*$", text, re.MULTILINE)
+        assert f" | {spec.paper} | {spec.variant} | {spec.where} | " in row
+        assert f"`{name}`" in page
 
 
 def test_a_line_of_help_is_not_taken_for_markup() -> None:
