@@ -11,7 +11,7 @@ import pytest
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "whole_study.py"
 
 
-def test_the_recipe_gives_a_table_and_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_gives_a_table_and_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = runpy.run_path(str(FILE))["run"]
     table = run(tmp_path)
     assert table["K"].tolist() == [1, 2, 3]
@@ -23,5 +23,5 @@ def test_the_recipe_gives_a_table_and_repeats(tmp_path: Path, monkeypatch: pytes
     pd.testing.assert_frame_equal(run(tmp_path), table[:1])
 
 
-def test_the_recipe_has_at_most_150_lines() -> None:
+def test_recipe_has_at_most_150_lines() -> None:
     assert FILE.read_text(encoding="utf-8").count("\n") <= 150
