@@ -46,9 +46,11 @@ html_show_sourcelink = False
 html_theme_options: dict[str, Any] = {
     "navigation_with_keys": False,
     "show_prev_next": False,
+    "navbar_center": [],
     "navbar_end": ["theme-switcher"],
-    "header_links_before_dropdown": 6,
 }
+templates_path = ["templates"]
+html_sidebars = {"**": ["pages.html"]}
 
 
 def _references(app: Sphinx, _config: Config) -> None:

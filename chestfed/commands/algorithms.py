@@ -85,7 +85,7 @@ def row_of(spec: AlgorithmSpec) -> dict[str, str]:
 
 
 def as_markdown() -> str:
-    """One table per family, as docs/algorithms.md has them."""
+    """One table per family, as the reference in the documentation has them."""
     lines: list[str] = []
     for family, rows in families().items():
         heads = ["algorithm", *rows[0][1]]

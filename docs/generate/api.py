@@ -15,8 +15,18 @@ HEAD = """# Python API
 What a script, a notebook or a package of your own may rely on. Written from the docstrings when the documentation is
 built.
 """
-#: Every name in `__all__` is public.
+#: Modules of which every name in `__all__` is public.
 MODULES = ("chestfed", "chestfed.plugins", "chestfed.testing", "chestfed.sites.reader")
+#: Other modules and their public names: the parts of a study, for a training loop of one's own.
+PARTS = {
+    "chestfed.samples": ("write_hospitals",),
+    "chestfed.models": ("FlatModule", "build_model", "network_options", "reset_classifier"),
+    "chestfed.objectives": ("OBJECTIVES",),
+    "chestfed.algorithms": ("ALGORITHMS",),
+    "chestfed.evaluation.estimates": ("Estimate", "auc_estimates"),
+    "chestfed.evaluation.intervals.methods": ("Intervals",),
+    "chestfed.evaluation.labeled": ("Scored",),
+}
 #: A heading of a numpy docstring: a word with dashes below.
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-{3,}\n", re.MULTILINE)
 
@@ -24,9 +34,10 @@ SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-{3,}\n", re.MULTILINE)
 def page() -> str:
     """The whole page, as Markdown."""
     lines = [HEAD]
-    for module in map(importlib.import_module, MODULES):
+    for module_name, names in {**dict.fromkeys(MODULES), **PARTS}.items():
+        module = importlib.import_module(module_name)
         lines += [f"## {module.__name__}\n", f"{_docstring(module)}\n"]
-        for name in sorted(module.__all__, key=str.lower):
+        for name in sorted(names or module.__all__, key=str.lower):
             if not name.startswith("__"):
                 lines += entry(f"{module.__name__}.{name}", getattr(module, name))
     return "\n".join(lines)

@@ -243,12 +243,6 @@ def test_an_algorithm_of_a_family_of_its_own_is_listed(
     assert "| `mine` |" in called.out
 
 
-def test_the_tables_of_the_documentation_are_those_of_the_declarations(chestfed: Callable[..., Any]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    shown = page.split("<!-- chestfed algorithms --markdown -->\n")[1].split("\n<!-- end -->")[0]
-    assert chestfed("algorithms", "--markdown").out.strip() == shown
-
-
 def test_rules_and_variants_are_as_many_as_readme_says() -> None:
     federated = [spec for spec in ALGORITHMS.built_in.values() if spec.family != "reference"]
     rules = [spec for spec in federated if not spec.variant]

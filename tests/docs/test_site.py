@@ -20,11 +20,12 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
+from chestfed.algorithms import ALGORITHMS
 from chestfed.cli import app
 from chestfed.commands.schema import for_editors, schema_of, schemas
 from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
-from docs.generate import api, commands, keys
+from docs.generate import algorithms, api, commands, keys
 from docs.generate.markdown import escaped
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ DOCS = ROOT / "docs"
 FOLDERS = {"pipeline": "pipelines", "site": "site_configs"}
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_site_builds_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sphinx", reason="needs chestfed[docs]")
     from docs import build
 
@@ -42,7 +43,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path, capsys: pytest.Captur
         assert (site / f"{page}.html").is_file()
 
 
-def test_a_page_that_links_to_nothing_fails_the_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_links_fail_the_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sphinx", reason="needs chestfed[docs]")
     from sphinx.cmd.build import build_main
 
@@ -57,10 +58,11 @@ def test_every_page_is_on_the_index() -> None:
     listed = {line for line in index.splitlines() if re.fullmatch(r"[a-z_0-9/]+", line)}
     written = {page.stem for page in DOCS.glob("*.md")} - {"index"}
     assert written <= listed
-    assert {f"reference/{name}" for name in ("commands", "pipeline_keys", "site_keys", "api")} == listed - written
+    generated = ("commands", "pipeline_keys", "site_keys", "algorithms", "api")
+    assert {f"reference/{name}" for name in generated} == listed - written
 
 
-def test_the_reference_of_commands_has_every_command_and_option() -> None:
+def test_reference_has_every_command() -> None:
     text = commands.page()
 
     def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -79,7 +81,7 @@ def test_the_reference_of_commands_has_every_command_and_option() -> None:
                 assert option in section, (name, option)
 
 
-def test_every_key_is_in_the_reference_and_has_a_description() -> None:
+def test_reference_describes_every_key() -> None:
     for kind, schema in schemas().items():
         text = keys.page(kind, schema)
         entries = re.findall(r"^`([a-z_0-9]+)` \(.*\)\n: (.*)$", text, re.MULTILINE)
@@ -88,7 +90,7 @@ def test_every_key_is_in_the_reference_and_has_a_description() -> None:
         assert named <= {key for key, _ in entries}
 
 
-def test_the_reference_of_keys_follows_references_lists_mappings_and_unions() -> None:
+def test_key_reference_follows_nesting() -> None:
     text = keys.page(
         "pipeline",
         {
@@ -128,7 +130,7 @@ def test_the_reference_of_keys_follows_references_lists_mappings_and_unions() ->
     assert "`y` (`1` or `2`)" in text
 
 
-def test_named_parts_have_a_section_each_and_leave_plug_ins_their_own_options() -> None:
+def test_named_parts_have_a_section_each() -> None:
     class Inner(StrictModel):
         depth: int = Field(1, description="how deep")
 
@@ -161,20 +163,32 @@ def test_named_parts_have_a_section_each_and_leave_plug_ins_their_own_options() 
         assert not validator.is_valid({"method": method}), method
 
 
-def test_the_reference_of_the_api_has_every_public_name() -> None:
+def test_api_page_has_every_public_name() -> None:
     text = api.page()
     for module in map(
         importlib.import_module, ("chestfed", "chestfed.plugins", "chestfed.testing", "chestfed.sites.reader")
     ):
         missing = [name for name in module.__all__ if name[0] != "_" and f"### `{module.__name__}.{name}`" not in text]
         assert missing == []
+    recipe = (DOCS / "examples" / "whole_study.py").read_text(encoding="utf-8")
+    for module_name, names in re.findall(r"^from (chestfed[a-z.]*) import (.*)$", recipe, re.MULTILINE):
+        for name in names.split(", "):
+            assert f"### `{module_name}.{name}`\n" in text
 
 
-def test_a_line_of_help_is_not_taken_for_markup() -> None:
+def test_the_reference_has_every_algorithm() -> None:
+    text, page = algorithms.page(), (DOCS / "algorithms.md").read_text(encoding="utf-8")
+    for name, spec in ALGORITHMS.built_in.items():
+        (row,) = re.findall(rf"^\| `{name}` \| .*$", text, re.MULTILINE)
+        assert f" | {spec.paper} | {spec.variant} | {spec.where} | " in row
+        assert f"`{name}`" in page
+
+
+def test_help_is_not_taken_for_markup() -> None:
     assert escaped("a_b *c*  `d_*e` <f> [g]") == r"a\_b \*c\* `d_*e` \<f> \[g]"
 
 
-def test_every_shipped_yaml_fits_the_schema_for_editors() -> None:
+def test_every_yaml_fits_the_editor_schema() -> None:
     for kind, schema in schemas().items():
         validator = jsonschema.Draft202012Validator(for_editors(schema))
         validator.check_schema(validator.schema)
@@ -185,7 +199,7 @@ def test_every_shipped_yaml_fits_the_schema_for_editors() -> None:
                 assert [error.message for error in validator.iter_errors(data)] == [], file
 
 
-def test_the_command_writes_a_schema_per_kind_of_file_and_says_how_to_name_it(tmp_path: Path) -> None:
+def test_command_writes_a_schema_per_kind(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["schema", str(tmp_path / "schemas")])
     assert result.exit_code == 0
     assert f"# yaml-language-server: $schema={tmp_path}/schemas/pipeline.schema.json" in result.output
@@ -194,7 +208,7 @@ def test_the_command_writes_a_schema_per_kind_of_file_and_says_how_to_name_it(tm
         assert written == for_editors(schema)
 
 
-def test_the_schema_for_editors_refuses_unknown_and_missing_keys_unless_another_file_may_have_them() -> None:
+def test_editor_schema_refuses_wrong_keys() -> None:
     for kind, start in {"pipeline": "source_addition_samples.yaml", "site": "chexpert.yaml"}.items():
         validator = jsonschema.Draft202012Validator(for_editors(schemas()[kind]))
         data = Document(ROOT / FOLDERS[kind] / start).data
@@ -204,7 +218,7 @@ def test_the_schema_for_editors_refuses_unknown_and_missing_keys_unless_another_
         assert validator.is_valid({**without, "extends": "other.yaml"})
 
 
-def test_the_slurm_script_stops_the_study_and_requeues_the_job(tmp_path: Path) -> None:
+def test_slurm_script_requeues_the_job(tmp_path: Path) -> None:
     script = DOCS / "examples" / "slurm" / "study.sbatch"
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
     programs = {
@@ -241,7 +255,7 @@ def test_the_slurm_script_stops_the_study_and_requeues_the_job(tmp_path: Path) -
     assert job.returncode == 0
 
 
-def test_the_slurm_script_spreads_the_clients_over_the_gpus_of_the_job(tmp_path: Path) -> None:
+def test_slurm_script_uses_all_gpus(tmp_path: Path) -> None:
     script, told = DOCS / "examples" / "slurm" / "study.sbatch", tmp_path / "told"
     (tmp_path / "torchrun").write_text(f'#!/bin/sh\necho "$*" "$OMP_NUM_THREADS" > {told}\n', encoding="utf-8")
     (tmp_path / "torchrun").chmod(0o755)
@@ -252,7 +266,7 @@ def test_the_slurm_script_spreads_the_clients_over_the_gpus_of_the_job(tmp_path:
     assert told.read_text() == f"{start} --set runtime.threads=8 --no-tracking 8\n"
 
 
-def test_the_slurm_script_ends_with_the_status_of_the_study(tmp_path: Path) -> None:
+def test_slurm_script_returns_the_status(tmp_path: Path) -> None:
     script = DOCS / "examples" / "slurm" / "study.sbatch"
     for status in (0, 3):
         program = tmp_path / "chestfed"
