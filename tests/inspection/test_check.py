@@ -421,7 +421,7 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
     assert text.count("\n| labels.csv |") == len(report.errors) == 2
     assert "<script>" not in text
     assert "\x1b" not in text
-    assert json.loads(json.dumps(as_json(report)))["errors"][-1]["kind"] == "missing image"
+    assert json.loads(as_json(report))["errors"][-1]["kind"] == "missing image"
 
     from rich.console import Console
 
@@ -439,10 +439,10 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
 
 
 def test_every_kind_of_warning_is_told_apart_from_the_errors() -> None:
-    from chestfed.inspection.problems import sort_out
+    from chestfed.inspection.problems import split_by_severity
 
     problems = [Problem(kind, "labels.csv", "") for kind in (*WARNINGS, "unreadable image", "anything new")]
-    errors, warnings = sort_out(problems)
+    errors, warnings = split_by_severity([problems])
     assert [problem.kind for problem in errors] == ["unreadable image", "anything new"]
     assert [problem.kind for problem in warnings] == list(WARNINGS)
 

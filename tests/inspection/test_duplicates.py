@@ -11,7 +11,7 @@ from PIL import Image
 
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
-from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
+from chestfed.inspection.duplicates import NEAR, find_first, near_pairs
 from chestfed.inspection.facts import perceptual_hash
 from tests.cases import each
 
@@ -22,8 +22,8 @@ def apart(hashes: np.ndarray) -> np.ndarray:
     return bits @ (1 - bits).T + (1 - bits) @ bits.T
 
 
-def test_the_first_row_with_the_same_picture_is_named_and_rows_without_one_are_alone() -> None:
-    assert first_alike([b"a", b"", b"b", b"a", b"", b"b"]).tolist() == [0, 1, 2, 0, 4, 2]
+def test_first_row_with_same_picture_is_found() -> None:
+    assert find_first(np.array([b"b", b"a", b"b", b"c", b"a"], "S16")).tolist() == [0, 1, 0, 3, 1]
 
 
 @each("seed", range(3))

@@ -136,7 +136,7 @@ def test_planted_files_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     layout = LAYOUTS[site]
     before = check(site, tiny_hospitals, tmp_path / "cache")
     root = copied(tiny_hospitals, layout, tmp_path)
-    survey = before.looked.survey
+    survey = before.inspection.survey
     names = [
         name for name in FILES if name not in (PICTURE_FILES if site == "vindr" else [*PICTURE_FILES, *DICOM_FILES])
     ]
