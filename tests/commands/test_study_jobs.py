@@ -40,6 +40,13 @@ def test_what_fails_is_named_after_all_others_are_done(tmp_path: Path, bars: Bar
     assert (tmp_path / "two").exists()
 
 
+def test_warning_of_job_names_no_folder(tmp_path: Path, bars: Bars, capfd: pytest.CaptureFixture[str]) -> None:
+    texts: list[str] = []
+    assert [ended.label for ended in run_jobs([job("warning", tmp_path)], 1, bars, texts.append)] == ["warning"]
+    assert texts == ["warning: warning: MLflow stopped", "warning: warning: no version"]
+    assert capfd.readouterr().err == ""
+
+
 def test_an_interrupted_command_ends_its_processes(tmp_path: Path, bars: Bars) -> None:
     running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars, print)
     assert next(running).label == "one"

@@ -23,6 +23,7 @@ from chestfed.inspection.problems import (
 )
 from chestfed.report.figures import Drawing, Picture, bars, gray_levels, moments, shares
 from chestfed.report.site_report.content import OLDEST, Profile, SiteReport, locate, years
+from chestfed.report.site_report.meanings import describe_words
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, number
 
 _VALUES: Final = 8  # values of a kind that are listed
@@ -108,21 +109,12 @@ def _labels(report: SiteReport) -> Section:
 
 
 def _meanings(report: SiteReport) -> Section:
-    """What the labels are made of: words of the site's YAML, and counts; no cell is quoted."""
+    """The words of the site's YAML and code book that the labels come from, and counts; no cell is quoted."""
     config, table = report.config, report.check.inspection.survey.table
-    codes = config.table.codes if config.table is not None else None
-    terms = len(codes.get("findings", ())) if isinstance(codes, dict) else 0
-    source = f"{terms} findings of the YAML" if terms else "findings of the code book"
+    sources = describe_words(config)
     heads = ("disease", "read from", "uncertain counts as", "not mentioned counts as")
     rows = (
-        (
-            title_of(disease),
-            (
-                ", ".join(config.labels.get(disease, ())) or ("-" if config.table is None else source),
-                config.uncertain[disease],
-                config.blank[disease],
-            ),
-        )
+        (title_of(disease), (sources[disease], config.uncertain[disease], config.blank[disease]))
         for disease in config.diseases
     )
     words = [f"Reader: {config.reader.name}."]
