@@ -25,7 +25,7 @@ from chestfed.results.grid import markdown, rich_table
 SHOWN: Final = 10
 NOTE: Final = "This report names files and rows of the site: keep it at the site."
 #: Headings of columns with words; the others have numbers.
-_WORDS: Final = ("severity", "where", "read from")
+_WORDS: Final = ("severity", "where", "read from", "uncertain counts as", "not mentioned counts as")
 _SYNTHETIC: Final = "SYNTHETIC hospital: phantoms drawn by a program. No patients, no clinical meaning."
 _NO_PICTURES: Final = {
     "real": "Images of real patients are left out, because a card is easily shared; --pictures shows some.",
