@@ -161,9 +161,9 @@ class Problems(Sequence[Problem]):
                 codes, files = pd.factorize(np.asarray(part.survey.files, dtype=object)[part.rows])
                 lines = part.survey.table.frame["row"].to_numpy()[part.rows]
             else:
-                single = [problem for problem in part if problem.row is not None]
-                codes, files = pd.factorize(np.array([problem.file for problem in single], dtype=object))
-                lines = np.array([problem.row for problem in single], dtype=np.int64)
+                places = [(one.file, row) for one in part for row in one.rows or (one.row,) if row is not None]
+                codes, files = pd.factorize(np.array([file for file, _ in places], dtype=object))
+                lines = np.array([row for _, row in places], dtype=np.int64)
             for code, file in enumerate(files):
                 rows.setdefault(file, []).append(lines[codes == code])
         return {file: np.concatenate(numbers) for file, numbers in rows.items()}

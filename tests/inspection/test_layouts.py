@@ -182,7 +182,7 @@ def test_planted_cells_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     assert {one for one in found if not one[1].startswith("diseases.")} == expected
 
 
-def test_crossing_patients_are_found_where_the_layout_has_splits_and_patients(
+def test_crossing_patients_are_found(
     tiny_hospitals: Path, tmp_path: Path
 ) -> None:
     root = copied(tiny_hospitals, LAYOUTS["chexpert"], tmp_path)
