@@ -105,9 +105,7 @@ def test_too_few_answers_end_study_by_name(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(("enough", "ends"), [(None, True), (3, True), (2, False)])
-def test_bad_answer_drops_or_ends(
-    talk: Talk, enough: int | None, ends: bool
-) -> None:
+def test_bad_answer_drops_or_ends(talk: Talk, enough: int | None, ends: bool) -> None:
     send = talk.line.send
 
     def wrong(name: str, parcel: Parcel, seconds: float) -> str:

@@ -28,9 +28,7 @@ from tests.federation.straight_line import sample_hospital
         (["anne"], "localhost", "expected host:port"),
     ],
 )
-def test_names_are_checked_before_writing(
-    tmp_path: Path, hospitals: list[str], address: str, why: str
-) -> None:
+def test_names_are_checked_before_writing(tmp_path: Path, hospitals: list[str], address: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         found(tmp_path / "trial", "federation", address, hospitals, "1")
     assert not (tmp_path / "trial").exists()

@@ -62,9 +62,7 @@ def test_unnamed_study_is_last_greeted(hospital: Participant) -> None:
     assert hospital._studies[DIGEST] is before
 
 
-def test_stage_1_of_other_data_is_not_reused(
-    hospital: Participant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stage_1_of_other_data_is_not_reused(hospital: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
     hospital(greeting(pipeline()))
     folders = []
 
@@ -100,9 +98,7 @@ def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", DIGEST + "/.."])
-def test_study_without_digest_is_refused(
-    hospital: Participant, name: str
-) -> None:
+def test_study_without_digest_is_refused(hospital: Participant, name: str) -> None:
     assert "not named by a digest" in hospital(greeting(pipeline(), name)).values["refused"]
     assert not hospital._studies
 
@@ -130,9 +126,7 @@ def test_server_names_only_listed_code(
     assert not hospital._studies
 
 
-def test_listed_plug_in_and_weights_are_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     own = sample_hospital("padchest", tmp_path, tmp_path / "data")
     source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")

@@ -112,9 +112,7 @@ def over_hospitals(
     return table_in(home / out)
 
 
-def test_restarts_keep_tables_of_one_process(
-    home: Path, in_process: str
-) -> None:
+def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> None:
     line = line_at(home, "calm")
 
     def trouble(done: int) -> None:
@@ -235,9 +233,7 @@ def test_killed_server_continues_round(home: Path, in_process: str) -> None:
     assert over_hospitals(home, line, "killed_out") == in_process
 
 
-def test_server_killed_at_stage_end_repeats(
-    home: Path, in_process: str
-) -> None:
+def test_server_killed_at_stage_end_repeats(home: Path, in_process: str) -> None:
     """The hospitals have begun the next stage; the server has not saved yet that the round is done."""
     line = line_at(home, "between")
 
@@ -271,9 +267,7 @@ HARMS: dict[str, Callable[[Parcel], Parcel]] = {
 }
 
 
-def test_bad_answers_are_refused_by_name(
-    home: Path, in_process: str
-) -> None:
+def test_bad_answers_are_refused_by_name(home: Path, in_process: str) -> None:
     line, harms = line_at(home, "harm"), dict(HARMS)
 
     def tamper(name: str, reply: Parcel) -> Parcel:
@@ -330,9 +324,7 @@ def test_differences_are_refused_by_name(home: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_kept_scores_give_same_aucs(
-    home: Path, in_process: str
-) -> None:
+def test_kept_scores_give_same_aucs(home: Path, in_process: str) -> None:
     line = line_at(home, "aucs", Leaves(results="aucs"))
     told: list[Parcel] = []
 

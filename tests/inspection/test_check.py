@@ -75,9 +75,7 @@ def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
         (8, {"inverted": "picture"}, "header"),
     ],
 )
-def test_undeclared_negative_is_reported(
-    tmp_path: Path, number: int, pictures: dict[str, str], followed: str
-) -> None:
+def test_undeclared_negative_is_reported(tmp_path: Path, number: int, pictures: dict[str, str], followed: str) -> None:
     hospital = Hospital(tmp_path)
     for other in range(IMAGES):
         write_image(hospital.image(other), film(other) if other != number else 255 - film(other))
@@ -346,9 +344,7 @@ def test_labels_alone_can_be_checked(tmp_path: Path) -> None:
         assert (report.counts.files, report.counts.studies) == (None, None)
 
 
-def test_cache_names_nobody_and_is_reused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_names_nobody_and_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hospital = Hospital(tmp_path)
     FILES["truncated"][0](hospital.image(9))
     hospital.save()

@@ -48,9 +48,7 @@ def test_all_kinds_are_listed() -> None:
     assert {kind for kind in errors if f"`{kind}`" not in fails} == set()
 
 
-def test_example_is_what_command_prints(
-    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_example_is_what_command_prints(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = shutil.copytree(tiny_hospitals / "synthetic-chestxray8", tmp_path / "data" / "synthetic-chestxray8")
     table = root / "Data_Entry_2017_v2020.csv"
     lines = table.read_text(encoding="utf-8").splitlines()

@@ -182,9 +182,7 @@ def test_planted_cells_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     assert {one for one in found if not one[1].startswith("diseases.")} == expected
 
 
-def test_crossing_patients_are_found(
-    tiny_hospitals: Path, tmp_path: Path
-) -> None:
+def test_crossing_patients_are_found(tiny_hospitals: Path, tmp_path: Path) -> None:
     root = copied(tiny_hospitals, LAYOUTS["chexpert"], tmp_path)
     lines = read_lines(root / "valid.csv")
     patient = read_lines(root / "train.csv")[1][0].split("/")[2]

@@ -51,9 +51,7 @@ def test_exit_code_is_0_or_1(tmp_path: Path) -> None:
     "arguments",
     [["nothing.yaml", "--data", "."], ["site.yaml"], ["site.yaml", "--data", ".", "--against", "nothing.yaml"]],
 )
-def test_usage_error_exits_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
+def test_usage_error_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     config(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)

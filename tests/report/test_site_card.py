@@ -23,9 +23,11 @@ from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
 from chestfed.report.site_report import SiteReport, check_page, make_report, write_card
 from chestfed.report.site_report.content import SHOWN, SIDE, row_ranges
+from chestfed.report.site_report.meanings import describe_words
 from chestfed.report.site_report.render import as_html, as_markdown
 from chestfed.report.site_report.sections import pool_decades
 from chestfed.sites import SiteConfig, load_site_config, open_site
+from chestfed.sites.tables.codebook import Code, write_book
 from tests.inspection.planted import FILES, Hospital, dicom, row_of, save
 from tests.report.pages import (
     Page,
@@ -34,6 +36,7 @@ from tests.report.pages import (
     assert_says_synthetic,
 )
 from tests.sites.own_tables import config as own_config
+from tests.sites.own_tables import save_rows
 
 ONEHOT: dict[str, Any] = {}
 SITES = bundled("site_configs") / "synthetic"
@@ -134,9 +137,7 @@ def test_its_numbers_are_those_of_the_check(card: SiteReport, page: Page, markdo
     assert len(files.transfer_syntaxes) > 1
 
 
-def test_drift_equals_other_computation(
-    card: SiteReport, tiny_hospitals: Path, page: Page, markdown: str
-) -> None:
+def test_drift_equals_other_computation(card: SiteReport, tiny_hospitals: Path, page: Page, markdown: str) -> None:
     tables = {name: open_site(load(name), tiny_hospitals) for name in ("vindr", "chexpert", "padchest")}
     levels, prevalence = {}, {}
     for name, table in tables.items():
@@ -272,6 +273,44 @@ def test_unknown_labels_are_not_quoted(tmp_path: Path) -> None:
     assert "QXCELL" not in text
 
 
+def test_card_names_words_of_labels(tmp_path: Path) -> None:
+    rows = [(f"{n}.png", f"p{n}", "oedema" if n % 2 else "clear") for n in range(4)]
+    save_rows(tmp_path / "site/labels.csv", [dict(zip(("File", "MRN", "Terms"), row, strict=True)) for row in rows])
+    codes = [
+        Code("", "finding", "oedema", 40, "", "", "edema", "yes"),
+        Code("", "finding", "no oedema", 30, "", "", "edema absent", "yes"),
+        Code("", "finding", "clear", 20, "", "", "normal", "yes"),
+        Code("", "finding", "oedema of jane doe", 9, "", "", "edema", "yes"),
+        Code("", "finding", "oedema 12.3.1950", 50, "", "", "edema", "yes"),
+        Code("", "finding", "oedema of the lung as on the last film", 50, "", "", "edema", "yes"),
+        Code("", "finding", "perhaps", 50, "", "", "edema uncertain", ""),
+        *(Code("", "finding", f"mass {letter}", 10, "", "", "mass", "yes") for letter in "abcdefgh"),
+    ]
+    write_book(tmp_path / "own.codes.csv", codes)
+    keys = {
+        "columns": {"image": "File", "patient": "MRN", "findings": "Terms"},
+        "codes": str(tmp_path / "own.codes.csv"),
+    }
+    words = describe_words(own_config(tmp_path, keys, diseases=["edema", "mass"]))
+    masses = ", ".join(f"'mass {letter}'" for letter in "abcdef")
+    assert words == {
+        "edema": "positive from 'oedema', 3 more; negative from 'no oedema', 'clear'",
+        "mass": f"positive from {masses}, 2 more; negative from 'clear'",
+    }
+
+
+def test_card_names_codes_of_columns(tmp_path: Path) -> None:
+    codes = {"labels": {"2": "positive", "ja": "positive", "0": "negative"}, "Pulmonary Edema": {"2": "uncertain"}}
+    words = describe_words(own_config(tmp_path, {"codes": codes}))
+    assert words["cardiomegaly"] == "column Cardiomegaly: positive from 2, 'ja'; negative from 0"
+    assert words["edema"].endswith("positive from 2, 'ja'; negative from 0; uncertain from 2")
+    assert describe_words(own_config(tmp_path, {}))["cardiomegaly"].endswith(
+        "positive from 1, 'yes'; negative from 0, 'no'"
+    )
+    assert describe_words(own_config(tmp_path, {"threshold": 0.5}))["cardiomegaly"].endswith("positive from 0.5 on")
+    assert describe_words(load("vindr"))["cardiomegaly"] == "Cardiomegaly"
+
+
 # ---- what must not be on it --------------------------------------------------------------------------------------
 
 
@@ -364,9 +403,7 @@ def test_missing_other_site_is_refused(tmp_path: Path, tiny_hospitals: Path) -> 
     assert not (tmp_path / "a.html").exists()
 
 
-def test_wrong_calls_have_advice(
-    tmp_path: Path, tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_calls_have_advice(tmp_path: Path, tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
     assert "--data" in call(SITES / "vindr.yaml").output
     assert call(SITES / "vindr.yaml").exit_code == 2

@@ -60,8 +60,8 @@ def _describe_columns(config: SiteConfig, table: TableFormat, codes: list[Code],
     if threshold is not None:
         return f"{head}: positive from {threshold:g} on"
     fitting = [code for code in codes if code.kind == LABEL and _fits(code.column, names)]
-    specific = {code.value for code in fitting if code.column}
-    fitting = [code for code in fitting if code.column or code.value not in specific]
+    specific = {(code.column, code.value) for code in fitting if code.column}  # goes before a code of all columns
+    fitting = [code for code in fitting if code.column or {(name, code.value) for name in names} - specific]
     words = {state: [code for code in fitting if code.meaning == state] for state in _STATES}
     numbers = any(_NUMBER.fullmatch(code.value) for code in codes if code.kind == LABEL)
     for state, plain in _PLAIN.items():
