@@ -22,7 +22,7 @@ from chestfed.inspection.problems import NO_CHECKSUM, PICTURES_READ, POLARITY, U
 from chestfed.inspection.scan import FACTS
 from chestfed.report.site_report import SiteReport, print_report
 from chestfed.report.site_report.render import as_json, as_markdown
-from tests.cases import each
+from tests.cases import assert_refused, each
 from tests.inspection.planted import (
     DICOM_FILES,
     FILES,
@@ -170,13 +170,20 @@ def test_denied_file_has_wrong_checksum(tmp_path: Path) -> None:
     assert (found.row, found.message) == (row_of(1), f"{hospital.image(1).name} cannot be read (Permission denied)")
 
 
-@each("text", ["hello\n", f"{'0' * 64}  other.png\n", f"{'0' * 32}  0.png\n"])
-def test_file_without_checksums_is_refused(tmp_path: Path, text: str) -> None:
+@each(
+    ("text", "fields"),
+    [
+        ("hello\n", {"kind": "not a checksum", "row": 1}),
+        (f"{'0' * 64}  other.png\n", {"kind": "no checksum of the site"}),
+        (f"{'0' * 64}  0.png\n{'0' * 32}  0.png\n", {"kind": "not a checksum", "row": 2}),
+    ],
+)
+def test_file_without_checksums_is_refused(tmp_path: Path, text: str, fields: dict[str, Any]) -> None:
     Hospital(tmp_path).save()
     (tmp_path / "sums.txt").write_text(text)
-    with pytest.raises(ConfigError, match=r"sums\.txt"):
+    with assert_refused(ConfigError, **fields, file="sums.txt"):
         check(tmp_path, checksums=tmp_path / "sums.txt")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with assert_refused(ConfigError, "cannot be read", file="nowhere.txt"):
         check(tmp_path, checksums=tmp_path / "nowhere.txt")
 
 

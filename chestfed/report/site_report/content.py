@@ -156,7 +156,9 @@ def make_report(
         if names.count(name) > 1:
             raise ChestfedError(
                 f"site '{name}' is given twice: a site is not compared with itself; "
-                "two parts of one hospital need two names ('site' in their YAMLs)"
+                "two parts of one hospital need two names ('site' in their YAMLs)",
+                kind="site given twice",
+                site=name,
             )
     return SiteReport(config, check_site(config, data_root, against=against, **options))
 

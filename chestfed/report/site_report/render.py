@@ -93,7 +93,9 @@ def write_card(report: SiteReport, out: Path, *, pictures: bool | None = None) -
         first = f": {check.errors[0]}" if check.errors else ": its label files have no rows that are kept"
         raise ChestfedError(
             f"nothing of site '{check.site}' can be read, so there is no card{first}. "
-            "`chestfed site check` with the same YAML and --data lists all problems"
+            "`chestfed site check` with the same YAML and --data lists all problems",
+            kind="nothing to show",
+            site=check.site,
         )
     files = [out, out.with_suffix(".md")]
     write_text(files[0], as_html(report, pictures=pictures))
@@ -104,7 +106,8 @@ def write_card(report: SiteReport, out: Path, *, pictures: bool | None = None) -
 def check_page(out: Path) -> None:
     """Refuse a name that is not that of a page."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"{out}: give a name that ends in .html; the Markdown is written beside it")
+        text = "give a name that ends in .html; the Markdown is written beside it"
+        raise ConfigError(f"{out}: {text}", kind="not a page", file=out)
 
 
 def as_json(check: CheckReport) -> str:
