@@ -76,9 +76,9 @@ def damaged_files(site: Inspection, scan: Scan) -> list[Sequence[Problem]]:
         (COLOURED, "colored", "has colors"),
         (BLANK_PICTURE, "blank", "has a single gray level"),
     ):
-        rows = np.flatnonzero(frame[column])
-        tell = partial(lambda row, image, text: f"{image} {text.format(formats[row])}", text=text)
-        problems.append(site.report_rows(kind, rows, tell, _ADVICE[kind]))
+        places = np.flatnonzero(frame[column])
+        describe_file = partial(lambda row, image, text: f"{image} {text.format(formats[row])}", text=text)
+        problems.append(site.report_rows(kind, places, describe_file, _ADVICE[kind]))
     return problems
 
 

@@ -150,8 +150,10 @@ class Problems(Sequence[Problem]):
     @property
     def advice(self) -> list[str]:
         """What to do about them, each text once."""
-        parts = ([part] if isinstance(part, RowProblems) else part for part in self._parts)
-        return list(dict.fromkeys(text for one in chain.from_iterable(parts) if (text := one.advice)))
+        texts: dict[str, None] = {}
+        for part in self._parts:
+            texts |= dict.fromkeys([part.advice] if isinstance(part, RowProblems) else [one.advice for one in part])
+        return [text for text in texts if text]
 
     def list_rows(self) -> dict[str, np.ndarray]:
         """The rows of the label files, int64 `[n]`, by file; problems of no single row are left out."""

@@ -21,8 +21,8 @@ from chestfed.engines.requests import Finish
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
-from chestfed.federation import handshake, kept
-from chestfed.federation.local import OwnData, suppressed
+from chestfed.federation import handshake
+from chestfed.federation.local import OwnData, restore_host, suppressed
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.participant import Participant
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
@@ -228,4 +228,4 @@ def test_foreign_state_is_damaged(tmp_path: Path, values: dict[str, Any]) -> Non
     cohort: Any = SimpleNamespace(objective=lambda: SimpleNamespace(extra_size=0, dual_size=2))
     network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
     with pytest.raises(DamagedError, match="Delete it"):
-        kept.restore(host, tmp_path / "k1.safetensors", cohort, network)
+        restore_host(host, tmp_path / "k1.safetensors", cohort, network)
