@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed_parts import evaluation, opening, prepare, tables, training, updates
+from benchmarks.speed_parts import evaluation, opening, prepare, reports, tables, training, updates
 from benchmarks.speed_parts.machine import processor
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -29,6 +29,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "opening": opening.measure,
     "start": opening.measure_start,
     "study": opening.measure_study,
+    "reports": reports.measure,
 }
 RESULTS = Path(__file__).parent / "results" / "speed.json"
 PACKAGES = ("torch", "numpy", "pillow", "opencv-python-headless", "monai", "xxhash")

@@ -83,7 +83,8 @@ class Problem:
     """One defect of a site's files.
 
     `kind` groups problems ("missing column", "unreadable image"); `file` is relative to the site's root;
-    `row` is the 1-based line of the label file (the header is line 1), or None; `advice` says what to do.
+    `row` is the 1-based line of the label file (the header is line 1), or None; `advice` says what to do. `rows` are
+    the first few rows of a problem that several rows have.
     """
 
     kind: str
@@ -91,6 +92,7 @@ class Problem:
     message: str
     row: int | None = None
     advice: str = ""
+    rows: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         where = self.file if self.row is None else f"{self.file}:{self.row}"

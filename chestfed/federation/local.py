@@ -1,25 +1,32 @@
-"""A hospital's own part of a study: its rows, its images, and what may be told of them."""
+"""A hospital's own part of a study: its rows, its images, what may be told of them, and its client's state on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from chestfed.core.checkpoint import write_text
+from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
+from chestfed.core.checkpoint import as_damaged, load_state, save_state, write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey, make_key, read_key
+from chestfed.engines.host import Host, Kept
+from chestfed.engines.requests import Reply, Request, Start
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.federation import handshake
 from chestfed.federation.parcels import Refused
 from chestfed.federation.records import Counts, TestLabels, without_nan
 from chestfed.federation.settings import Hospital
+from chestfed.models import FlatModule
 from chestfed.results.table import Row
 from chestfed.sites.config import load_site_config
+from chestfed.training.assemble import Cohort
 from chestfed.training.client_summary import card_of
 from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet, load_images
 from chestfed.training.study_tables import StudyTables, joins_of, open_sites, study_tables
@@ -192,3 +199,48 @@ def _told(counts: Sequence[int], smallest: int) -> list[int]:
         most = told.index(max(told))
         told[most] = max(told[most] - too_many, smallest)
     return told
+
+
+def answer_request(host: Host, request: Request) -> Reply:
+    """The host's answer; a start from turn 0 begins anew, whatever a run that was given up has left."""
+    if isinstance(request, Start) and request.after == 0:
+        host.kept, host.stepped = {0: Kept(None, tuple(0 for _ in host.client.positions()))}, {}
+    return host.answer(request)
+
+
+def save_host(host: Host, path: Path) -> None:
+    """Write the states of all turns that the host keeps."""
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for kind in ("kept", "stepped"):
+        turns: dict[int, Kept] = getattr(host, kind)
+        for turn, kept in turns.items():
+            if kept.state is not None:
+                tensors |= named_tensors(kept.state, f"{kind}{turn}")
+        values[kind] = [[turn, kept.state is not None, kept.drawn, kept.stage] for turn, kept in turns.items()]
+    save_state(path, tensors, values | {"part": _name_part(path)})
+
+
+def restore_host(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None:
+    """Let a new host go on from the file, if there is one."""
+    if not path.exists():
+        return
+    tensors, values = load_state(path, network.grad.device)
+    objective = cohort.objective()
+    extra, dual = torch.zeros(objective.extra_size), torch.zeros(objective.dual_size)
+    point = Point(torch.cat([network.parameters(), extra.to(network.grad)]), dual.to(network.grad))
+    with as_damaged(path):
+        if values["part"] != _name_part(path):
+            raise ValueError(f"it is of {values['part']}, not of {_name_part(path)}")
+        like = host.start_at(point)
+        for kind in ("kept", "stepped"):
+            states: dict[int, Kept] = {}
+            for turn, is_there, drawn, stage in values[kind]:
+                state = from_named_tensors(like, tensors, f"{kind}{turn}") if is_there else None
+                states[turn] = Kept(state, tuple(drawn), stage)
+            setattr(host, kind, states)
+
+
+def _name_part(path: Path) -> str:
+    """Study and K, which name the folder and the file."""
+    return f"{path.stem} of the study {path.parent.name}"

@@ -33,8 +33,18 @@ from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
-from chestfed.federation import handshake, kept
-from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables, row_told, scored_hospitals
+from chestfed.federation import handshake
+from chestfed.federation.local import (
+    OwnData,
+    answer_request,
+    own_data,
+    own_pipeline,
+    own_tables,
+    restore_host,
+    row_told,
+    save_host,
+    scored_hospitals,
+)
 from chestfed.federation.parcels import Parcel, Refused, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
@@ -236,7 +246,7 @@ class Participant:
         cohort = Cohort.of(study.pipeline, facts, study.machine.device)
         host = host_of(study.setup, cohort, number, data.client, study.network)
         file = study.folder / f"k{k}.safetensors"
-        kept.restore(host, file, cohort, study.network)
+        restore_host(host, file, cohort, study.network)
         study.begun = Begun(k, host, cohort.shapes(*sizes, number), file)
         self._say(f"ready for stage 2 with {k} hospitals, at turn {max(host.kept)}")
         return Parcel({})
@@ -249,8 +259,8 @@ class Participant:
         if isinstance(like, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
         request = unpack(question.packed, like, "the server", study.machine.device)
-        reply = kept.answer(begun.host, request)
-        kept.save(begun.host, begun.file)
+        reply = answer_request(begun.host, request)
+        save_host(begun.host, begun.file)
         return Parcel({}, pack(reply))
 
     def _score(self, study: Study, question: Parcel) -> Parcel:

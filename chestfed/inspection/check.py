@@ -7,12 +7,25 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from chestfed.core.diseases import TITLES, nearest_hint, title_of
 from chestfed.core.errors import Problem
-from chestfed.inspection.counts import Counts, count
-from chestfed.inspection.crossing import shared_patients, shared_pictures
-from chestfed.inspection.pictures import damaged_files, gray_level_problems, repeated_pictures, verify_checksums
-from chestfed.inspection.problems import NO_LABELS, NO_VIEWS, ONE_CLASS, OTHER_SITE, REMARK, Looked, sort_out
+from chestfed.inspection.checksums import verify_checksums
+from chestfed.inspection.counts import ALL_SPLITS, Counts, count
+from chestfed.inspection.pictures import damaged_files, gray_level_problems, repeated_pictures, shared_pictures
+from chestfed.inspection.problems import (
+    NO_LABELS,
+    NO_VIEWS,
+    ONE_CLASS,
+    OTHER_SITE,
+    REMARK,
+    SITES_SHARE_PATIENT,
+    Inspection,
+    Problems,
+    split_by_severity,
+)
 from chestfed.inspection.scan import scan_images
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import survey_site
@@ -23,22 +36,27 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """What a check found."""
+    """The result of a check."""
 
     site: str
     title: str
     synthetic: bool
-    errors: tuple[Problem, ...]  #: what has to be fixed; with any of them the check fails
-    warnings: tuple[Problem, ...]  #: what should be inspected
+    errors: Problems  #: what has to be fixed; with any of them the check fails
+    warnings: Problems  #: what should be inspected
     counts: Counts
     against: dict[str, int]  #: the other sites that it was compared with: name -> number of images compared
-    looked: Looked  #: the rows and the scan of the images (None if they were not inspected), for a card
-    others: Mapping[str, Looked]  #: the same of the other sites, by name
+    inspection: Inspection  #: the rows and the scan of the images (None if they were not inspected), for a card
+    others: Mapping[str, Inspection]  #: the same of the other sites, by name
 
     @property
     def passed(self) -> bool:
         """Whether there is no error."""
         return not self.errors
+
+    @property
+    def kinds(self) -> dict[str, Problems]:
+        """The problems of each kind, errors first."""
+        return self.errors.kinds | self.warnings.kinds
 
 
 def check_site(
@@ -70,55 +88,81 @@ def check_site(
     progress
         Called as `progress(what, done, total)`.
     """
-    tell = progress or (lambda what, done, total: None)
+    report = progress or (lambda what, done, total: None)
 
-    def look(its: SiteConfig, labels_file: Path | None, images: bool) -> Looked:
-        survey = survey_site(its, data_root, labels_file, partial(tell, f"headers of {its.site}"))
+    def inspect(config: SiteConfig, labels_file: Path | None, images: bool) -> Inspection:
+        survey = survey_site(config, data_root, labels_file, partial(report, f"headers of {config.site}"))
         if not images or not survey.has_images or survey.table.frame.empty:
-            return Looked(survey, None)
-        pictures = partial(tell, f"images of {its.site}")
-        return Looked(survey, scan_images(survey.table, cache_root, workers=workers, progress=pictures))
+            return Inspection(survey, None)
+        pictures = partial(report, f"images of {config.site}")
+        return Inspection(survey, scan_images(survey.table, cache_root, workers=workers, progress=pictures))
 
-    site = look(config, labels_file, images)
-    problems = _own_problems(site)
+    site = inspect(config, labels_file, images)
+    counts = count(site.survey, site.scan)
+    problems = _check_alone(site, counts)
     if checksums is not None:
         problems += verify_checksums(site, checksums, workers, progress)
-    others: dict[str, Looked] = {}
+    others: dict[str, Inspection] = {}
     for other_config in against:
-        other = look(other_config, None, images and site.scan is not None)
+        other = inspect(other_config, None, images and site.scan is not None)
         others[other_config.site] = other
-        problems += _compared(site, other)
+        problems += _compare(site, other)
     table, compared = site.survey.table, {name: len(other.survey.table.frame) for name, other in others.items()}
-    about, counts = (table.name, table.title, table.synthetic), count(site.survey, site.scan)
-    return CheckReport(*about, *sort_out(problems), counts, compared, site, others)
+    errors, warnings = split_by_severity(problems)
+    return CheckReport(table.name, table.title, table.synthetic, errors, warnings, counts, compared, site, others)
 
 
-def _own_problems(site: Looked) -> list[Problem]:
+def _check_alone(site: Inspection, counts: Counts) -> list[Sequence[Problem]]:
     """All that is wrong with a site by itself."""
-    problems = [*site.survey.problems, *_unknown_views(site), *_idle_diseases(site)]
-    problems += [Problem(REMARK, "labels", note) for note in (*site.survey.table.notes, *_odd_names(site))]
+    notes = (*site.survey.table.notes, *_find_odd_names(site))
+    remarks = [Problem(REMARK, "labels", note) for note in notes]
+    parts: list[Sequence[Problem]] = [
+        site.survey.problems,
+        _find_unknown_views(site),
+        _find_idle_diseases(site, counts),
+        remarks,
+    ]
     if site.scan is not None:
-        problems += damaged_files(site, site.scan)
-        problems += repeated_pictures(site, site.scan)
-        problems += gray_level_problems(site, site.scan)
-    return problems
+        parts += damaged_files(site, site.scan)
+        parts += repeated_pictures(site, site.scan)
+        parts += gray_level_problems(site, site.scan)
+    return parts
 
 
-def _compared(site: Looked, other: Looked) -> list[Problem]:
+def _compare(site: Inspection, other: Inspection) -> list[Sequence[Problem]]:
     """What a site shares with another, as far as that can be read."""
     name, images = other.survey.table.name, len(other.survey.table.frame)
-    problems = []
-    own, _ = sort_out(other.survey.problems)
-    if own:
-        text = f"{name} itself has problems ({len(own):,}, the first: {own[0].kind}); its {images:,} readable rows are "
-        problems.append(Problem(OTHER_SITE, name, f"{text}compared", None, f"check {name} by itself"))
-    problems += shared_patients(site, other)
+    parts: list[Sequence[Problem]] = []
+    errors, _ = split_by_severity([other.survey.problems])
+    if errors:
+        text = (
+            f"{name} itself has problems ({len(errors):,}, the first: {errors[0].kind}); its {images:,} readable rows "
+        )
+        text += "are compared"
+        parts.append([Problem(OTHER_SITE, name, text, None, f"check {name} by itself")])
+    parts.append(_find_shared_patients(site, other))
     if site.scan is not None and other.scan is not None:
-        problems += shared_pictures(site, site.scan, other, other.scan)
-    return problems
+        parts += shared_pictures(site, site.scan, other, other.scan)
+    return parts
 
 
-def _unknown_views(site: Looked) -> list[Problem]:
+def _find_shared_patients(site: Inspection, other: Inspection) -> Sequence[Problem]:
+    """One problem per patient whose name the other site also has, at the patient's first row."""
+    mine, theirs = (inspection.survey.table.frame["patient"] for inspection in (site, other))
+    first = theirs[~theirs.duplicated()]
+    places = pd.Index(first).get_indexer(pd.Index(mine))
+    rows = np.flatnonzero((places >= 0) & ~mine.duplicated().to_numpy(dtype=bool))
+    name = other.survey.table.name
+
+    def describe(row: int, _: str) -> str:
+        place = other.locate(int(first.index[places[row]]))
+        return f"this row's patient has the same name as one in {name}: {place}"
+
+    advice = "if it is the same person, keep the rows of one site only; short numbers may match by chance"
+    return site.report_rows(SITES_SHARE_PATIENT, rows, describe, advice)
+
+
+def _find_unknown_views(site: Inspection) -> list[Problem]:
     """That no image that is kept has a known view."""
     views = site.survey.table.frame["view"]
     if views.empty or (views != "unknown").any():
@@ -128,27 +172,26 @@ def _unknown_views(site: Looked) -> list[Problem]:
     return [Problem(NO_VIEWS, "views", text, None, advice)]
 
 
-def _odd_names(site: Looked) -> list[str]:
+def _find_odd_names(site: Inspection) -> list[str]:
     """Diseases that are nearly called like a known one, which other sites have."""
     names = [name for name in site.survey.table.diseases if name not in TITLES]
     hints = {name: hint for name in names if (hint := nearest_hint([name], TITLES, 0.8))}
     return [f"'{name}' is not a known name{hint}; other sites must use the same" for name, hint in hints.items()]
 
 
-def _idle_diseases(site: Looked) -> list[Problem]:
+def _find_idle_diseases(site: Inspection, counts: Counts) -> list[Problem]:
     """Diseases that cannot be learned or measured in a split."""
-    found = []
-    table = site.survey.table
-    for part in count(site.survey, None).splits:
-        for disease in table.diseases if part.split != "all" else ():
-            labels = part.labels[disease]
-            name = title_of(disease)
+    problems = []
+    for part in counts.splits:
+        for disease in site.survey.table.diseases if part.split != ALL_SPLITS else ():
+            labels, name = part.labels[disease], title_of(disease)
             if labels.positive + labels.negative == 0:
-                text = f"{name} has no label in '{part.split}'"
+                kind, text = NO_LABELS, f"{name} has no label in '{part.split}'"
                 advice = "remove the disease from 'diseases' if the site does not label it"
-                found.append(Problem(NO_LABELS, f"diseases.{disease}", text, None, advice))
             elif labels.positive == 0:
-                text = f"{name} has no positive in '{part.split}' ({labels.negative:,} negatives)"
+                kind, text = ONE_CLASS, f"{name} has no positive in '{part.split}' ({labels.negative:,} negatives)"
                 advice = "an AUC is undefined there: check 'labels' in the YAML, or use other splits"
-                found.append(Problem(ONE_CLASS, f"diseases.{disease}", text, None, advice))
-    return found
+            else:
+                continue
+            problems.append(Problem(kind, f"diseases.{disease}", text, None, advice))
+    return problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,8 @@ from chestfed.sites.label_counts import LabelCounts, count_labels
 from chestfed.sites.opening import Survey
 from chestfed.sites.reader import SPLITS
 
-_ALL: Final = "all"
+#: The name of all splits together.
+ALL_SPLITS: Final = "all"
 
 
 @dataclass(frozen=True)
@@ -88,67 +89,71 @@ def count(survey: Survey, scan: Scan | None) -> Counts:
     table, raw = survey.table, survey.raw
     frame = table.frame
     present = [split for split in SPLITS if (frame["split"] == split).any()]
-    parts = [(split, frame[(frame["split"] == split).to_numpy(dtype=bool)]) for split in present]
-    parts += [(_ALL, frame)] if len(present) > 1 else []
+    counted = frame[["patient", *table.diseases]]
+    parts = [(split, counted[(frame["split"] == split).to_numpy(dtype=bool)]) for split in present]
+    parts += [(ALL_SPLITS, counted)] if len(present) > 1 else []
     labels = table.labels()
     return Counts(
         rows=len(raw),
         images=len(frame),
         patients=int(frame["patient"].nunique()),
-        studies=None
-        if (frame["study"] == frame["patient"]).all()
-        else len(frame[["patient", "study"]].drop_duplicates()),
-        views=_counted(raw["view"].dropna()),
+        studies=_count_studies(frame),
+        views=_count_values(raw["view"].dropna()),
         left_out=table.other_views,
-        splits=tuple(_split(name, part, table.diseases) for name, part in parts),
+        splits=tuple(_count_split(name, part, table.diseases) for name, part in parts),
         unlabeled=int(np.isnan(labels).all(axis=1).sum()) if labels.size else 0,
-        sexes=_counted(frame["sex"].astype(object).where(frame["sex"].notna(), "missing")),
-        ages=_ages(frame["age"].to_numpy()),
-        files=None if scan is None else _files(scan),
+        sexes=_count_values(frame["sex"].astype(object).where(frame["sex"].notna(), "missing")),
+        ages=_count_ages(frame["age"].to_numpy()),
+        files=None if scan is None else _count_files(scan),
         dropped=dict(table.left_out),
     )
 
 
-def _split(name: str, frame: pd.DataFrame, diseases: Iterable[str]) -> SplitCounts:
+def _count_split(name: str, frame: pd.DataFrame, diseases: Iterable[str]) -> SplitCounts:
     names = list(diseases)
     labels = dict(zip(names, count_labels(frame[names].to_numpy(dtype=np.float32)), strict=True))
     return SplitCounts(name, len(frame), int(frame["patient"].nunique()), labels)
 
 
-def _ages(years: np.ndarray) -> AgeCounts:
+def _count_ages(years: np.ndarray) -> AgeCounts:
     known = years[~np.isnan(years)]
-    decades = Counter(int(year // 10 * 10) for year in known.tolist())
+    firsts, numbers = np.unique((known // 10 * 10).astype(int), return_counts=True)
     low, middle, high = (float(value) for value in np.percentile(known, (0, 50, 100))) if len(known) else (None,) * 3
-    return AgeCounts(
-        len(years) - len(known), low, middle, high, {str(first): decades[first] for first in sorted(decades)}
-    )
+    decades = {str(first): int(number) for first, number in zip(firsts, numbers, strict=True)}
+    return AgeCounts(len(years) - len(known), low, middle, high, decades)
 
 
-def _files(scan: Scan) -> FileCounts:
+def _count_files(scan: Scan) -> FileCounts:
     missing = sum(failure.kind == "missing" for failure in scan.failures.values())
     good = scan.frame[scan.readable]
-    sizes = list(zip(good["width"].tolist(), good["height"].tolist(), strict=True))
-    by_area = sorted(set(sizes), key=lambda size: (size[0] * size[1], size))
+    sizes = _count_values(good["width"].astype(str) + "x" + good["height"].astype(str))
+    by_area = sorted(sizes, key=lambda size: (math.prod(map(int, size.split("x"))), *map(int, size.split("x"))))
     return FileCounts(
         looked_at=len(scan.frame),
         readable=len(good),
         missing=missing,
         unreadable=len(scan.frame) - len(good) - missing,
-        formats=_counted(good["format"]),
-        sizes=_counted([_size(size) for size in sizes]),
-        bits=_counted(good["bits"].astype(str)),
-        modes=_counted(good["mode"]),
-        transfer_syntaxes=_counted(good["syntax"][good["syntax"] != ""]),
-        smallest=_size(by_area[0]) if by_area else "",
-        largest=_size(by_area[-1]) if by_area else "",
+        formats=_count_values(good["format"]),
+        sizes=sizes,
+        bits=_count_values(good["bits"].astype(str)),
+        modes=_count_values(good["mode"]),
+        transfer_syntaxes=_count_values(good["syntax"][good["syntax"] != ""]),
+        smallest=by_area[0] if by_area else "",
+        largest=by_area[-1] if by_area else "",
         mean_gray=float(good["mean"].mean()) if len(good) else None,
         std_gray=float(good["std"].mean()) if len(good) else None,
     )
 
 
-def _size(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
+def _count_values(values: pd.Series) -> dict[str, int]:
+    """Value -> number, the most frequent first; of as many, the one that occurs first."""
+    codes, words = pd.factorize(values)
+    numbers = np.bincount(codes, minlength=len(words))
+    return {str(words[place]): int(numbers[place]) for place in np.argsort(-numbers, kind="stable")}
 
 
-def _counted(values: Iterable[object]) -> dict[str, int]:
-    return {str(value): number for value, number in Counter(values).most_common()}
+def _count_studies(frame: pd.DataFrame) -> int | None:
+    if (frame["study"] == frame["patient"]).all():
+        return None
+    studies, patients = (pd.factorize(frame[name])[0] for name in ("study", "patient"))
+    return len(np.unique(studies.astype(np.int64) * (len(frame) + 1) + patients))

@@ -11,7 +11,7 @@ each side) or written on is often missed. A mirrored, turned or inverted one is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -24,13 +24,10 @@ _BANDS: Final = 16
 _AT_ONCE: Final = 2_000_000  # pairs that are compared at once
 
 
-def first_alike(digests: Sequence[bytes]) -> np.ndarray:
-    """For each row the first row with the same picture, int `[n]`; its own place if there is none, or no picture."""
-    seen: dict[bytes, int] = {}
-    return np.array(
-        [place if not digest else seen.setdefault(digest, place) for place, digest in enumerate(digests)],
-        dtype=np.int64,
-    )
+def find_first(digests: np.ndarray) -> np.ndarray:
+    """For each row the first row with the same picture, int `[n]`, by digests `S16 [n]`."""
+    _, first, codes = np.unique(digests, return_index=True, return_inverse=True)
+    return first[codes]
 
 
 def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.ndarray]:
@@ -42,10 +39,10 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
     """
     if limit >= 2 * _BANDS:
         raise ValueError(f"limit {limit} is too large for {_BANDS} bands")
-    unique, first, of_row = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
-    of_row = of_row.reshape(-1)
-    again = np.flatnonzero(first[of_row] != np.arange(len(hashes)))
-    pairs = [np.stack([first[of_row[again]], again], axis=1)]
+    unique, first, codes = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+    codes = codes.reshape(-1)
+    again = np.flatnonzero(first[codes] != np.arange(len(hashes)))
+    pairs = [np.stack([first[codes[again]], again], axis=1)]
     bits = [np.zeros(len(again), dtype=np.int64)]
     words = np.ascontiguousarray(unique).view(np.uint64)
     for left, right in _candidates(unique):
@@ -53,8 +50,8 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
         near = apart <= limit
         pairs.append(np.sort(np.stack([first[left[near]], first[right[near]]], axis=1), axis=1))
         bits.append(apart[near])
-    found, kept = np.unique(np.concatenate(pairs), axis=0, return_index=True)
-    return found, np.concatenate(bits)[kept]
+    different, places = np.unique(np.concatenate(pairs), axis=0, return_index=True)
+    return different, np.concatenate(bits)[places]
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -69,8 +66,8 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield from _ranges(by_code, places, places + 1, np.searchsorted(codes, codes, side="right"))
         for bit in range(16):
             low = np.flatnonzero(codes & (1 << bit) == 0)
-            wanted = codes[low] | (1 << bit)
-            yield from _ranges(by_code, low, np.searchsorted(codes, wanted), np.searchsorted(codes, wanted, "right"))
+            other = codes[low] | (1 << bit)
+            yield from _ranges(by_code, low, np.searchsorted(codes, other), np.searchsorted(codes, other, "right"))
 
 
 def _ranges(

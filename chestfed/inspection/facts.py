@@ -27,6 +27,9 @@ BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
 HASH_BITS: Final = 255
 
+#: Bytes of the perceptual hash.
+HASH_BYTES: Final = 32
+
 _PREPROCESS: Final = Preprocess()
 _BLANK: Final = 1.0  # standard deviation of the gray levels, below which a picture shows nothing
 _SUFFIXES: Final = {

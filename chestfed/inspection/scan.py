@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
 from chestfed.images.file_store import Failure, Kind, SiteStore
-from chestfed.inspection.facts import BINS, FACTS_VERSION, Facts, look_at
+from chestfed.inspection.facts import BINS, FACTS_VERSION, HASH_BYTES, Facts, look_at
 
 if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
 
 #: What is stored in columns of their own.
 _BYTES: Final = ("digest", "hash", "histogram")
-_PLAIN: Final = [field.name for field in fields(Facts) if field.name not in _BYTES]
+#: The other attributes of `Facts`, with their defaults.
+_PLAIN: Final[dict[str, Any]] = {field.name: field.default for field in fields(Facts) if field.name not in _BYTES}
+#: Of their columns, where it is not numpy's own for the default.
+_DTYPES: Final[dict[type, type]] = {str: object, int: np.int32}
+_ROWS_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +34,10 @@ class Scan:
     table: SiteTable  #: the rows
     #: One row per image: the plain attributes of `Facts`; an image that cannot be read has an `error`.
     frame: pd.DataFrame
-    digests: tuple[bytes, ...]  #: 16 bytes per row; empty without a picture
+    digests: np.ndarray  #: of the pictures, `S16 [n]`; empty without one
     hashes: np.ndarray  #: perceptual hashes uint8 `[n, 32]`
     hashed: np.ndarray  #: which rows have one, bool `[n]`: not the unreadable and blank pictures
-    histograms: np.ndarray  #: pixels per bin of the preprocessed pictures, int32 `[n, 64]`
+    gray_levels: np.ndarray  #: pixels per bin of all preprocessed pictures, int64 `[64]`
     #: Rows whose file is missing or could not be read this time, and why; their `error` says it too.
     failures: Mapping[int, Failure]
 
@@ -56,21 +61,36 @@ def scan_images(
     Raises `ChestfedError` if the results cannot be saved.
     """
     files = SiteStore(cache_root, table).complete(FACTS, workers=workers, progress=progress)
-    made = files.refused | {row: Facts(error=failure.reason) for row, failure in files.failures.items()}
-    facts = [
-        _facts(*(files.cells[name][row] for name in FACTS.columns)) if there else made[row]
-        for row, there in enumerate(files.known.tolist())
-    ]
-    return _scan(table, facts, files.failures)
+    rows, size = np.flatnonzero(files.known), len(table.frame)
+    plain = {name: np.full(size, default, _DTYPES.get(type(default))) for name, default in _PLAIN.items()}
+    digests, hashes = np.zeros(size, "S16"), np.zeros((size, HASH_BYTES), np.uint8)
+    hashed, gray_levels = np.zeros(size, bool), np.zeros(BINS, np.int64)
+    for part in np.array_split(rows, max(1, -(-len(rows) // _ROWS_AT_ONCE))):
+        texts, part_digests, part_hashes, histograms = (files.cells[name][part] for name in FACTS.columns)
+        _set_plain(plain, part, [json.loads(text) for text in texts])
+        digests[part], hashed[part] = part_digests, [bool(one) for one in part_hashes]
+        blank = bytes(HASH_BYTES)
+        hashes[part] = np.frombuffer(b"".join(one or blank for one in part_hashes), np.uint8).reshape(-1, HASH_BYTES)
+        gray_levels += np.frombuffer(b"".join(histograms), "<i4").reshape(-1, BINS).sum(axis=0, dtype=np.int64)
+    for row, facts in files.refused.items():  # too large to be read: without a picture
+        _set_plain(plain, [row], [{name: getattr(facts, name) for name in _PLAIN}])
+    for row, failure in files.failures.items():
+        plain["error"][row] = failure.reason
+    frame = pd.DataFrame(
+        {name: pd.Categorical(plain.pop(name)) if _is_text(name) else plain.pop(name) for name in _PLAIN}
+    )
+    return Scan(table, frame, digests, hashes, hashed, gray_levels, files.failures)
 
 
-def _scan(table: SiteTable, facts: Sequence[Facts], failures: Mapping[int, Failure]) -> Scan:
-    columns = {name: [getattr(one, name) for one in facts] for name in _PLAIN}
-    hashed = np.array([bool(one.hash) for one in facts], dtype=bool)
-    hashes = np.frombuffer(b"".join(one.hash or bytes(32) for one in facts), np.uint8).reshape(-1, 32)
-    histograms = np.stack([one.histogram for one in facts]) if facts else np.zeros((0, BINS), np.int32)
-    digests = tuple(one.digest for one in facts)
-    return Scan(table, pd.DataFrame(columns), digests, hashes, hashed, histograms, failures)
+def _is_text(name: str) -> bool:
+    return isinstance(_PLAIN[name], str)
+
+
+def _set_plain(columns: Mapping[str, np.ndarray], rows: Any, facts: Iterable[Mapping[str, Any]]) -> None:
+    """Fill some rows; equal texts are one object."""
+    for name, column in columns.items():
+        values = [one[name] for one in facts]
+        column[rows] = [sys.intern(value) for value in values] if _is_text(name) else values
 
 
 def _encode(facts: Facts) -> tuple[tuple[str, bytes, bytes, bytes], None]:
@@ -86,8 +106,3 @@ FACTS: Final = Kind(
     _encode,
     "looking at images",
 )
-
-
-def _facts(plain: str, digest: bytes, picture_hash: bytes, histogram: bytes) -> Facts:
-    bins = np.frombuffer(histogram, "<i4").astype(np.int32)
-    return Facts(**json.loads(plain), digest=digest, hash=picture_hash, histogram=bins)

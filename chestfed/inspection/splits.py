@@ -13,13 +13,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pandas as pd
 import yaml
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError
-from chestfed.inspection.duplicates import first_alike
-from chestfed.inspection.problems import Looked
+from chestfed.inspection.duplicates import find_first
+from chestfed.inspection.problems import Inspection
 from chestfed.sites.partition import splits_text, with_shares
 from chestfed.sites.reader import SPLITS, group_spellings
 
@@ -29,7 +30,7 @@ TEST_SHARE: Final = 0.2
 _MARK: Final = "# Written by `chestfed site check --fix-splits`"
 
 
-def patient_splits(site: Looked) -> dict[str, str]:
+def patient_splits(site: Inspection) -> dict[str, str]:
     """Patient -> split, for every patient of the label files; no patient, and no image, is in two splits.
 
     Raises `ChestfedError` if the site has no sound row.
@@ -70,7 +71,7 @@ def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tupl
     return table, config
 
 
-def _groups(site: Looked) -> dict[str, str]:
+def _groups(site: Inspection) -> dict[str, str]:
     """Patient -> the name of the first of those that share a picture or are written alike, directly or over others."""
     patients = site.survey.table.frame["patient"].to_numpy(dtype=object)
     leader = {patient: patient for patient in patients.tolist()}
@@ -89,10 +90,8 @@ def _groups(site: Looked) -> dict[str, str]:
         for name in names[1:]:
             join(names[0], name)
     if site.scan is not None:
-        digests = [
-            digest if hashed else b"" for digest, hashed in zip(site.scan.digests, site.scan.hashed, strict=True)
-        ]
-        for row, first in enumerate(first_alike(digests).tolist()):
+        rows = np.flatnonzero(site.scan.hashed)
+        for row, first in zip(rows, rows[find_first(site.scan.digests[rows])], strict=True):
             join(patients[row], patients[first])
     return {patient: find(patient) for patient in leader}
 

@@ -259,7 +259,9 @@ def _wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
         "age: not numbers": kinds.is_numeric_dtype(raw["age"]) or raw["age"].isna().all(),
     }
     for column in ("image", "patient", "study", "file"):
-        form[f"{column}: not text"] = all(isinstance(cell, str) or pd.isna(cell) for cell in raw[column])
+        form[f"{column}: not text"] = isinstance(raw[column].dtype, pd.StringDtype) or all(
+            isinstance(cell, str) or pd.isna(cell) for cell in raw[column]
+        )
     codes = [int(code) for code in (POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED)]
     for disease in diseases:
         form[f"{disease}: not findings, which are {', '.join(map(str, codes))}"] = raw[disease].isin(codes).all()

@@ -377,7 +377,9 @@ def similar_ids(frame: pd.DataFrame) -> dict[int, int]:
     Keys and values are places in the frame, which has the columns `patient` and `split`: one pair per person. Ids that
     are the same are not reported.
     """
-    groups = {name: number for number, names in enumerate(group_spellings(frame["patient"])) for name in names}
+    groups = {name: number for number, names in enumerate(group_spellings(frame["patient"].unique())) for name in names}
+    if not groups:
+        return {}
     persons, splits = frame["patient"].map(groups).to_numpy(), frame["split"].tolist()
     names = frame["patient"].tolist()
     first: dict[int, list[int]] = {}

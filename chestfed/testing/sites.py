@@ -73,7 +73,7 @@ def check_site(config_path: str | Path, data_root: str | Path, *, overrides: Seq
             report = inspect_site(config, root, cache_root=Path(scratch) / "cache")
             counts["site check"] = report.counts.rows
             problems["site check"] += [f"{problem.kind}: {problem}" for problem in report.errors]
-            if not report.errors and np.isnan(report.looked.survey.table.labels()).all():
+            if not report.errors and np.isnan(report.inspection.survey.table.labels()).all():
                 problems["site check"].append("every label is missing")
             if not problems["site check"]:
                 _reopen(config, root, folder, Path(scratch), problems, counts)

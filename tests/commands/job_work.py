@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
+
+from chestfed.commands.study.jobs import _send_warnings
+from chestfed.core.errors import ChestfedWarning
 
 
 class Cpu:
@@ -19,6 +23,10 @@ class Cpu:
 def work(job: Any, messages: Any) -> None:
     """Write a file, or end as the label says."""
     messages.put((job.label, (f"{job.label}: step", 1, 2, "", ""), None))
+    if job.label == "warning":
+        _send_warnings(job.label, messages)
+        warnings.warn("MLflow stopped", stacklevel=1)
+        warnings.warn("no version", ChestfedWarning, stacklevel=1)
     if job.label == "killed":
         os._exit(9)
     if job.label == "endless":

@@ -47,5 +47,5 @@ def told() -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.name)
-def test_the_table_says_what_leaves_a_hospital_in_a_round(spec: AlgorithmSpec) -> None:
+def test_table_lists_what_leaves_a_hospital(spec: AlgorithmSpec) -> None:
     assert told()[spec.name] == tuple(f"{size / 1e6:.1f}" for size in rounds_of(spec))

@@ -18,7 +18,7 @@ FOLDER = ROOT / "containers"
 
 
 @pytest.mark.parametrize("name", ["server", "hospital"])
-def test_a_service_runs_a_command_that_exists_on_folders_that_are_mounted_and_little_else(name: str) -> None:
+def test_services_run_existing_commands(name: str) -> None:
     (service,) = yaml.safe_load((FOLDER / f"{name}.compose.yaml").read_text(encoding="utf-8"))["services"].values()
     *command, folder = service["command"]
     found = get_command(app)
@@ -32,7 +32,7 @@ def test_a_service_runs_a_command_that_exists_on_folders_that_are_mounted_and_li
         assert mounted["/data"].endswith(":ro")
 
 
-def test_the_image_copies_what_is_there_and_installs_an_extra_that_exists() -> None:
+def test_image_copies_existing_files() -> None:
     text = (FOLDER / "federation.Dockerfile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (lock,) = re.findall(r"install_locked\('(\w+)'\)", text)
@@ -47,7 +47,7 @@ def test_the_image_copies_what_is_there_and_installs_an_extra_that_exists() -> N
     assert needed <= kept  # what the build of the package reads is not ignored
 
 
-def test_secret_key_is_on_a_mounted_folder_of_its_own() -> None:
+def test_secret_key_has_own_mount() -> None:
     def key_in(dockerfile: Path) -> str:
         (path,) = re.findall(r"CHESTFED_KEY_FILE=(\S+)", dockerfile.read_text(encoding="utf-8"))
         return str(path)

@@ -73,7 +73,7 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Talk:
     return Talk(clock)
 
 
-def test_a_late_hospital_is_waited_for_or_dropped_and_its_late_answer_is_not_used(talk: Talk) -> None:
+def test_late_hospital_waits_or_drops(talk: Talk) -> None:
     talk.line.takes["b"] = 300.0
     assert talk.round("one", None) == ("abc", pytest.approx(300, abs=2))
     who, seconds = talk.round("two", 2)
@@ -87,7 +87,7 @@ def test_a_late_hospital_is_waited_for_or_dropped_and_its_late_answer_is_not_use
     assert talk.told == [("b", "late"), ("b", "late"), ("b", "dropped"), ("b", "dropped"), ("b", "late answer")]
 
 
-def test_a_hospital_that_went_away_is_asked_again_when_it_is_back(talk: Talk) -> None:
+def test_returned_hospital_is_asked_again(talk: Talk) -> None:
     talk.line.takes["c"] = 1e9
     assert talk.round("one", 1)[0] == "ab"
     del talk.line.marks["c"]
@@ -97,7 +97,7 @@ def test_a_hospital_that_went_away_is_asked_again_when_it_is_back(talk: Talk) ->
     assert talk.round("three", 1)[0] == "abc"
 
 
-def test_with_too_few_answers_the_study_ends_at_the_time_out_by_name(talk: Talk) -> None:
+def test_too_few_answers_end_study_by_name(talk: Talk) -> None:
     talk.line.takes |= {"b": 1e9, "c": 1e9}
     with pytest.raises(TrainingError, match="no answer from b, c within 1000 s"):
         talk.round("one", 2)
@@ -105,9 +105,7 @@ def test_with_too_few_answers_the_study_ends_at_the_time_out_by_name(talk: Talk)
 
 
 @pytest.mark.parametrize(("enough", "ends"), [(None, True), (3, True), (2, False)])
-def test_answers_that_cannot_be_used_drop_a_hospital_or_end_the_study(
-    talk: Talk, enough: int | None, ends: bool
-) -> None:
+def test_bad_answer_drops_or_ends(talk: Talk, enough: int | None, ends: bool) -> None:
     send = talk.line.send
 
     def wrong(name: str, parcel: Parcel, seconds: float) -> str:
@@ -122,7 +120,7 @@ def test_answers_that_cannot_be_used_drop_a_hospital_or_end_the_study(
     assert talk.told.count(("b", "failed")) == 3
 
 
-def test_answers_are_judged_also_where_the_round_goes_on_without_somebody(talk: Talk) -> None:
+def test_answers_are_judged_without_all(talk: Talk) -> None:
     talk.line.takes["b"] = 300.0
     judged: list[str] = []
 
@@ -135,7 +133,7 @@ def test_answers_are_judged_also_where_the_round_goes_on_without_somebody(talk: 
     assert talk.told == [("b", "late"), *[("c", "failed")] * 3, ("b", "dropped"), ("c", "dropped")]
 
 
-def test_what_was_not_delivered_is_no_failure_and_is_sent_again(talk: Talk) -> None:
+def test_undelivered_message_is_sent_again(talk: Talk) -> None:
     send, errors = talk.line.send, [Undelivered("the node is gone")] * 5
 
     def lossy(name: str, parcel: Parcel, seconds: float) -> str:
@@ -149,7 +147,7 @@ def test_what_was_not_delivered_is_no_failure_and_is_sent_again(talk: Talk) -> N
     assert talk.told == [("b", "undelivered")] * 5
 
 
-def test_a_server_that_is_back_is_sent_everything_again_also_to_those_left_out(talk: Talk) -> None:
+def test_returned_server_is_sent_everything(talk: Talk) -> None:
     talk.line.takes["b"] = 1e9
     assert talk.round("one", 2)[0] == "ac"
     talk.line.takes["b"], talk.line.lost = 1.0, True
@@ -157,7 +155,7 @@ def test_a_server_that_is_back_is_sent_everything_again_also_to_those_left_out(t
     assert ("server", "back") in talk.told
 
 
-def test_status_waits_for_a_server_that_starts_and_for_all_hospitals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_waits_for_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(command, "time", clock)
 

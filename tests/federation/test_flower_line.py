@@ -27,7 +27,7 @@ class Client:
         self.closed += 1
 
 
-def test_a_hospital_goes_on_when_its_answer_cannot_be_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hospital_survives_lost_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
     client, heart, delivered = Client(), SimpleNamespace(start=lambda: None, stop=lambda: None), list[str]()

@@ -28,15 +28,13 @@ from tests.federation.straight_line import sample_hospital
         (["anne"], "localhost", "expected host:port"),
     ],
 )
-def test_names_and_addresses_are_checked_before_anything_is_written(
-    tmp_path: Path, hospitals: list[str], address: str, why: str
-) -> None:
+def test_names_are_checked_before_writing(tmp_path: Path, hospitals: list[str], address: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         found(tmp_path / "trial", "federation", address, hospitals, "1")
     assert not (tmp_path / "trial").exists()
 
 
-def test_both_files_can_be_read_and_keys_in_use_are_kept(tmp_path: Path) -> None:
+def test_both_files_are_readable_keys_stay(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     found(folder, "federation", "localhost:9443", ["anne", "bert"], "1")
     assert [member.name for member in read_federation(folder).file.hospitals] == ["anne", "bert"]
@@ -47,7 +45,7 @@ def test_both_files_can_be_read_and_keys_in_use_are_kept(tmp_path: Path) -> None
         (folder / "federation.yaml").unlink(missing_ok=True)
 
 
-def test_a_hospital_takes_part_by_one_process_at_a_time(tmp_path: Path) -> None:
+def test_hospital_has_one_process_at_a_time(tmp_path: Path) -> None:
     found(tmp_path / "trial", "federation", "localhost:9443", ["anne"], "1")
     hospital = read_hospital(tmp_path / "trial" / "hospitals" / "anne")
     hospital.path("state").mkdir()
@@ -71,7 +69,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, capsys: pytest.Captur
         Events(tmp_path, lambda text: None)("anne", "late", "")
 
 
-def test_check_makes_the_secret_key_in_the_hospitals_folder(tmp_path: Path, tiny_hospitals: Path) -> None:
+def test_check_makes_secret_key_at_hospital(tmp_path: Path, tiny_hospitals: Path) -> None:
     found(tmp_path / "trial", "federation", "localhost:9443", ["padchest"], "1")
     folder = tmp_path / "trial" / "hospitals" / "padchest"
     real = sample_hospital("padchest", tmp_path, copied(tiny_hospitals, tmp_path), synthetic=False)
@@ -99,7 +97,7 @@ def copied(data: Path, folder: Path) -> Path:
     return Path(shutil.copytree(data / "synthetic-padchest", folder / "data" / "synthetic-padchest")).parent
 
 
-def test_a_folder_of_samples_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_missing_samples_are_refused_first(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nosuch: no such folder"):
         found(tmp_path / "f", "f", "localhost:9000", ["chexpert"], "0", tmp_path / "nosuch")
     assert not (tmp_path / "f").exists()

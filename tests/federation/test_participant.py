@@ -21,8 +21,8 @@ from chestfed.engines.requests import Finish
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
-from chestfed.federation import handshake, kept
-from chestfed.federation.local import OwnData, suppressed
+from chestfed.federation import handshake
+from chestfed.federation.local import OwnData, restore_host, suppressed
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.participant import Participant
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
@@ -53,7 +53,7 @@ def hospital(tmp_path: Path) -> Participant:
     return Participant(sample_hospital("padchest", tmp_path, tmp_path / "data"), lambda text: None)
 
 
-def test_what_does_not_name_a_study_is_taken_from_the_last_greeting(hospital: Participant) -> None:
+def test_unnamed_study_is_last_greeted(hospital: Participant) -> None:
     for interval in ("bca", "percentile"):
         assert "refused" not in hospital(greeting(pipeline(f"evaluation.interval={interval}"))).values
         assert hospital._studies[DIGEST].pipeline.evaluation.interval == interval
@@ -62,9 +62,7 @@ def test_what_does_not_name_a_study_is_taken_from_the_last_greeting(hospital: Pa
     assert hospital._studies[DIGEST] is before
 
 
-def test_stage_1_of_other_images_or_labels_is_not_taken_for_that_of_these(
-    hospital: Participant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stage_1_of_other_data_is_not_reused(hospital: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
     hospital(greeting(pipeline()))
     folders = []
 
@@ -81,7 +79,7 @@ def test_stage_1_of_other_images_or_labels_is_not_taken_for_that_of_these(
     assert len(set(folders)) == 2
 
 
-def test_a_disk_that_is_full_is_told_without_a_path(hospital: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
     hospital(greeting(pipeline()))
 
     def pretrain(setup: Any, folder: Path, report: Any) -> Pretrained:
@@ -100,9 +98,7 @@ def test_a_disk_that_is_full_is_told_without_a_path(hospital: Participant, monke
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", DIGEST + "/.."])
-def test_a_study_that_is_not_named_by_a_digest_is_refused_before_a_folder_is_made_of_it(
-    hospital: Participant, name: str
-) -> None:
+def test_study_without_digest_is_refused(hospital: Participant, name: str) -> None:
     assert "not named by a digest" in hospital(greeting(pipeline(), name)).values["refused"]
     assert not hospital._studies
 
@@ -118,7 +114,7 @@ def test_a_study_that_is_not_named_by_a_digest_is_refused_before_a_folder_is_mad
         {"model": {"name": "small", "initial_weights": "../site.yaml"}},
     ],
 )
-def test_a_server_names_no_code_and_no_file_that_the_hospital_has_not_laid_ready(
+def test_server_names_only_listed_code(
     hospital: Participant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -130,9 +126,7 @@ def test_a_server_names_no_code_and_no_file_that_the_hospital_has_not_laid_ready
     assert not hospital._studies
 
 
-def test_a_plug_in_that_the_hospital_lists_and_weights_beside_its_file_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     own = sample_hospital("padchest", tmp_path, tmp_path / "data")
     source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")
@@ -152,7 +146,7 @@ def test_a_plug_in_that_the_hospital_lists_and_weights_beside_its_file_are_taken
 @pytest.mark.parametrize(
     "change", [{"passport": None}, {"kind": []}, {"to": "x" * 9000}, {"pipeline": 7}, {"to": "\x1b[2J"}]
 )
-def test_a_question_that_is_none_is_refused_in_a_sentence(hospital: Participant, change: dict[str, Any]) -> None:
+def test_malformed_question_is_refused(hospital: Participant, change: dict[str, Any]) -> None:
     question = greeting(pipeline())
     question.values.update(change)
     refused = hospital(question).values["refused"]
@@ -162,13 +156,13 @@ def test_a_question_that_is_none_is_refused_in_a_sentence(hospital: Participant,
 
 
 @pytest.mark.parametrize("field", ["Python", "torch", "NumPy"])
-def test_other_library_version_is_refused_by_name(hospital: Participant, field: str) -> None:
+def test_other_library_version_is_refused(hospital: Participant, field: str) -> None:
     question = greeting(pipeline())
     question.values["passport"][field] = "0.1"
     assert hospital(question).values["refused"].startswith(f"{field}: the server has 0.1, the hospital ")
 
 
-def test_a_pipeline_without_the_hospital_is_refused(hospital: Participant) -> None:
+def test_pipeline_needs_hospital(hospital: Participant) -> None:
     question = greeting(pipeline())
     question.values["pipeline"]["sites"][2]["config"] = "other.yaml"
     assert "padchest is not one of the hospitals" in hospital(question).values["refused"]
@@ -184,13 +178,13 @@ def test_a_pipeline_without_the_hospital_is_refused(hospital: Participant) -> No
         ("alternatives={fine_tuned: null}", "alternatives: they are trained"),
     ],
 )
-def test_what_no_federation_can_do_is_refused_by_its_key(setting: str, named: str) -> None:
+def test_unsupported_key_is_refused(setting: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         handshake.refuse_what_cannot_be_spread(pipeline(setting))
 
 
 @pytest.mark.parametrize("smallest", [0, 1, 3])
-def test_counts_that_are_not_small_leave_the_ratios_of_the_training_list_as_they_are(smallest: int) -> None:
+def test_large_counts_leave_ratios(smallest: int) -> None:
     """Of two diseases one has two positives; positives of the other are in the list three times."""
     labels = np.array([[1, 1], [1, 1], [1, 0], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32)
     images: Any = SimpleNamespace(records=np.arange(7), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
@@ -219,14 +213,14 @@ def test_no_sum_gives_a_small_count_away(counts: list[int], smallest: int) -> No
         assert one == smallest or not hidden
 
 
-def test_the_end_of_a_stage_from_a_turn_that_is_not_there_is_refused_with_advice() -> None:
+def test_end_of_missing_turn_is_refused() -> None:
     host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
     with pytest.raises(TrainingError, match=r"'anne' is asked to go on from turn 7.*delete the state"):
         host.answer(Finish(7))
 
 
 @pytest.mark.parametrize("values", [{"turns": 3}, {"part": "k2 of the study a"}])
-def test_a_foreign_state_is_damaged_not_a_crash(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_foreign_state_is_damaged(tmp_path: Path, values: dict[str, Any]) -> None:
     from chestfed.core.checkpoint import save_checkpoint
 
     host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
@@ -234,4 +228,4 @@ def test_a_foreign_state_is_damaged_not_a_crash(tmp_path: Path, values: dict[str
     cohort: Any = SimpleNamespace(objective=lambda: SimpleNamespace(extra_size=0, dual_size=2))
     network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
     with pytest.raises(DamagedError, match="Delete it"):
-        kept.restore(host, tmp_path / "k1.safetensors", cohort, network)
+        restore_host(host, tmp_path / "k1.safetensors", cohort, network)

@@ -112,9 +112,7 @@ def over_hospitals(
     return table_in(home / out)
 
 
-def test_the_tables_are_those_of_one_process_though_hospitals_and_server_come_and_go(
-    home: Path, in_process: str
-) -> None:
+def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> None:
     line = line_at(home, "calm")
 
     def trouble(done: int) -> None:
@@ -130,7 +128,7 @@ def test_the_tables_are_those_of_one_process_though_hospitals_and_server_come_an
     assert any("server: back" in text for text in line.log)
 
 
-def test_nodes_that_talk_to_their_neighbors_come_to_the_tables_of_one_process(home: Path) -> None:
+def test_peers_give_tables_of_one_process(home: Path) -> None:
     settings = ["methods=[{algorithm: pdmm}]", "model.norm=group"]
     result = run(home, study("--out", "one_pdmm", "--no-tracking", settings=[*SETTINGS, *settings]))
     assert result.code == 0, result.err
@@ -146,7 +144,7 @@ def test_nodes_that_talk_to_their_neighbors_come_to_the_tables_of_one_process(ho
     assert any("padchest: started anew" in text for text in line.log)
 
 
-def test_a_hospital_that_comes_back_with_other_data_is_refused_in_the_middle_of_a_study(home: Path) -> None:
+def test_changed_data_is_refused(home: Path) -> None:
     line = line_at(home, "changed")
     own = line.hospitals["padchest"]
     (own.folder / "site.yaml").write_text(f"extends: {own.file.site}\nupsample: {{edema: 3}}\n")
@@ -186,7 +184,7 @@ def test_restart_with_the_secret_key_kept(home: Path) -> None:
 @pytest.mark.parametrize(
     ("state_too", "who"), [(False, "padchest refuses: names_key"), (True, "padchest came back with an")]
 )
-def test_lost_secret_key_is_refused_with_advice(home: Path, state_too: bool, who: str) -> None:
+def test_lost_secret_key_is_refused(home: Path, state_too: bool, who: str) -> None:
     def lose(line: StraightLine, done: int) -> None:
         hospital = line.hospitals["padchest"]
         hospital.path("names_key").unlink()
@@ -221,7 +219,7 @@ def test_log_has_every_request_of_a_hospital(home: Path) -> None:
     assert Pipeline.model_validate(agreed).k == [3]
 
 
-def test_a_server_that_is_killed_goes_on_with_the_round(home: Path, in_process: str) -> None:
+def test_killed_server_continues_round(home: Path, in_process: str) -> None:
     line = line_at(home, "killed")
 
     def kill(done: int) -> None:
@@ -235,9 +233,7 @@ def test_a_server_that_is_killed_goes_on_with_the_round(home: Path, in_process: 
     assert over_hospitals(home, line, "killed_out") == in_process
 
 
-def test_a_server_that_is_killed_between_two_stages_repeats_the_last_round_with_the_first_ones_rule(
-    home: Path, in_process: str
-) -> None:
+def test_server_killed_at_stage_end_repeats(home: Path, in_process: str) -> None:
     """The hospitals have begun the next stage; the server has not saved yet that the round is done."""
     line = line_at(home, "between")
 
@@ -271,9 +267,7 @@ HARMS: dict[str, Callable[[Parcel], Parcel]] = {
 }
 
 
-def test_answers_that_cannot_be_used_are_refused_with_the_name_and_the_round_goes_on(
-    home: Path, in_process: str
-) -> None:
+def test_bad_answers_are_refused_by_name(home: Path, in_process: str) -> None:
     line, harms = line_at(home, "harm"), dict(HARMS)
 
     def tamper(name: str, reply: Parcel) -> Parcel:
@@ -288,14 +282,14 @@ def test_answers_that_cannot_be_used_are_refused_with_the_name_and_the_round_goe
     assert [reason for reason, text in zip(HARMS, told, strict=True) if reason not in text] == []
 
 
-def test_a_hospital_that_keeps_failing_ends_the_study_by_name(home: Path) -> None:
+def test_failing_hospital_ends_study_by_name(home: Path) -> None:
     line = line_at(home, "failing")
     line.tamper = lambda name, reply: HARMS["another question"](reply) if name == "vindr" else reply
     with pytest.raises(TrainingError, match=r"vindr answered another question.*failure 3 of vindr"):
         over_hospitals(home, line, "failing_out")
 
 
-def test_a_round_goes_on_without_those_who_are_late_gone_or_wrong_and_with_them_when_they_are_back(home: Path) -> None:
+def test_round_continues_without_absent(home: Path) -> None:
     line = line_at(home, "absent")
 
     def trouble(done: int) -> None:
@@ -312,7 +306,7 @@ def test_a_round_goes_on_without_those_who_are_late_gone_or_wrong_and_with_them_
     assert sum("padchest: failed" in text for text in told) == 3
 
 
-def test_what_differs_is_refused_by_name_before_anything_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_are_refused_by_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = line_at(home, "differs")
     versions = {"chestfed": "0.0.1", "results version": "0"}
     monkeypatch.setattr("chestfed.federation.handshake.versions", lambda: dict(versions))
@@ -330,9 +324,7 @@ def test_what_differs_is_refused_by_name_before_anything_is_read(home: Path, mon
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_hospital_that_keeps_its_scores_sends_the_aucs_and_intervals_of_one_process(
-    home: Path, in_process: str
-) -> None:
+def test_kept_scores_give_same_aucs(home: Path, in_process: str) -> None:
     line = line_at(home, "aucs", Leaves(results="aucs"))
     told: list[Parcel] = []
 
@@ -387,7 +379,7 @@ OF_HOSPITAL = [
 
 @pytest.mark.parametrize("card", [{}, *OF_CARD])
 @pytest.mark.parametrize("told", [{}, {"cards": "anne"}, *OF_HOSPITAL])
-def test_what_a_hospital_says_of_itself_is_checked(card: dict[str, object], told: dict[str, object]) -> None:
+def test_claims_of_hospital_are_checked(card: dict[str, object], told: dict[str, object]) -> None:
     counts = {"positives": 3, "negatives": 4, "missing": 0, "prevalence": 3 / 7}
     plain = {"name": "anne", "role": "client", "data": "real", "images": 7, "unreadable": 0, "rows": 7}
     plain |= {"diseases": {"edema": counts}, "gray_levels": [0] * 64, "gray_level_images": 7, "shown": []}
@@ -407,7 +399,7 @@ def test_what_a_hospital_says_of_itself_is_checked(card: dict[str, object], told
         said(Opened, values, "anne")
 
 
-def test_small_counts_are_told_as_the_smallest_and_of_few_images_there_is_no_auc(home: Path, in_process: str) -> None:
+def test_small_counts_are_masked(home: Path, in_process: str) -> None:
     line = line_at(home, "small", Leaves(smallest_count=10, results="aucs"))
     over_hospitals(home, line, "small_out")
     (sites,) = (home / "small_out").glob("synthetic-*/sites.json")

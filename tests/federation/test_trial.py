@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_trial_runs_as_written_and_comes_to_the_table_of_one_process(tmp_path: Path) -> None:
+def test_trial_gives_table_of_one_process(tmp_path: Path) -> None:
     pytest.importorskip("flwr", reason="needs chestfed[flower]")
     page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     section = page.split("## A trial on one machine")[1].split("\n## ")[0]

@@ -22,7 +22,7 @@ from chestfed.inspection.problems import NO_CHECKSUM, PICTURES_READ, POLARITY, U
 from chestfed.inspection.scan import FACTS
 from chestfed.report.site_report import SiteReport, print_report
 from chestfed.report.site_report.render import as_json, as_markdown
-from tests.cases import each
+from tests.cases import assert_refused, each
 from tests.inspection.planted import (
     DICOM_FILES,
     FILES,
@@ -75,9 +75,7 @@ def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
         (8, {"inverted": "picture"}, "header"),
     ],
 )
-def test_a_negative_that_nobody_told_of_is_said_with_who_was_followed_and_counts(
-    tmp_path: Path, number: int, pictures: dict[str, str], followed: str
-) -> None:
+def test_undeclared_negative_is_reported(tmp_path: Path, number: int, pictures: dict[str, str], followed: str) -> None:
     hospital = Hospital(tmp_path)
     for other in range(IMAGES):
         write_image(hospital.image(other), film(other) if other != number else 255 - film(other))
@@ -91,7 +89,7 @@ def test_a_negative_that_nobody_told_of_is_said_with_who_was_followed_and_counts
     assert f"of {IMAGES} frontal images 1 contradict" in counts.message
 
 
-def test_dicom_files_without_a_window_are_counted(tmp_path: Path) -> None:
+def test_dicom_without_window_is_counted(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number in (2, 5):
         save_dicom(dicom(picture(number), WindowWidth="0"), hospital.image(number))
@@ -110,7 +108,7 @@ def test_turned_dicom_files_are_counted(tmp_path: Path) -> None:
     assert (counts.kind, counts.message[:6]) == (PICTURES_READ, "2 of 8")
 
 
-def test_other_body_parts_are_counted_by_name(tmp_path: Path) -> None:
+def test_other_body_parts_are_counted(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number, part in ((2, "ABDOMEN"), (5, "CHEST"), (8, "HAND"), (11, "ABDOMEN"), (14, "JANE DOE")):
         save_dicom(dicom(picture(number), BodyPartExamined=part), hospital.image(number))
@@ -127,7 +125,7 @@ def test_other_body_parts_are_counted_by_name(tmp_path: Path) -> None:
 
 
 @each("place", ["above", "in the root", "elsewhere"])
-def test_files_are_compared_with_the_checksums_of_the_release(tmp_path: Path, place: str) -> None:
+def test_checksums_of_release_are_compared(tmp_path: Path, place: str) -> None:
     hospital = Hospital(tmp_path)
     table = hospital.save()
     prefix = "site/" if place == "above" else ""
@@ -156,7 +154,7 @@ def test_files_are_compared_with_the_checksums_of_the_release(tmp_path: Path, pl
     ]
 
 
-def test_a_file_that_may_not_be_read_has_a_wrong_checksum_and_the_check_goes_on(tmp_path: Path) -> None:
+def test_denied_file_has_wrong_checksum(tmp_path: Path) -> None:
     hospital, read = Hospital(tmp_path), Path.open
     sums = hospital.save().parent / "SHA256SUMS.txt"
     sums.write_text(f"{'0' * 64}  {hospital.image(1).name}\n")
@@ -172,18 +170,25 @@ def test_a_file_that_may_not_be_read_has_a_wrong_checksum_and_the_check_goes_on(
     assert (found.row, found.message) == (row_of(1), f"{hospital.image(1).name} cannot be read (Permission denied)")
 
 
-@each("text", ["hello\n", f"{'0' * 64}  other.png\n", f"{'0' * 32}  0.png\n"])
-def test_a_file_that_holds_no_checksums_of_the_site_is_refused(tmp_path: Path, text: str) -> None:
+@each(
+    ("text", "fields"),
+    [
+        ("hello\n", {"kind": "not a checksum", "row": 1}),
+        (f"{'0' * 64}  other.png\n", {"kind": "no checksum of the site"}),
+        (f"{'0' * 64}  0.png\n{'0' * 32}  0.png\n", {"kind": "not a checksum", "row": 2}),
+    ],
+)
+def test_file_without_checksums_is_refused(tmp_path: Path, text: str, fields: dict[str, Any]) -> None:
     Hospital(tmp_path).save()
     (tmp_path / "sums.txt").write_text(text)
-    with pytest.raises(ConfigError, match=r"sums\.txt"):
+    with assert_refused(ConfigError, **fields, file="sums.txt"):
         check(tmp_path, checksums=tmp_path / "sums.txt")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with assert_refused(ConfigError, "cannot be read", file="nowhere.txt"):
         check(tmp_path, checksums=tmp_path / "nowhere.txt")
 
 
 @each("name", FILES)
-def test_a_planted_file_is_found_by_file_and_row_and_nothing_else_is(tmp_path: Path, name: str) -> None:
+def test_planted_file_is_found_alone(tmp_path: Path, name: str) -> None:
     hospital = Hospital(tmp_path)
     spoil, kind, fails, words = FILES[name]
     number = 8 if name in DICOM_FILES else PICTURE_FILES.get(name, 9)
@@ -200,7 +205,7 @@ def test_a_planted_file_is_found_by_file_and_row_and_nothing_else_is(tmp_path: P
 
 
 @each("name", ROWS)
-def test_a_planted_row_is_found_by_its_number_and_nothing_else_is(tmp_path: Path, name: str) -> None:
+def test_planted_row_is_found_alone(tmp_path: Path, name: str) -> None:
     hospital = Hospital(tmp_path)
     plant, kind, fails, words = ROWS[name]
     number = plant(hospital)
@@ -212,7 +217,7 @@ def test_a_planted_row_is_found_by_its_number_and_nothing_else_is(tmp_path: Path
     assert report.passed != fails
 
 
-def test_all_planted_defects_of_one_site_come_in_one_report(tmp_path: Path) -> None:
+def test_all_defects_come_in_one_report(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     wanted = []
     spoilt = {"0 bytes": 0, "truncated": 1, "huge rows": 2, "blank": 3, "wrong extension": 6, "removed": 7}
@@ -250,7 +255,7 @@ def test_a_byte_order_mark_is_no_defect(tmp_path: Path) -> None:
     assert told(check(tmp_path)) == []
 
 
-def test_another_encoding_is_reported_with_the_rest(tmp_path: Path) -> None:
+def test_encoding_is_reported_with_the_rest(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number in (4, 5):
         hospital.rows[number]["MRN"] = "Mül" if number == 5 else "p2x"
@@ -262,7 +267,7 @@ def test_another_encoding_is_reported_with_the_rest(tmp_path: Path) -> None:
     assert "Mül" not in str(report.errors)
 
 
-def test_rows_in_another_encoding_than_the_others_are_named(tmp_path: Path) -> None:
+def test_rows_of_other_encoding_are_named(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number in (2, 7, 13):
         hospital.rows[number]["MRN"] = f"Mül{number}"
@@ -273,7 +278,7 @@ def test_rows_in_another_encoding_than_the_others_are_named(tmp_path: Path) -> N
     assert told(check(tmp_path)) == [("wrong encoding", row_of(7)), ("wrong encoding", row_of(13))]
 
 
-def test_an_unknown_term_is_reported_with_the_closest_known_one(tmp_path: Path) -> None:
+def test_unknown_term_has_closest_known_one(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     names = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
     rows = [person(number, **hospital.rows[number], Terms=names[number % 5]) for number in range(IMAGES)]
@@ -289,7 +294,7 @@ def test_an_unknown_term_is_reported_with_the_closest_known_one(tmp_path: Path) 
     assert "closest: 'atelectasis'" in problem.message
 
 
-def test_a_disease_without_positives_in_a_split_is_a_warning(tmp_path: Path) -> None:
+def test_disease_without_positives_warns(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for row in hospital.rows[16:]:
         row["Edema"] = "0"
@@ -306,7 +311,7 @@ def test_a_disease_without_positives_in_a_split_is_a_warning(tmp_path: Path) -> 
     assert test.labels["consolidation"].prevalence is None
 
 
-def test_patients_and_pictures_of_another_site_are_found(tmp_path: Path) -> None:
+def test_shared_rows_are_found(tmp_path: Path) -> None:
     for name in ("here", "there"):
         hospital = Hospital(tmp_path / name)
         for number, row in enumerate(hospital.rows):
@@ -346,9 +351,7 @@ def test_labels_alone_can_be_checked(tmp_path: Path) -> None:
         assert (report.counts.files, report.counts.studies) == (None, None)
 
 
-def test_what_is_kept_names_no_file_and_no_patient_and_is_not_made_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_names_nobody_and_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hospital = Hospital(tmp_path)
     FILES["truncated"][0](hospital.image(9))
     hospital.save()
@@ -408,7 +411,7 @@ def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     assert as_json(two) == as_json(one)
 
 
-def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tmp_path: Path) -> None:
+def test_report_steers_no_terminal(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     name = "a|b<script>\x1b[31m`x`.png"
     hospital.rows[0]["File"] = name
@@ -421,7 +424,7 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
     assert text.count("\n| labels.csv |") == len(report.errors) == 2
     assert "<script>" not in text
     assert "\x1b" not in text
-    assert json.loads(json.dumps(as_json(report)))["errors"][-1]["kind"] == "missing image"
+    assert json.loads(as_json(report))["errors"][-1]["kind"] == "missing image"
 
     from rich.console import Console
 
@@ -438,11 +441,11 @@ def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tm
     ]
 
 
-def test_every_kind_of_warning_is_told_apart_from_the_errors() -> None:
-    from chestfed.inspection.problems import sort_out
+def test_warnings_are_split_from_errors() -> None:
+    from chestfed.inspection.problems import split_by_severity
 
     problems = [Problem(kind, "labels.csv", "") for kind in (*WARNINGS, "unreadable image", "anything new")]
-    errors, warnings = sort_out(problems)
+    errors, warnings = split_by_severity([problems])
     assert [problem.kind for problem in errors] == ["unreadable image", "anything new"]
     assert [problem.kind for problem in warnings] == list(WARNINGS)
 

@@ -32,7 +32,7 @@ def kinds_of_readers() -> set[str]:
     return found | {"path outside the root", "unknown sex", "formula cell"}
 
 
-def test_what_fails_and_what_warns_is_listed_whole() -> None:
+def test_all_kinds_are_listed() -> None:
     fails, warns = section("What fails"), section("What only warns")
     assert {kind for kind in WARNINGS if f"`{kind}`" not in warns} == set()
     errors = {
@@ -48,9 +48,7 @@ def test_what_fails_and_what_warns_is_listed_whole() -> None:
     assert {kind for kind in errors if f"`{kind}`" not in fails} == set()
 
 
-def test_the_example_is_what_the_command_prints(
-    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_example_is_what_command_prints(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = shutil.copytree(tiny_hospitals / "synthetic-chestxray8", tmp_path / "data" / "synthetic-chestxray8")
     table = root / "Data_Entry_2017_v2020.csv"
     lines = table.read_text(encoding="utf-8").splitlines()

@@ -11,7 +11,7 @@ from PIL import Image
 
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
-from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
+from chestfed.inspection.duplicates import NEAR, find_first, near_pairs
 from chestfed.inspection.facts import perceptual_hash
 from tests.cases import each
 
@@ -22,12 +22,12 @@ def apart(hashes: np.ndarray) -> np.ndarray:
     return bits @ (1 - bits).T + (1 - bits) @ bits.T
 
 
-def test_the_first_row_with_the_same_picture_is_named_and_rows_without_one_are_alone() -> None:
-    assert first_alike([b"a", b"", b"b", b"a", b"", b"b"]).tolist() == [0, 1, 2, 0, 4, 2]
+def test_first_row_with_picture_is_found() -> None:
+    assert find_first(np.array([b"b", b"a", b"b", b"c", b"a"], "S16")).tolist() == [0, 1, 0, 3, 1]
 
 
 @each("seed", range(3))
-def test_all_near_pairs_are_found_and_no_other(seed: int) -> None:
+def test_exactly_the_near_pairs_are_found(seed: int) -> None:
     generator = np.random.default_rng(seed)
     hashes = generator.integers(0, 256, (600, 32), dtype=np.uint8)
     for place in range(200):
@@ -41,7 +41,7 @@ def test_all_near_pairs_are_found_and_no_other(seed: int) -> None:
     np.testing.assert_array_equal(bits_apart, distance[tuple(expected.T)])
 
 
-def test_of_many_equal_hashes_each_is_paired_with_the_first_alone() -> None:
+def test_equal_hashes_pair_with_first() -> None:
     pairs, bits = near_pairs(np.zeros((2000, 32), np.uint8))
     assert pairs.tolist() == [[0, place] for place in range(1, 2000)]
     assert not bits.any()
@@ -56,7 +56,7 @@ def films(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg", ".dicom"))
 
 
-def test_no_two_phantoms_are_near_and_every_copy_is(tiny_hospitals: Path) -> None:
+def test_copies_are_near_phantoms_not(tiny_hospitals: Path) -> None:
     preprocess = Preprocess()
     hashes = np.array(
         [np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in films(tiny_hospitals)]

@@ -13,7 +13,7 @@ from chestfed.inspection.facts import look_at
 from tests.inspection.planted import deflated_bomb, dicom, picture, save
 
 
-def test_a_deflated_file_is_told_of_like_any_other(tmp_path: Path) -> None:
+def test_deflated_file_is_described(tmp_path: Path) -> None:
     plain, packed = dicom(picture(0)), dicom(picture(0))
     packed.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
     save(plain, tmp_path / "plain")
@@ -24,9 +24,7 @@ def test_a_deflated_file_is_told_of_like_any_other(tmp_path: Path) -> None:
         assert getattr(first, name) == getattr(second, name)
 
 
-def test_the_header_of_a_deflated_file_that_cannot_be_decoded_is_not_inflated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_deflated_header_is_not_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deflated_bomb(tmp_path / "bomb")
     monkeypatch.setattr(facts.dicom_tags, "read", lambda *_: pytest.fail("it was inflated"))
     found = look_at(tmp_path / "bomb", Stored())

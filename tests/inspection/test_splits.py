@@ -36,7 +36,7 @@ def crossing(folder: Path) -> Hospital:
     return hospital
 
 
-def test_a_clean_site_passes_with_0_and_a_bad_one_fails_with_1(tmp_path: Path) -> None:
+def test_exit_code_is_0_or_1(tmp_path: Path) -> None:
     Hospital(tmp_path / "good").save()
     config(tmp_path / "good", {})
     result = site_check(tmp_path / "good")
@@ -51,9 +51,7 @@ def test_a_clean_site_passes_with_0_and_a_bad_one_fails_with_1(tmp_path: Path) -
     "arguments",
     [["nothing.yaml", "--data", "."], ["site.yaml"], ["site.yaml", "--data", ".", "--against", "nothing.yaml"]],
 )
-def test_a_call_that_cannot_be_followed_ends_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
+def test_usage_error_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     config(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
@@ -61,14 +59,14 @@ def test_a_call_that_cannot_be_followed_ends_with_2(
     assert CliRunner().invoke(app, ["site", "check", *arguments, "--no-such-flag"]).exit_code == 2
 
 
-def test_a_missing_root_fails_and_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_root_has_advice(tmp_path: Path) -> None:
     config(tmp_path, {})
     result = site_check(tmp_path)
     assert result.exit_code == 1
     assert "missing root" in result.output
 
 
-def test_fixed_splits_pass_and_move_only_what_crosses(tmp_path: Path) -> None:
+def test_fixed_splits_move_only_what_crosses(tmp_path: Path) -> None:
     hospital = crossing(tmp_path)
     before = contents(tmp_path)
     result = site_check(tmp_path, "--fix-splits", "--out", str(tmp_path / "out"))
@@ -87,7 +85,7 @@ def test_fixed_splits_pass_and_move_only_what_crosses(tmp_path: Path) -> None:
     assert files == {"site.splits.csv", "site_fixed.yaml", "check.json", "check.md"}
 
 
-def test_fixed_splits_are_beside_the_yaml_and_the_same_again(tmp_path: Path) -> None:
+def test_fixed_splits_are_repeatable(tmp_path: Path) -> None:
     crossing(tmp_path)
     assert site_check(tmp_path, "--fix-splits").exit_code == 0
     first = (tmp_path / "site.splits.csv").read_bytes()
@@ -99,7 +97,7 @@ def test_fixed_splits_are_beside_the_yaml_and_the_same_again(tmp_path: Path) -> 
     assert result.exit_code == 0, result.output
 
 
-def test_where_all_is_in_train_patients_are_set_aside(tmp_path: Path) -> None:
+def test_all_in_train_is_split_by_patient(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for row in hospital.rows:
         row["Set"] = "train"
@@ -111,7 +109,7 @@ def test_where_all_is_in_train_patients_are_set_aside(tmp_path: Path) -> None:
     assert dict(splits["split"].value_counts()) == {"train": 8, "test": 2, "valid": 2}
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+def test_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
     crossing(tmp_path)
     (tmp_path / "site_fixed.yaml").write_text("site: mine\n")
     result = site_check(tmp_path, "--fix-splits")
@@ -119,7 +117,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "site_fixed.yaml").read_text() == "site: mine\n"
 
 
-def test_a_patient_who_is_not_in_the_file_of_splits_is_told_with_the_row(tmp_path: Path) -> None:
+def test_patient_without_split_is_reported(tmp_path: Path) -> None:
     hospital = crossing(tmp_path)
     assert site_check(tmp_path, "--fix-splits").exit_code == 0
     hospital.rows[9]["MRN"] = "new"
@@ -133,12 +131,12 @@ def test_a_patient_who_is_not_in_the_file_of_splits_is_told_with_the_row(tmp_pat
     assert f"labels.csv:{row_of(9)}: this row's patient is not in site.splits.csv" in result.output
 
 
-def test_a_file_of_splits_excludes_other_ways_to_split(tmp_path: Path) -> None:
+def test_splits_file_excludes_other_ways(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be combined with valid_fraction, official: false"):
         config(tmp_path, {}, splits={"official": False, "valid_fraction": 0.1, "file": "a.csv"})
 
 
-def test_fixed_splits_in_another_folder_find_the_code_book(tmp_path: Path) -> None:
+def test_splits_elsewhere_find_code_book(tmp_path: Path) -> None:
     crossing(tmp_path)
     (tmp_path / "x.codes.csv").write_text("kind,value,MEANING,confirmed\nview,pa,pa,yes\n")
     config(tmp_path, {"codes": "x.codes.csv"})
@@ -146,7 +144,7 @@ def test_fixed_splits_in_another_folder_find_the_code_book(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
 
 
-def test_a_patient_with_images_of_other_views_alone_stays_in_the_split(tmp_path: Path) -> None:
+def test_patient_of_other_views_keeps_split(tmp_path: Path) -> None:
     hospital = crossing(tmp_path)
     hospital.rows[23] |= {"MRN": "alone", "Projection": "lateral", "Set": "test"}
     hospital.save()

@@ -39,7 +39,7 @@ def whole(kind: str, path: Path) -> Path:
 @each("kind", KINDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1, exclude_max=True))
-def test_a_cut_file_is_unreadable_or_gives_the_same_pixels(tmp_path: Path, kind: str, where: float) -> None:
+def test_cut_file_is_refused_or_the_same(tmp_path: Path, kind: str, where: float) -> None:
     """Cut in the padding of a DICOM file, a file loses no pixel and counts as fine."""
     data = whole(kind, tmp_path / "whole").read_bytes()
     reference = look_at(tmp_path / "whole", Stored())
@@ -50,7 +50,7 @@ def test_a_cut_file_is_unreadable_or_gives_the_same_pixels(tmp_path: Path, kind:
 
 
 @each("kind", KINDS)
-def test_every_cut_before_the_last_bytes_is_found(tmp_path: Path, kind: str) -> None:
+def test_every_early_cut_is_found(tmp_path: Path, kind: str) -> None:
     data = whole(kind, tmp_path / "whole").read_bytes()
     for length in range(len(data) - 40, 0, -max(1, len(data) // 60)):
         (tmp_path / "cut").write_bytes(data[:length])
@@ -59,7 +59,7 @@ def test_every_cut_before_the_last_bytes_is_found(tmp_path: Path, kind: str) -> 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(KINDS), where=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255))
-def test_an_altered_byte_never_stops_the_check(tmp_path: Path, kind: str, where: float, value: int) -> None:
+def test_altered_byte_never_stops_check(tmp_path: Path, kind: str, where: float, value: int) -> None:
     data = bytearray(whole(kind, tmp_path / "whole").read_bytes())
     data[int(where * len(data))] = value
     (tmp_path / "bad").write_bytes(bytes(data))

@@ -133,7 +133,7 @@ def session(
     return Session(home, capfd, caplog)
 
 
-def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(session: Session) -> None:
+def test_header_is_in_no_output(session: Session) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         with undrawn():  # MLflow's copy: the same page, and its figures, are drawn by `report`
@@ -234,7 +234,7 @@ def break_files(folder: Path) -> int:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session) -> None:
+def test_broken_file_quotes_no_header(session: Session) -> None:
     """Figures are of what could be read: the other test looks at them."""
     count = break_files(session.home / DATA / "site")
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")

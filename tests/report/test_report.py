@@ -185,7 +185,7 @@ def test_no_patient_or_file_of_a_site_is_named(html: str, home: Path) -> None:
     assert not re.search(r"patient\d{5}|\d{8}_\d{3}|p1\d{7}", text)
 
 
-def test_the_page_needs_nothing_else_and_can_be_read_without_seeing_it(html: str, page: Page) -> None:
+def test_page_is_whole_and_accessible(html: str, page: Page) -> None:
     assert_needs_nothing_else(html)
     assert_readable_without_seeing_it(page)
     assert_says_synthetic(page, but="Published, for orientation only")

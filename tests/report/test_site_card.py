@@ -23,9 +23,12 @@ from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
 from chestfed.report.site_report import SiteReport, check_page, make_report, write_card
 from chestfed.report.site_report.content import SHOWN, SIDE, row_ranges
+from chestfed.report.site_report.meanings import describe_words
 from chestfed.report.site_report.render import as_html, as_markdown
 from chestfed.report.site_report.sections import pool_decades
 from chestfed.sites import SiteConfig, load_site_config, open_site
+from chestfed.sites.tables.codebook import Code, write_book
+from tests.cases import assert_refused
 from tests.inspection.planted import FILES, Hospital, dicom, row_of, save
 from tests.report.pages import (
     Page,
@@ -34,6 +37,7 @@ from tests.report.pages import (
     assert_says_synthetic,
 )
 from tests.sites.own_tables import config as own_config
+from tests.sites.own_tables import save_rows
 
 ONEHOT: dict[str, Any] = {}
 SITES = bundled("site_configs") / "synthetic"
@@ -102,7 +106,7 @@ def cell(page: Page, row: str) -> list[str]:
 # ---- what is on it -----------------------------------------------------------------------------------------------
 
 
-def test_all_sections_are_on_the_page_and_in_the_markdown(page: Page, markdown: str) -> None:
+def test_all_sections_are_in_both_forms(page: Page, markdown: str) -> None:
     assert [text for _, _, text in page.all("h2")] == SECTIONS
     assert re.findall(r"^## (.*)$", markdown, re.MULTILINE) == SECTIONS[:-1]  # no pictures there
     for text in ("vindr", "phantoms", "license", "chestfed samples", "passed: 0 errors"):
@@ -134,9 +138,7 @@ def test_its_numbers_are_those_of_the_check(card: SiteReport, page: Page, markdo
     assert len(files.transfer_syntaxes) > 1
 
 
-def test_the_drift_is_that_of_the_pixels_and_labels_computed_otherwise(
-    card: SiteReport, tiny_hospitals: Path, page: Page, markdown: str
-) -> None:
+def test_drift_equals_other_computation(card: SiteReport, tiny_hospitals: Path, page: Page, markdown: str) -> None:
     tables = {name: open_site(load(name), tiny_hospitals) for name in ("vindr", "chexpert", "padchest")}
     levels, prevalence = {}, {}
     for name, table in tables.items():
@@ -161,7 +163,7 @@ def test_the_drift_is_that_of_the_pixels_and_labels_computed_otherwise(
     assert set(shown) <= set(drifts)
 
 
-def test_a_disease_that_only_one_site_labels_is_not_in_the_drift(tmp_path: Path, tiny_hospitals: Path) -> None:
+def test_drift_leaves_out_unshared_disease(tmp_path: Path, tiny_hospitals: Path) -> None:
     hospital = Hospital(tmp_path)
     hospital.save()
     labels = {"edema": ["Edema"]}
@@ -179,7 +181,7 @@ def test_a_disease_that_only_one_site_labels_is_not_in_the_drift(tmp_path: Path,
     assert re.search(r"\| padchest \(synthetic\) \|.*\| 1 \|", as_markdown(card))
 
 
-def test_there_is_no_drift_to_a_site_without_pictures(tmp_path: Path) -> None:
+def test_no_drift_without_pictures(tmp_path: Path) -> None:
     hospital, other = Hospital(tmp_path), Hospital(tmp_path / "other")
     for number in range(len(other.rows)):
         other.image(number).unlink()
@@ -218,7 +220,7 @@ def small(gray: np.ndarray) -> np.ndarray:
     return np.asarray(square.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
-def test_a_site_that_fails_its_check_has_a_card_that_says_so(tmp_path: Path) -> None:
+def test_failed_site_has_card(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number, name in ((0, "0 bytes"), (1, "truncated"), (3, "blank")):
         FILES[name][0](hospital.image(number))
@@ -238,13 +240,13 @@ def test_a_site_that_fails_its_check_has_a_card_that_says_so(tmp_path: Path) -> 
     assert cell(page, "unreadable image") == ["error", f"table: rows {row_of(0)}–{row_of(1)}", "2"]
 
 
-def test_rows_are_told_as_runs_and_many_are_counted() -> None:
+def test_rows_are_listed_as_runs() -> None:
     assert row_ranges([5]) == "row 5"
     assert row_ranges([9, 2, 3, 4, 2]) == "rows 2–4, 9"
     assert row_ranges(range(2, 100, 2)).endswith(" and 37 more")
 
 
-def test_ages_that_can_lead_to_a_person_are_one_group(tmp_path: Path) -> None:
+def test_high_ages_are_one_group(tmp_path: Path) -> None:
     assert pool_decades({"30": 2, "50": 1, "90": 3, "100": 1}) == {"30–39": 2, "40–49": 0, "50–59": 1, "60–69": 0,
         "70–79": 0, "80–89": 0, "90+": 4}  # fmt: skip
     assert pool_decades({"90": 3}) == {"90+": 3}
@@ -257,7 +259,7 @@ def test_ages_that_can_lead_to_a_person_are_one_group(tmp_path: Path) -> None:
     assert "103" not in text
 
 
-def test_labels_that_nobody_understands_are_counted_by_disease_and_quoted_nowhere(tmp_path: Path) -> None:
+def test_unknown_labels_are_not_quoted(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number in (0, 1, 5):
         hospital.rows[number] |= {"Edema": "QXCELL", "Pulmonary Edema": "QXCELL"}
@@ -272,10 +274,48 @@ def test_labels_that_nobody_understands_are_counted_by_disease_and_quoted_nowher
     assert "QXCELL" not in text
 
 
+def test_card_names_words_of_labels(tmp_path: Path) -> None:
+    rows = [(f"{n}.png", f"p{n}", "oedema" if n % 2 else "clear") for n in range(4)]
+    save_rows(tmp_path / "site/labels.csv", [dict(zip(("File", "MRN", "Terms"), row, strict=True)) for row in rows])
+    codes = [
+        Code("", "finding", "oedema", 40, "", "", "edema", "yes"),
+        Code("", "finding", "no oedema", 30, "", "", "edema absent", "yes"),
+        Code("", "finding", "clear", 20, "", "", "normal", "yes"),
+        Code("", "finding", "oedema of jane doe", 9, "", "", "edema", "yes"),
+        Code("", "finding", "oedema 12.3.1950", 50, "", "", "edema", "yes"),
+        Code("", "finding", "oedema of the lung as on the last film", 50, "", "", "edema", "yes"),
+        Code("", "finding", "perhaps", 50, "", "", "edema uncertain", ""),
+        *(Code("", "finding", f"mass {letter}", 10, "", "", "mass", "yes") for letter in "abcdefgh"),
+    ]
+    write_book(tmp_path / "own.codes.csv", codes)
+    keys = {
+        "columns": {"image": "File", "patient": "MRN", "findings": "Terms"},
+        "codes": str(tmp_path / "own.codes.csv"),
+    }
+    words = describe_words(own_config(tmp_path, keys, diseases=["edema", "mass"]))
+    masses = ", ".join(f"'mass {letter}'" for letter in "abcdef")
+    assert words == {
+        "edema": "positive from 'oedema', 3 more; negative from 'no oedema', 'clear'",
+        "mass": f"positive from {masses}, 2 more; negative from 'clear'",
+    }
+
+
+def test_card_names_codes_of_columns(tmp_path: Path) -> None:
+    codes = {"labels": {"2": "positive", "ja": "positive", "0": "negative"}, "Pulmonary Edema": {"2": "uncertain"}}
+    words = describe_words(own_config(tmp_path, {"codes": codes}))
+    assert words["cardiomegaly"] == "column Cardiomegaly: positive from 2, 'ja'; negative from 0"
+    assert words["edema"].endswith("positive from 2, 'ja'; negative from 0; uncertain from 2")
+    assert describe_words(own_config(tmp_path, {}))["cardiomegaly"].endswith(
+        "positive from 1, 'yes'; negative from 0, 'no'"
+    )
+    assert describe_words(own_config(tmp_path, {"threshold": 0.5}))["cardiomegaly"].endswith("positive from 0.5 on")
+    assert describe_words(load("vindr"))["cardiomegaly"] == "Cardiomegaly"
+
+
 # ---- what must not be on it --------------------------------------------------------------------------------------
 
 
-def test_no_patient_image_or_folder_is_named_anywhere_in_either_file(tmp_path: Path) -> None:
+def test_card_names_no_patient_or_image(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number, row in enumerate(hospital.rows):
         old = hospital.image(number)
@@ -301,7 +341,7 @@ def test_no_patient_image_or_folder_is_named_anywhere_in_either_file(tmp_path: P
         assert Image.open(io.BytesIO(base64.b64decode(picture))).info == {}
 
 
-def test_real_images_are_shown_only_on_request(tmp_path: Path, card: SiteReport) -> None:
+def test_real_images_are_shown_on_request(tmp_path: Path, card: SiteReport) -> None:
     real = own_card(tmp_path, Hospital(tmp_path))
     assert "image/png" not in as_html(real)
     assert "Images of real patients are left out" in as_html(real)
@@ -323,7 +363,7 @@ def test_words_of_the_yaml_are_no_markup(tmp_path: Path) -> None:
 # ---- that it can be read by everybody ----------------------------------------------------------------------------
 
 
-def test_the_page_needs_nothing_else_and_can_be_read_without_seeing_it(html: str, page: Page, markdown: str) -> None:
+def test_page_is_whole_and_accessible(html: str, page: Page, markdown: str) -> None:
     assert_needs_nothing_else(html)
     assert_readable_without_seeing_it(page)
     assert_says_synthetic(page)
@@ -333,7 +373,7 @@ def test_the_page_needs_nothing_else_and_can_be_read_without_seeing_it(html: str
 # ---- the command -------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
+def test_second_card_examines_no_image(
     tmp_path: Path, tiny_hospitals: Path, cache: Path, card: SiteReport, html: str, markdown: str
 ) -> None:
     words = [SITES / "vindr.yaml", "--data", tiny_hospitals, "--against", SITES / "chexpert.yaml", "--against"]
@@ -354,7 +394,7 @@ def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
     assert as_html(again) == html
 
 
-def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, tiny_hospitals: Path) -> None:
+def test_missing_other_site_is_refused(tmp_path: Path, tiny_hospitals: Path) -> None:
     missing = tmp_path / "st_john.yaml"
     result = call(SITES / "vindr.yaml", "--data", tiny_hospitals, "--against", missing, "--out", tmp_path / "a.html")
     assert result.exit_code == 2
@@ -364,18 +404,16 @@ def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, tiny_hospi
     assert not (tmp_path / "a.html").exists()
 
 
-def test_calls_that_cannot_be_followed_say_what_to_do(
-    tmp_path: Path, tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_calls_have_advice(tmp_path: Path, tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
     assert "--data" in call(SITES / "vindr.yaml").output
     assert call(SITES / "vindr.yaml").exit_code == 2
     result = call(SITES / "vindr.yaml", "--data", tiny_hospitals, "--out", tmp_path / "a.md")
     assert result.exit_code == 2
     assert ".html" in result.output
-    with pytest.raises(ConfigError, match="ends in"):
+    with assert_refused(ConfigError, "not a page", file=tmp_path / "a.md"):
         check_page(tmp_path / "a.md")
-    with pytest.raises(ChestfedError, match="given twice"):
+    with assert_refused(ChestfedError, "site given twice", site="vindr"):
         make_report(load("vindr"), tiny_hospitals, against=[load("vindr")], cache_root=tmp_path)
-    with pytest.raises(ChestfedError, match=r"nothing of site 'vindr' can be read.*site check"):
+    with assert_refused(ChestfedError, "nothing to show", site="vindr"):
         write_card(make_report(load("vindr"), tmp_path, cache_root=tmp_path), tmp_path / "a.html")

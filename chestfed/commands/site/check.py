@@ -93,7 +93,7 @@ def _write_splits(console: Console, report: SiteReport, config: Path, out: Path)
     """Write splits by patient, and return the YAML that uses them."""
     from chestfed.inspection.splits import patient_splits, write_fixed
 
-    table, fixed = write_fixed(patient_splits(report.check.looked), config, out)
+    table, fixed = write_fixed(patient_splits(report.check.inspection), config, out)
     say(console, f"\nsplits by patient: {table}\nthe site with them: {fixed}")
     say(console, f"or write into your YAML:  splits: {{file: {table.name}}}")
     return fixed

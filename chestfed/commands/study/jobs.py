@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from chestfed.commands.progress import Bars
 from chestfed.core import stopping
 from chestfed.core.console import open_console
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.core.workers import WorkerContext, end_with_parent
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
                 process.start()
                 running[job.label] = process
             label, shown, ended = _next(messages, running)
-            if shown is not None:
+            if isinstance(shown, str):
+                warn(f"{label}: {shown}")
+            elif shown is not None:
                 bars.show(*shown)
             if ended is None:
                 continue
@@ -104,8 +107,8 @@ def several_k(job: Job, at_once: int, bars: Bars, warn: Callable[[str], object])
     return train
 
 
-def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[Any, ...] | None, str | None]:
-    """The next message: label, what to show, and how the job ended ("" is well, None: it has not)."""
+def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[Any, ...] | str | None, str | None]:
+    """The next message: label, a bar to show or a warning, and how the job ended ("" is well, None: it has not)."""
     while True:
         with suppress(queue.Empty):
             return messages.get(timeout=0.5)
@@ -124,6 +127,7 @@ def _work(job: Job, messages: Any) -> None:
     end_with_parent()
     stopping.ignored()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
+    _send_warnings(job.label, messages)
     job.setup.machine.take()
     try:
         about = (job.setup, job.name, job.out)
@@ -143,6 +147,17 @@ def _work(job: Job, messages: Any) -> None:
         raise  # with the traceback on stderr: it is a bug
     finally:
         messages.put((job.label, None, ended))
+
+
+def _send_warnings(label: str, messages: Any) -> None:
+    """Send warnings to the command's process, without the folder of the code that Python would print."""
+
+    def send(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        ours = issubclass(category, ChestfedWarning) or category is UserWarning
+        messages.put((label, f"{'warning' if ours else category.__name__}: {message}", None))
+
+    warnings.simplefilter("default", ChestfedWarning)
+    warnings.showwarning = send
 
 
 def _stop(processes: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -12,14 +12,13 @@ import numpy as np
 
 from chestfed.core.console import plural
 from chestfed.core.diseases import title_of
-from chestfed.core.errors import ChestfedError, Problem
+from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.core.randomness import numpy_stream
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
 from chestfed.inspection import CheckReport, check_site
-from chestfed.inspection.pictures import printable
-from chestfed.inspection.problems import FIRST, PICTURES_READ, REMARK, Looked, by_kind
+from chestfed.inspection.problems import FIRST, PICTURES_READ, REMARK, Inspection, Problems, printable
 from chestfed.report.drift import Drift, drift
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_counts import count_labels
@@ -79,7 +78,7 @@ class SiteReport:
     @cached_property
     def profile(self) -> Profile:
         """The site's part of the comparison."""
-        return _describe(self.check.looked)
+        return _describe(self.check.inspection)
 
     @cached_property
     def others(self) -> tuple[Profile, ...]:
@@ -111,12 +110,11 @@ class SiteReport:
 
     def first_things(self, *, named: bool) -> list[str]:
         """At most five kinds of problems to look at first, with their numbers; if `named`, where the first one is."""
-        kinds = by_kind([*self.check.errors, *self.check.warnings])
-        errors = {problem.kind for problem in self.check.errors}
+        kinds, errors = self.check.kinds, self.check.errors.kinds
         ranks = {kind: (kind not in errors, FIRST.index(kind) if kind in FIRST else len(FIRST)) for kind in kinds}
         words = [kind for kind in sorted(kinds, key=ranks.__getitem__) if kind not in _REMARKS][:_FIRST_THINGS]
-        places = {kind: next((one for one in kinds[kind] if one.row is not None), kinds[kind][0]) for kind in words}
-        at = {kind: one.file if one.row is None else f"{one.file}:{one.row}" for kind, one in places.items()}
+        first = {kind: next((one for one in kinds[kind] if one.row is not None), kinds[kind][0]) for kind in words}
+        at = {kind: one.file if one.row is None else f"{one.file}:{one.row}" for kind, one in first.items()}
         where = {kind: f", first at {printable(at[kind])}" if named else "" for kind in words}
         return [f"{kind} ({len(kinds[kind]):,}){where[kind]}" for kind in words]
 
@@ -124,7 +122,7 @@ class SiteReport:
         """Some images drawn at random from the readable ones without declared text; re-encoded from pixels."""
         from PIL import Image
 
-        table, scan = self.check.looked.survey.table, self.check.looked.scan
+        table, scan = self.check.inspection.survey.table, self.check.inspection.scan
         if scan is None:
             return ()
         hidden = scan.frame[["blank", "text", "overlays"]].any(axis=1).to_numpy(dtype=bool)
@@ -158,23 +156,25 @@ def make_report(
         if names.count(name) > 1:
             raise ChestfedError(
                 f"site '{name}' is given twice: a site is not compared with itself; "
-                "two parts of one hospital need two names ('site' in their YAMLs)"
+                "two parts of one hospital need two names ('site' in their YAMLs)",
+                kind="site given twice",
+                site=name,
             )
     return SiteReport(config, check_site(config, data_root, against=against, **options))
 
 
-def locate(problems: Iterable[Problem], label_files: Mapping[str, Sequence[str]]) -> str:
+def locate(problems: Problems, label_files: Mapping[str, Sequence[str]]) -> str:
     """The rows of problems by the role of their label file in the YAML: neither messages nor files are named."""
-    rows: dict[str, list[int]] = {}
-    for problem in problems:
-        if problem.row is not None:
-            rows.setdefault(_role(problem.file, label_files), []).append(problem.row)
-    return "; ".join(f"{role}: {row_ranges(numbers)}" for role, numbers in rows.items()) or "no single row"
+    rows: dict[str, list[np.ndarray]] = {}
+    for file, numbers in problems.list_rows().items():
+        rows.setdefault(_find_role(file, label_files), []).append(numbers)
+    parts = [f"{role}: {row_ranges(np.concatenate(numbers))}" for role, numbers in rows.items()]
+    return "; ".join(parts) or "no single row"
 
 
-def row_ranges(numbers: Iterable[int]) -> str:
+def row_ranges(numbers: Sequence[int] | np.ndarray) -> str:
     """`rows 2-5, 9`, and how many more if they are many."""
-    ordered = np.unique(list(numbers))
+    ordered = np.unique(numbers)
     runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
     shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs[:_ROWS])
     rest = sum(map(len, runs[_ROWS:]))
@@ -186,15 +186,15 @@ def years(age: float) -> str:
     return f"{OLDEST} or more" if age >= OLDEST else f"{age:g}"
 
 
-def _role(file: str, label_files: Mapping[str, Sequence[str]]) -> str:
+def _find_role(file: str, label_files: Mapping[str, Sequence[str]]) -> str:
     name = PurePath(file.removesuffix(".gz"))
     return next((role for role, patterns in label_files.items() if any(map(name.match, patterns))), "label file")
 
 
-def _describe(looked: Looked) -> Profile:
-    table, scan = looked.survey.table, looked.scan
+def _describe(site: Inspection) -> Profile:
+    table, scan = site.survey.table, site.scan
     counts = zip(table.diseases, count_labels(table.labels()), strict=True)
     readable = 0 if scan is None else int(scan.readable.sum())
-    gray = scan.histograms.sum(axis=0, dtype=np.int64) if scan is not None and readable else None
+    gray = scan.gray_levels if scan is not None and readable else None
     prevalence = {disease: found.prevalence for disease, found in counts}
     return Profile(table.name, table.synthetic, readable, gray, prevalence)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.errors import ChestfedError, ConfigError, Problem
+from chestfed.core.checkpoint import write_atomically, write_text
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.inspection import CheckReport
-from chestfed.inspection.pictures import printable
-from chestfed.inspection.problems import by_kind
+from chestfed.inspection.problems import Problems, printable
 from chestfed.report.figures import thumbnail
 from chestfed.report.html import fill, text_of
 from chestfed.report.site_report.content import SIDE, SiteReport
@@ -25,7 +25,7 @@ from chestfed.results.grid import markdown, rich_table
 SHOWN: Final = 10
 NOTE: Final = "This report names files and rows of the site: keep it at the site."
 #: Headings of columns with words; the others have numbers.
-_WORDS: Final = ("severity", "where", "read from")
+_WORDS: Final = ("severity", "where", "read from", "uncertain counts as", "not mentioned counts as")
 _SYNTHETIC: Final = "SYNTHETIC hospital: phantoms drawn by a program. No patients, no clinical meaning."
 _NO_PICTURES: Final = {
     "real": "Images of real patients are left out, because a card is easily shared; --pictures shows some.",
@@ -74,8 +74,8 @@ def write_files(report: SiteReport, folder: Path) -> list[Path]:
     Raises `ChestfedError` if the folder cannot be written.
     """
     files = [folder / "check.json", folder / "check.md"]
-    write_json(files[0], as_json(report.check))
-    write_text(files[1], as_markdown(report, named=True))
+    _write_pieces(files[0], _json_pieces(report.check))
+    _write_pieces(files[1], _markdown_pieces(report, named=True))
     return files
 
 
@@ -89,11 +89,13 @@ def write_card(report: SiteReport, out: Path, *, pictures: bool | None = None) -
     """
     check_page(out)
     check = report.check
-    if check.looked.survey.table.frame.empty:
+    if check.inspection.survey.table.frame.empty:
         first = f": {check.errors[0]}" if check.errors else ": its label files have no rows that are kept"
         raise ChestfedError(
             f"nothing of site '{check.site}' can be read, so there is no card{first}. "
-            "`chestfed site check` with the same YAML and --data lists all problems"
+            "`chestfed site check` with the same YAML and --data lists all problems",
+            kind="nothing to show",
+            site=check.site,
         )
     files = [out, out.with_suffix(".md")]
     write_text(files[0], as_html(report, pictures=pictures))
@@ -104,33 +106,67 @@ def write_card(report: SiteReport, out: Path, *, pictures: bool | None = None) -
 def check_page(out: Path) -> None:
     """Refuse a name that is not that of a page."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"{out}: give a name that ends in .html; the Markdown is written beside it")
+        text = "give a name that ends in .html; the Markdown is written beside it"
+        raise ConfigError(f"{out}: {text}", kind="not a page", file=out)
 
 
-def as_json(check: CheckReport) -> dict[str, Any]:
-    """The check as plain values; every problem is in it."""
-    return {
+def as_json(check: CheckReport) -> str:
+    """The check with every problem, as `write_files` writes it."""
+    return "".join(_json_pieces(check))
+
+
+def _json_pieces(check: CheckReport) -> Iterator[str]:
+    """A JSON object in pieces, each problem on a line of its own: a million of them are not held in memory."""
+    values = {
         "note": NOTE,
         "site": check.site,
         "title": check.title,
         "synthetic": check.synthetic,
         "passed": check.passed,
-        "errors": [dataclasses.asdict(problem) for problem in check.errors],
-        "warnings": [dataclasses.asdict(problem) for problem in check.warnings],
+        "errors": check.errors,
+        "warnings": check.warnings,
         "compared_with": check.against,
         "counts": dataclasses.asdict(check.counts),
     }
+    mark = "{"
+    for key, value in values.items():
+        yield f"{mark}\n  {json.dumps(key)}: "
+        mark = ","
+        if not isinstance(value, Problems):
+            yield json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
+            continue
+        yield "["
+        for place, problem in enumerate(value):
+            yield f"{',' if place else ''}\n    {json.dumps(vars(problem))}"
+        yield "\n  ]" if value else "]"
+    yield "\n}\n"
 
 
 def as_markdown(report: SiteReport, *, named: bool = False) -> str:
     """Tables and sentences, and descriptions of the figures; with `named` every problem with file, row and message."""
-    lines = [f"# {'Check' if named else 'Card'} of {_escape(report.check.title)}", ""]
-    lines += [f"**{_SYNTHETIC}**", ""] if report.check.synthetic else []
-    lines += [NOTE, ""] if named else []
-    lines += [f"- {name}: {_escape(value)}" for name, value in list_facts(report).items()]
+    return "".join(_markdown_pieces(report, named=named))
+
+
+def _markdown_pieces(report: SiteReport, *, named: bool) -> Iterator[str]:
+    yield f"# {'Check' if named else 'Card'} of {_escape(report.check.title)}\n\n"
+    yield f"**{_SYNTHETIC}**\n\n" if report.check.synthetic else ""
+    yield f"{NOTE}\n\n" if named else ""
+    for name, value in list_facts(report).items():
+        yield f"- {name}: {_escape(value)}\n"
     for section in list_sections(report):
-        lines += _write_problems(report) if named and section.name == "problems" else _write_section(section)
-    return "\n".join(lines).rstrip() + "\n"
+        lines = _write_problems(report) if named and section.name == "problems" else _write_section(section)
+        for line in lines:
+            yield f"{line}\n"
+
+
+def _write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Write text atomically, piece by piece."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(pieces)
+
+    write_atomically(path, write)
 
 
 def as_html(report: SiteReport, *, pictures: bool | None = None) -> str:
@@ -159,27 +195,26 @@ def as_html(report: SiteReport, *, pictures: bool | None = None) -> str:
     )
 
 
-def _list_problems(problems: Sequence[Problem]) -> list[str]:
+def _list_problems(problems: Problems) -> list[str]:
     lines = []
-    for kind, members in by_kind(problems).items():
+    for kind, members in problems.kinds.items():
         lines.append(f"  {kind} ({len(members):,})")
         lines += [f"    {printable(str(problem))}" for problem in members[:SHOWN]]
         if len(members) > SHOWN:
             lines.append(f"    ... and {len(members) - SHOWN:,} more; all are in the files of --out")
-        lines += [f"    -> {advice}" for advice in dict.fromkeys(one.advice for one in members if one.advice)]
+        lines += [f"    -> {advice}" for advice in members.advice]
     return lines
 
 
-def _write_problems(report: SiteReport) -> list[str]:
-    lines = []
+def _write_problems(report: SiteReport) -> Iterator[str]:
     for title, problems in (("Errors", report.check.errors), ("Warnings", report.check.warnings)):
-        lines += ["", f"## {title} ({len(problems):,})"]
-        for kind, members in by_kind(problems).items():
-            lines += ["", f"### {kind} ({len(members):,})", "", "| file | row | what | do |", "|---|--:|---|---|"]
+        yield f"\n## {title} ({len(problems):,})"
+        for kind, members in problems.kinds.items():
+            yield f"\n### {kind} ({len(members):,})\n\n| file | row | what | do |\n|---|--:|---|---|"
+            advice = {text: _escape(text) for text in ("", *members.advice)}
             for one in members:
-                row = "" if one.row is None else str(one.row)
-                lines.append(f"| {_escape(one.file)} | {row} | {_escape(one.message)} | {_escape(one.advice)} |")
-    return lines
+                row = "" if one.row is None else one.row
+                yield f"| {_escape(one.file)} | {row} | {_escape(one.message)} | {advice[one.advice]} |"
 
 
 def _write_section(section: Section) -> list[str]:
@@ -193,7 +228,10 @@ def _write_section(section: Section) -> list[str]:
     return lines
 
 
+#: Signs that Markdown or HTML would interpret.
+_ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: f"\\{sign}" for sign in "\\|`*_[]#"})
+
+
 def _escape(text: str) -> str:
     """Text that Markdown and HTML show literally."""
-    plain = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return "".join(f"\\{sign}" if sign in "\\|`*_[]#" else sign for sign in plain)
+    return printable(text).translate(_ESCAPES)

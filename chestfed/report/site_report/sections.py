@@ -20,10 +20,10 @@ from chestfed.inspection.problems import (
     SITES_SHARE_PATIENT,
     SITES_SHARE_PICTURE,
     SPLITS_SHARE_PICTURE,
-    by_kind,
 )
 from chestfed.report.figures import Drawing, Picture, bars, gray_levels, moments, shares
 from chestfed.report.site_report.content import OLDEST, Profile, SiteReport, locate, years
+from chestfed.report.site_report.meanings import describe_words
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, number
 
 _VALUES: Final = 8  # values of a kind that are listed
@@ -67,7 +67,7 @@ def describe_site(report: SiteReport) -> list[Section]:
 def _problems(report: SiteReport) -> Section:
     rows = []
     for word, problems in (("error", report.check.errors), ("warning", report.check.warnings)):
-        for kind, members in by_kind(problems).items():
+        for kind, members in problems.kinds.items():
             plain = "; ".join(dict.fromkeys(one.message for one in members)) if kind in _PLAIN_KINDS else ""
             where = plain or locate(members, report.config.label_files)
             rows.append((kind, (word, where, f"{len(members):,}")))
@@ -84,7 +84,7 @@ def _problems(report: SiteReport) -> Section:
 
 
 def _labels(report: SiteReport) -> Section:
-    counts, diseases = report.check.counts, report.check.looked.survey.table.diseases
+    counts, diseases = report.check.counts, report.check.inspection.survey.table.diseases
     splits = counts.splits
     names = [_name_split(part) for part in splits]
     sizes = ((_name_split(part), (f"{part.images:,}", f"{part.patients:,}")) for part in splits)
@@ -109,21 +109,12 @@ def _labels(report: SiteReport) -> Section:
 
 
 def _meanings(report: SiteReport) -> Section:
-    """What the labels are made of: words of the site's YAML, and counts; no cell is quoted."""
-    config, table = report.config, report.check.looked.survey.table
-    codes = config.table.codes if config.table is not None else None
-    terms = len(codes.get("findings", ())) if isinstance(codes, dict) else 0
-    source = f"{terms} findings of the YAML" if terms else "findings of the code book"
+    """The words of the site's YAML and code book that the labels come from, and counts; no cell is quoted."""
+    config, table = report.config, report.check.inspection.survey.table
+    sources = describe_words(config)
     heads = ("disease", "read from", "uncertain counts as", "not mentioned counts as")
     rows = (
-        (
-            title_of(disease),
-            (
-                ", ".join(config.labels.get(disease, ())) or ("-" if config.table is None else source),
-                config.uncertain[disease],
-                config.blank[disease],
-            ),
-        )
+        (title_of(disease), (sources[disease], config.uncertain[disease], config.blank[disease]))
         for disease in config.diseases
     )
     words = [f"Reader: {config.reader.name}."]
@@ -185,10 +176,10 @@ def pool_decades(decades: Mapping[str, int]) -> dict[str, int]:
 
 
 def _files(report: SiteReport) -> Section:
-    files, scan = report.check.counts.files, report.check.looked.scan
+    files, scan = report.check.counts.files, report.check.inspection.scan
     if files is None or scan is None:
         return Section("files", "Image files", ("The image files were not examined.",))
-    kinds = by_kind([*report.check.errors, *report.check.warnings])
+    kinds = report.check.kinds
 
     def total(*names: str) -> int:
         return sum(len(kinds.get(name, ())) for name in names)
@@ -251,7 +242,7 @@ def _compare(report: SiteReport) -> Section:
     prevalences = ((title_of(name), (number(one.prevalence.get(name)) for one in everybody)) for name in diseases)
     heads = ("disease", *map(report.label_of, everybody))
     tables += [drift_table(report), grid_of("shares", "Prevalence, all splits", heads, prevalences)]
-    kinds = by_kind([*report.check.errors, *report.check.warnings])
+    kinds = report.check.kinds
     same, near, people = (len(kinds.get(kind, ())) for kind in (SITES_SHARE_PICTURE, SITES_NEAR, SITES_SHARE_PATIENT))
     words = (
         f"Images that another site also has: {same:,}; near-duplicates: {near:,}. "

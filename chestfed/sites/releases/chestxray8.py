@@ -11,6 +11,8 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from chestfed.core.plugins import Options
 from chestfed.sites.label_files.source import Source, nearest
@@ -83,11 +85,12 @@ def _splits(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
     if not source.config.splits.official or all(source.find(role, required=False) is None for role in roles):
         return pd.Series("train", index=frame.index)
     files = [source.find(role) for role in roles]  # one list without the other is a problem
-    members = [set() if file is None else set(source.lines(file)) for file in files]
+    members = [[] if file is None else source.lines(file) for file in files]
     for file, names in zip(files, members, strict=True):
         if file is not None and not any(names):
             source.problem("empty file", source.name(file), "names no image", advice="download the file again")
-    train, test = (frame["Image Index"].isin(names).to_numpy() for names in members)
+    cells = pa.array(frame["Image Index"])
+    train, test = (pc.is_in(cells, pa.array(names, cells.type)).to_numpy(zero_copy_only=False) for names in members)
     rows = frame["row"].to_numpy()
     if None not in files:
         text, advice = "the image is in neither split list", "use the lists and the label file of the same release"

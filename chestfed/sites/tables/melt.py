@@ -61,10 +61,12 @@ def melt(rows: TableRows, values: Values) -> Long:
     labels, of_label = _read_labels(rows, values, columns.value) if columns.value else (["positive"], 0 * codes)
     table = _Meanings(rows, values, column)
     pairs, of_pair = _unique_pairs(codes, of_label)
-    by_pair = [[table.add(term, labels[label]) for term in cells[cell] or [""]] for cell, label in pairs]
+    by_pair = [
+        np.array([table.add(term, labels[label]) for term in cells[cell] or [""]], np.int64) for cell, label in pairs
+    ]
     number = np.array([len(terms) for terms in by_pair], dtype=np.int64)[of_pair]
     place = np.repeat(np.arange(len(codes)), number)
-    flat = np.concatenate([np.array(by_pair[pair], dtype=np.int64) for pair in of_pair.tolist()] or [codes])
+    flat = np.concatenate([by_pair[pair] for pair in of_pair.tolist()] or [codes])
     table.note_unknown(place, flat)
     named = (parse_meaning(code.meaning) for code in values.codes if code.kind == FINDING and code.known)
     present = frozenset(name for said in named for name, state in said.findings.items() if state != NEGATIVE)

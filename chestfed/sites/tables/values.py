@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
+from chestfed.core.errors import Problem
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.reader import SEXES, SPLITS, VIEWS
 from chestfed.sites.tables.codebook import LABEL, MISSING, Code, in_form, parse_code, read_book
@@ -106,7 +107,8 @@ class Values:
                 text = f"'{column}' has {number} of unknown meaning: {shown}{self._suggest(kind, values)}"
                 what = "numbers other than 0 and 1 need a code each, and so do 0 and 1 then; " if kind == LABEL else ""
                 advice = f"{what}enter the meaning (kind {kind}) in {self.place}, or fix the cells"
-                rows.source.problem(f"unknown {kind}", rows.name, text, row, advice)
+                first = sorted(rows.rows[sorted(set().union(*values.values()))].tolist())[:_MOST_SHOWN]
+                rows.source.problems.append(Problem(f"unknown {kind}", rows.name, text, row, advice, tuple(first)))
         self.unknown.clear()
 
     def _suggest(self, kind: str, values: Collection[str]) -> str:

@@ -118,6 +118,7 @@ def test_unknown_values_come_in_one_report(tmp_path: Path) -> None:
     rows[5] |= {"Cardiomegaly": "often", "MRN": "p0"}
     view, label = problems(tmp_path, {}, rows)
     assert (view.kind, label.kind, view.row, label.row) == ("unknown view", "unknown label", N, N)
+    assert (view.rows, label.rows) == ((2, 3, 4, 5, 6, 7), (2, 3, 4, 5, 7))
     assert "'l' (6 rows)" in view.message
     assert "2 values of unknown meaning: 'often' (4 rows); 1 other value, first in row 5" in label.message
     assert SECRET not in str(label)
