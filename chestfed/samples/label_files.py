@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
@@ -17,6 +16,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.samples import layouts
 from chestfed.samples.hospitals import Hospital
 from chestfed.samples.patients import Film
+from chestfed.samples.tables import write_text
 
 Rows = Iterable[Sequence[object]]
 
@@ -221,14 +221,13 @@ def _row_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generato
     return numpy_stream(seed, "samples", hospital.name, "row", film.patient.number, film.study, number)
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Rows, encoding: str = "utf-8", delimiter: str = ",") -> None:
+def write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
     """The same bytes each time, packed if the path ends in .gz."""
     text = io.StringIO()
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n")
     if any("[" in name for name in header):  # the release does not quote the commas in its header
         text.write(",".join(header) + "\n")
     else:
         writer.writerow(header)
     writer.writerows(rows)
-    data = text.getvalue().encode(encoding)
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    write_text(path, text.getvalue())
