@@ -107,7 +107,7 @@ class Site:
 
         if size not in range(32, 2049):
             raise ConfigError(f"size={size}: choose 32 to 2048 pixels")
-        kept = self._rows_of(split, views)
+        kept = self._select_rows(split, views)
         frame = self.table.iloc[kept].reset_index(drop=True)
         images = fill_cache(
             self.site_table.with_frame(frame),
@@ -121,7 +121,7 @@ class Site:
         labels = self.site_table.labels()[kept]
         return ImageDataset(images, self.diseases, labels, patients[kept], kept, Augment() if augment else None)
 
-    def _rows_of(self, split: str, views: str | Sequence[str] | None) -> np.ndarray:
+    def _select_rows(self, split: str, views: str | Sequence[str] | None) -> np.ndarray:
         """Rows of the table, int `[n]`."""
         if split not in (*SPLITS, "all"):
             raise ConfigError(f"unknown split '{split}'; choose one of {', '.join(SPLITS)}, all")

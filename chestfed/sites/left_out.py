@@ -48,7 +48,7 @@ class Rows(StrictModel):
     unnamed: Policy = Field("refuse", description="rows without an image or a patient")
 
 
-def to_leave_out(
+def choose_left_out(
     rows: Rows, raw: pd.DataFrame, problems: Sequence[Problem], diseases: Sequence[str], absent: np.ndarray
 ) -> tuple[np.ndarray, list[Problem], dict[str, int]]:
     """Which of a reader's rows are left out, bool `[n]`; the problems that remain; and how many rows, by key of `rows`.

@@ -18,7 +18,7 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_counts import count_labels
 from chestfed.sites.label_files.source import FORMULA, Source
-from chestfed.sites.left_out import Rows, to_leave_out, told
+from chestfed.sites.left_out import Rows, choose_left_out, told
 from chestfed.sites.partition import with_shares, with_splits
 from chestfed.sites.reader import (
     BLANK,
@@ -151,7 +151,7 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
         absent = np.array([isinstance(name, str) and not folders.holds(name) for name in raw["image"]], dtype=bool)
     told_by_rows, _ = _check(raw, config, source)
     found_later = set(map(id, told_by_rows))
-    out, kept, counts = to_leave_out(config.rows, raw, [*source.problems, *told_by_rows], config.diseases, absent)
+    out, kept, counts = choose_left_out(config.rows, raw, [*source.problems, *told_by_rows], config.diseases, absent)
     source.problems[:] = [problem for problem in kept if id(problem) not in found_later]
     total = int((~out).sum()) + sum(counts.values())
     source.remarks += told(counts, total)

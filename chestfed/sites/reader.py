@@ -129,7 +129,7 @@ _PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.tables")
 READERS: Final = Catalogue("reader", "chestfed.readers", SiteReader, packages=_PACKAGES)
 
 
-def names_of(release: str) -> Any:
+def load_names(release: str) -> Any:
     """The names of findings in the label files of a published data set, from `releases/names.yaml`."""
     with resources.files("chestfed.sites.releases").joinpath("names.yaml").open(encoding="utf-8") as file:
         return yaml.safe_load(file)[release]
@@ -223,7 +223,7 @@ def beside(source: Source, path: Path) -> str:
     return f"{path.parent.relative_to(source.root).as_posix()}/" if inside else ""
 
 
-def entries_of(source: Source, folders: Iterable[Path]) -> dict[str, str]:
+def list_entries(source: Source, folders: Iterable[Path]) -> dict[str, str]:
     """Name -> the first of the folders that has it: relative to the root, ending in a slash; empty for the root."""
     found: dict[str, str] = {}
     for folder in folders if source.has_images else ():

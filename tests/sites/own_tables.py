@@ -25,6 +25,8 @@ NAMES = {
 }
 COLUMNS = {"image": "File", "patient": "MRN", "view": "Projection", "split": "Set", "sex": "Sex", "age": "Age"}
 Row = Mapping[str, object]
+#: Stands in cells and names that must not come out again.
+SECRET = "Jane Doe"
 
 
 def meanings(**more: str) -> dict[str, str]:
@@ -42,6 +44,7 @@ def meanings(**more: str) -> dict[str, str]:
 WIDE: dict[str, Any] = {"codes": {"labels": {"1": "positive", "0": "negative", "-1": "uncertain"}}}
 TERMS: dict[str, Any] = {"columns": {**COLUMNS, "findings": "Findings"}, "codes": {"findings": meanings()}}
 LONG: dict[str, Any] = {"columns": {**COLUMNS, "finding": "Finding"}, "codes": {"findings": meanings()}}
+VALUED: dict[str, Any] = {**LONG, "columns": {**COLUMNS, "finding": "Finding", "value": "Value"}}
 READERS: dict[str, Any] = {**WIDE, "columns": {**COLUMNS, "reader": "Reader"}}
 
 
@@ -101,6 +104,13 @@ def problems(
     except SiteError as error:
         return error.problems
     return []
+
+
+def refusals(
+    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", /, **keys: Any
+) -> list[tuple[str, int | None]]:
+    """Kind and row of each of these problems."""
+    return [(problem.kind, problem.row) for problem in problems(folder, table, rows, file, **keys)]
 
 
 def labels(table: SiteTable) -> list[list[float | None]]:

@@ -108,11 +108,11 @@ class PadChestOptions(Options):
 
 def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
     """Raw rows of the label file."""
-    path = source.labels_file or source.find("labels")
     label_names(source, tree())
-    frame = None if path is None else source.read(path, _REQUIRED, _OPTIONAL)
-    if path is None or frame is None:
+    table = source.read_role("labels", _REQUIRED, _OPTIONAL, given=source.labels_file)
+    if table is None:
         return join_rows([], source)
+    path, frame = table
     children = (frame["Pediatric"].str.strip() == "PED").to_numpy(dtype=bool)
     if options.pediatric == "drop":
         _note(source, path, children, "are of children and are left out (reader.pediatric: keep keeps them)")

@@ -30,14 +30,14 @@ from chestfed.sites.reader import (
     image_files,
     join_rows,
     label_names,
-    names_of,
+    load_names,
     raw_rows,
     sexes,
 )
 from chestfed.sites.tables.dicom_headers import read_elements
 from chestfed.sites.tables.schema import Column
 
-_NAMES: Final = names_of("vindr")
+_NAMES: Final = load_names("vindr")
 NO_FINDING: Final = "No finding"
 _CONSENSUS: Final = "consensus"
 _SHOWN_FROM: Final = 500  # headers; fewer are read at once

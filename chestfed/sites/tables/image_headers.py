@@ -6,15 +6,13 @@ share what it says. Values of headers stay in here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.image_paths import Placed, prefix_of
+from chestfed.sites.tables.image_paths import Placed, normalize_root
 from chestfed.sites.tables.rows import TableRows
 from chestfed.sites.tables.schema import Images
 
@@ -28,7 +26,7 @@ def headers_below(source: Source, images: Images, folders: Folders) -> pd.DataFr
 
     Headers that cannot be read are problems of the source.
     """
-    prefixes = [prefix_of(root) for root in images.roots]
+    prefixes = [normalize_root(root) for root in images.roots]
     names = sorted({file for prefix in prefixes for file in folders.files(prefix)})
     frame, _ = read_elements(source, names, [str(images.header), *images.elements, _PATIENT])
     return frame
@@ -74,7 +72,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     rows, places = pairs_of(cells, headers, images.header)
     number = np.bincount(rows, minlength=len(cells))
     empty = cells.isna().to_numpy(dtype=bool)
-    file.report("blank name", empty, "no image name", "fill the cell or remove the row")
+    file.report_blank(empty, "no image name")
     stripped = cells.str.lstrip("0").isin(headers[images.header].dropna().str.lstrip("0")).to_numpy(dtype=bool)
     zeros = int((stripped & (number == 0)).sum())
     hint = f"; without leading zeros {zeros:,} rows would match: a program removed the zeros" if zeros else ""
@@ -90,9 +88,10 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     frame = file.frame.iloc[rows].reset_index(drop=True)
     for element in images.elements:
         frame[element] = headers[element].to_numpy(dtype=object)[places]
-    paths = pd.Series(headers["image"].to_numpy(dtype=object)[places], dtype=object)
-    strays = np.array([folders.strays(path) for path in paths], dtype=bool)
-    return frame, Placed(paths, _below(paths, images.roots), strays, np.zeros(len(paths), dtype=bool))
+    paths = headers["image"].to_numpy(dtype=object)[places].tolist()
+    prefixes = sorted(map(normalize_root, images.roots), key=len, reverse=True)
+    below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
+    return frame, Placed.find(paths, below, folders)
 
 
 def _refuse_mixtures(
@@ -118,10 +117,3 @@ def _refuse_mixtures(
             f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
         )
         file.report("another patient", other, text, advice)
-
-
-def _below(paths: pd.Series, roots: Sequence[str]) -> pd.Series:
-    """The paths relative to the innermost root that holds them."""
-    prefixes = sorted((prefix_of(root) for root in roots), key=len, reverse=True)
-    below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
-    return pd.Series(below, dtype=object)

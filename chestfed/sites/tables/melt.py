@@ -230,5 +230,5 @@ def _factorize_readers(rows: TableRows) -> tuple[list[str], np.ndarray]:
     if column is None:
         return [], np.zeros(len(rows.frame), dtype=np.int64)
     codes, names = pd.factorize(rows.frame[column])
-    rows.report("blank name", codes < 0, f"'{column}' is empty", "fill the cell or remove the row")
+    rows.report_blank(codes < 0, f"'{column}' is empty")
     return [*map(str, names)], codes.astype(np.int64)

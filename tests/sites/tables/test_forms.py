@@ -24,13 +24,14 @@ from tests.sites.own_tables import (
     NAMES,
     READERS,
     TERMS,
+    VALUED,
     WIDE,
     config,
     labels,
     meanings,
     open_table,
     person,
-    problems,
+    refusals,
     save_dicom,
     save_rows,
     wide,
@@ -38,7 +39,6 @@ from tests.sites.own_tables import (
 from tests.sites.small_sites import CONFIGS, column
 
 N = None
-VALUED: dict[str, Any] = {**LONG, "columns": {**COLUMNS, "finding": "Finding", "value": "Value"}}
 DICOM: dict[str, Any] = {
     "columns": {
         **{"patient": "PatientID", "study": "StudyInstanceUID", "view": "ViewPosition"},
@@ -375,8 +375,7 @@ def test_columns_of_a_disease_that_disagree_are_counted(tmp_path: Path) -> None:
     sides, strict = wide(21, *"01000", **{"Pulmonary Edema": "0"}), {"any_column": []}
     (note,) = open_table(tmp_path, strict, [*agree, sides]).notes
     assert "edema contradict each other in 1 of the 21 rows" in note
-    (problem,) = problems(tmp_path, strict, [agree[0], sides])
-    assert problem.kind == "contradictory columns"
+    assert refusals(tmp_path, strict, [agree[0], sides]) == [("contradictory columns", N)]
     table = open_table(tmp_path, {}, [agree[0], sides])
     assert (column(table, "edema"), table.notes) == ([1, 1], ())
 
