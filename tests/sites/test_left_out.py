@@ -48,7 +48,7 @@ def images(table: SiteTable) -> list[object]:
         (ONEHOT, [wide(2, *"75319", File="Summe:", MRN="2"), wide(3, MRN="TOTAL")], "total", ["1.png", "9.png"]),
     ],
 )
-def test_dirty_rows_are_refused_or_left_out_and_counted(
+def test_dirty_rows_are_refused_or_counted(
     tmp_path: Path, table: dict[str, Any], dirty: list[dict[str, object]], key: str, left: list[str]
 ) -> None:
     said = {"Findings": "Edema", "Finding": "Edema", "Reader": "A"}
@@ -66,18 +66,18 @@ def test_dirty_rows_are_refused_or_left_out_and_counted(
     assert any(f"rows.{key}: drop" in note and f"{number:,} of" in note for note in found.notes)
 
 
-def test_duplicates_that_differ_are_refused_all_the_same(tmp_path: Path) -> None:
+def test_differing_duplicates_are_refused(tmp_path: Path) -> None:
     rows = [wide(1, *"10000"), wide(1, *"01000"), wide(2), wide(2)]
     assert refusals(tmp_path, ONEHOT, rows, rows={"duplicate": "drop"}) == [("duplicate image", 3)]
 
 
-def test_a_label_that_is_not_known_is_never_left_out(tmp_path: Path) -> None:
+def test_unknown_labels_are_never_left_out(tmp_path: Path) -> None:
     every = dict.fromkeys(("contradictory", "duplicate", "total", "unnamed"), "drop")
     found = problems(tmp_path, ONEHOT, [wide(1), wide(2, *"70000")], rows=every)
     assert {problem.kind for problem in found} == {"unknown label"}
 
 
-def test_a_label_file_may_be_larger_than_the_folder_and_damaged_films_are_still_told(tmp_path: Path) -> None:
+def test_damaged_films_are_still_reported(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/2.png").write_bytes(b"damaged")
     rows = [wide(number) for number in range(5)]
@@ -90,7 +90,7 @@ def test_a_label_file_may_be_larger_than_the_folder_and_damaged_films_are_still_
     assert any("4 of 5 rows that name an image that does not exist" in one.message for one in report.warnings)
 
 
-def test_a_rule_that_leaves_nothing_is_an_error(tmp_path: Path) -> None:
+def test_leaving_nothing_is_an_error(tmp_path: Path) -> None:
     assert refusals(tmp_path, ONEHOT, [wide(1)], rows={"missing_image": "drop"}) == [("nothing left", None)]
 
 
@@ -115,7 +115,7 @@ def test_a_release_can_leave_rows_out_too(tmp_path: Path) -> None:
     assert sum(table.left_out.values()) == 3
 
 
-def test_a_repeated_row_is_not_left_out_with_an_image_that_no_other_row_has(tmp_path: Path) -> None:
+def test_a_repeated_row_may_have_own_images(tmp_path: Path) -> None:
     table = {**ONEHOT, "images": {"folder": True}}
     write_files(tmp_path, {"a/1.png": b"", "a/b/2.png": b""})
     rows = [wide(1, File="a/b"), wide(1, File="a")]
@@ -124,7 +124,7 @@ def test_a_repeated_row_is_not_left_out_with_an_image_that_no_other_row_has(tmp_
     assert images(opened) == ["a/1.png", "a/b/2.png"]
 
 
-def test_a_row_per_study_takes_all_images_of_its_folder(tmp_path: Path) -> None:
+def test_a_study_row_takes_its_folder(tmp_path: Path) -> None:
     for name in ("a/1.png", "a/2.jpg", "a/notes.txt", "b/deep/3.jpeg", "c/notes.txt"):
         write_files(tmp_path, {name: b""})
     rows = [wide(n, *"10000", Study=study) for n, study in enumerate("abcd", 1)]
@@ -139,14 +139,14 @@ def test_a_row_per_study_takes_all_images_of_its_folder(tmp_path: Path) -> None:
     assert [(problem.kind, problem.file) for problem in caught.value.problems] == [("missing file", "labels")]
 
 
-def test_accession_numbers_without_their_zeros_are_hinted_at(tmp_path: Path) -> None:
+def test_missing_zeros_are_hinted_at(tmp_path: Path) -> None:
     save_dicom(tmp_path / "site/1.dcm", AccessionNumber="00012", PatientID="p1")
     (problem,) = problems(tmp_path, {"images": {"header": "AccessionNumber"}}, [wide(1, File="12")])
     assert problem.kind == "nothing left"
     assert "without leading zeros 1 rows would match" in problem.message
 
 
-def test_an_image_that_its_second_annotator_contradicts_himself_about_is_left_out(tmp_path: Path) -> None:
+def test_an_annotators_contradiction_counts(tmp_path: Path) -> None:
     terms = [("1", "A", "Edema"), ("2", "A", "Edema"), ("2", "B", "Edema"), ("2", "B", "no Edema")]
     rows = [person(int(number), Finding=term, Reader=reader) for number, reader, term in terms]
     long = {**LONG, "columns": {**LONG["columns"], "reader": "Reader"}}
@@ -156,7 +156,7 @@ def test_an_image_that_its_second_annotator_contradicts_himself_about_is_left_ou
     assert table.left_out == {"contradictory": 1}
 
 
-def test_a_name_that_begins_like_a_total_is_none(tmp_path: Path) -> None:
+def test_a_name_like_a_total_is_not_one(tmp_path: Path) -> None:
     rows = [wide(1, MRN="SUM001"), wide(2, MRN="Total7"), wide(3, MRN="Total 7"), wide(4, MRN="\u5408\u8a0812")]
     table = open_table(tmp_path, ONEHOT, rows, rows={"total": "drop"})
     assert images(table) == ["1.png", "2.png"]

@@ -166,7 +166,7 @@ def test_sets_of_anothers_images_say_so() -> None:
     }
 
 
-def test_the_index_and_the_pages_name_every_site() -> None:
+def test_index_and_pages_name_every_site() -> None:
     docs = CONFIGS.parent / "docs"
     index = (docs / "sites.md").read_text(encoding="utf-8")
     five = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
@@ -200,7 +200,7 @@ evaluation: {split: test, resamples: 20}
 FOUR = ("Cardiomegaly", "Consolidation", "Atelectasis", "Effusion")
 
 
-def test_a_site_may_lack_a_disease_in_training(tmp_path: Path) -> None:
+def test_a_site_may_lack_a_disease(tmp_path: Path) -> None:
     table = [",img_id," + "cardiomegaly,pulmonary_edema,consolidation,atelectasis,pleural_effusion"]
     table += [f"{n},{n}.png," + ",".join(str(int((n + place) % 3 == 0)) for place in range(5)) for n in range(24)]
     objects = [
@@ -248,7 +248,7 @@ def test_rsnas_labels_are_nihs_real_ones(tmp_path: Path, data: Path) -> None:
 
 
 @pytest.mark.real_data
-def test_chexphoto_reads_chexperts_real_table(data: Path) -> None:
+def test_chexphoto_reads_the_real_table(data: Path) -> None:
     file = data / "labels" / "chexpert_train.csv.gz"
     overrides = ["upsample={}", "views=[frontal,pa,ap]"]
     theirs = open_site(load_site_config(CONFIGS / "chexpert.yaml", overrides), data, file)

@@ -19,7 +19,7 @@ from tests.sites.small_sites import column
 N = None
 
 
-def test_a_code_book_is_read_as_it_is_written(tmp_path: Path) -> None:
+def test_a_code_book_is_read_as_written(tmp_path: Path) -> None:
     codes = [
         Code("", "finding", "", 3, "", "", "missing", "yes"),
         Code("", "finding", "=cmd", 1),
@@ -35,7 +35,7 @@ def test_a_code_book_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 
 @each("how", ["utf-8-sig", "utf-16", "cp1252", "semicolons", "quotes", "blank rows"])
-def test_a_code_book_may_be_saved_by_any_program(tmp_path: Path, how: str) -> None:
+def test_any_program_may_save_a_code_book(tmp_path: Path, how: str) -> None:
     code = Code("", "finding", "kein ödem größer", 3, "", "", "edema absent", "yes")
     path = tmp_path / "x.codes.csv"
     write_book(path, [code])
@@ -63,7 +63,7 @@ def test_a_code_book_may_be_saved_by_any_program(tmp_path: Path, how: str) -> No
         (",age,x,1,,,130,yes", "unknown meaning"),
     ],
 )
-def test_a_mistake_in_a_code_book_has_its_row(tmp_path: Path, line: str, kind: str) -> None:
+def test_a_code_book_mistake_has_its_row(tmp_path: Path, line: str, kind: str) -> None:
     path = tmp_path / "x.codes.csv"
     path.write_text(f"{','.join(BOOK)}\n,finding,edema,1,,,edema,yes\n{line}\n")
     codes, (problem,) = read_book(path, ["edema"])
@@ -74,7 +74,7 @@ def test_a_mistake_in_a_code_book_has_its_row(tmp_path: Path, line: str, kind: s
 
 
 @each("text", ["", "column,kind\n", '"' + "a" * 200_000, f'{",".join(BOOK)}\n,finding,"a,1,,,edema,yes\n'])
-def test_a_file_that_is_no_code_book_is_reported(tmp_path: Path, text: str) -> None:
+def test_another_file_is_no_code_book(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.codes.csv").write_text(text)
     reported = problems(tmp_path, {**TERMS, "codes": "x.codes.csv"}, [person(1, Findings="Edema")])
     assert reported[0].kind in ("malformed CSV", "missing column")

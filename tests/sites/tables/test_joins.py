@@ -85,7 +85,7 @@ UNFIT: list[tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, object]],
 
 
 @each(("join", "people", "rows", "expected"), UNFIT)
-def test_a_second_file_that_does_not_fit_is_refused(
+def test_an_unfit_second_file_is_refused(
     tmp_path: Path, join: dict[str, Any], people: list[Any], rows: list[Any], expected: list[Any]
 ) -> None:
     if people:
@@ -96,7 +96,7 @@ def test_a_second_file_that_does_not_fit_is_refused(
 
 
 @each("file", ["people.tsv", "people.csv.gz", "people.xlsx", "people.parquet"])
-def test_the_second_file_has_a_format_of_its_own(tmp_path: Path, file: str) -> None:
+def test_the_second_file_has_its_own_format(tmp_path: Path, file: str) -> None:
     save_people(tmp_path, {**P1, "Age": "63"}, file=file)
     table = open_table(tmp_path, {"join": [PEOPLE]}, images(1), label_files={**FILES, "people": [file]})
     assert (column(table, "sex"), column(table, "age")) == (["F"], [63])
@@ -110,7 +110,7 @@ def test_labels_may_be_in_the_second_file(tmp_path: Path) -> None:
     assert labels(table) == [[N, 1, N, N, 0], [0] * 5]
 
 
-def test_a_chain_of_files_is_joined_in_its_order(tmp_path: Path) -> None:
+def test_a_chain_of_files_is_joined(tmp_path: Path) -> None:
     save_people(tmp_path, {"ID": "p1", "Ward": "w7"})
     save_people(tmp_path, {"Ward": "w7", "Sex": "F", "Age": "63"}, file="wards.csv")
     chain = [{**PEOPLE, "columns": ["Ward"]}, {"file": "wards", "key": ["Ward"], "columns": ["Sex", "Age"]}]
@@ -118,7 +118,7 @@ def test_a_chain_of_files_is_joined_in_its_order(tmp_path: Path) -> None:
     assert column(table, "sex") == ["F"]
 
 
-def test_the_second_file_is_found_beside_labels(tmp_path: Path) -> None:
+def test_the_second_file_is_beside_labels(tmp_path: Path) -> None:
     save_people(tmp_path, P1)
     save_people(tmp_path, *images(1), file="other_name.csv")
     site = config(tmp_path, {"join": [PEOPLE]}, label_files=FILES)

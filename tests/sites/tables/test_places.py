@@ -57,7 +57,7 @@ def touch(folder: Path, *names: str) -> None:
         ),
     ],
 )
-def test_the_path_of_an_image_is_as_configured(
+def test_an_image_path_is_as_configured(
     tmp_path: Path, images: dict[str, Any], files: str, cells: list[str], expected: list[str]
 ) -> None:
     touch(tmp_path, *files.split())
@@ -202,7 +202,7 @@ def test_rows_and_headers_have_to_fit(
     assert SECRET not in str(reported)
 
 
-def test_an_image_without_patient_is_not_compared(tmp_path: Path) -> None:
+def test_images_without_patient_are_accepted(tmp_path: Path) -> None:
     save_images(tmp_path)
     save_dicom(tmp_path / "site/img/IM3", AccessionNumber="B1", PatientID="", SOPInstanceUID="1.2.3")
     slipped = [wide(1, File="A9", MRN="a"), wide(2, File="007", MRN="b"), wide(3, File="B1", MRN="a")]
@@ -235,7 +235,7 @@ PATHED: dict[str, Any] = {
 }
 
 
-def test_patient_study_and_view_are_in_the_path(tmp_path: Path) -> None:
+def test_patient_study_and_view_in_the_path(tmp_path: Path) -> None:
     rows = [
         wide(1, File="train/patient1/study1/view1_frontal.jpg"),
         wide(2, File="train/patient1/study2/view1_side.jpg"),
@@ -256,14 +256,14 @@ def test_the_split_may_be_in_the_path(tmp_path: Path) -> None:
     assert refusals(tmp_path, table, rows) == [("patient in two splits", 4)]
 
 
-def test_a_path_without_the_pattern_is_reported(tmp_path: Path) -> None:
+def test_a_path_off_the_pattern_is_reported(tmp_path: Path) -> None:
     rows = [wide(1, File="patient1/study1/view1_frontal.jpg"), wide(2, File=f"{SECRET}.jpg")]
     reported = problems(tmp_path, PATHED, rows)
     assert ("unknown path", 3) in [(problem.kind, problem.row) for problem in reported]
     assert SECRET not in str(reported)
 
 
-def test_the_pattern_fits_headers_and_annotators(tmp_path: Path) -> None:
+def test_patterns_fit_headers_and_readers(tmp_path: Path) -> None:
     rows = [wide(1, File="p1/1.png", Reader=reader) for reader in "AB"]
     columns = {"image": "File", "reader": "Reader"}
     by_folder = {"from_path": "^(?P<patient>[^/]+)/"}
