@@ -53,7 +53,7 @@ class Augment(StrictModel):
         shape, affine = images.shape[1:3], _albumentations()
         maps = self.maps(seeds, *shape)
         return np.stack(
-            [affine.apply(image, matrix=one, output_shape=shape) for image, one in zip(images, maps, strict=True)]
+            [affine.apply(image, matrix=matrix, output_shape=shape) for image, matrix in zip(images, maps, strict=True)]
         )
 
 
@@ -71,8 +71,8 @@ def warped(images: Tensor, back: Tensor) -> Tensor:
     gray = images.dim() == 3
     planes = (images[:, None] if gray else images.permute(0, 3, 1, 2)).float()
     grid = torch.nn.functional.affine_grid(back, list(planes.shape), align_corners=False)
-    found = torch.nn.functional.grid_sample(planes, grid, align_corners=False)
-    return found[:, 0] if gray else found.permute(0, 2, 3, 1)
+    sampled = torch.nn.functional.grid_sample(planes, grid, align_corners=False)
+    return sampled[:, 0] if gray else sampled.permute(0, 2, 3, 1)
 
 
 @functools.cache

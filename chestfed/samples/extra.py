@@ -187,18 +187,18 @@ def _make_rows(shape: Shape, film: Film, rng: np.random.Generator) -> Iterator[R
     def row(**more: Any) -> dict[str, Any]:
         return {name: _fill(cell, fields | more) for name, cell in shape.columns.items()}
 
-    said = dict(zip(shape.names, (film.said[disease] for disease in DISEASES), strict=True))
+    states = dict(zip(shape.names, (film.said[disease] for disease in DISEASES), strict=True))
     if shape.layout == "wide":
         words = {1: shape.words["present"], 0: shape.words["absent"], -1: shape.words["uncertain"]}
         other = {shape.other[0]: words[int(rng.random() < shape.other[1])]}
-        yield {**row(), **{name: words[state] for name, state in said.items()}, **other, "Bemerkung": None}
+        yield {**row(), **{name: words[state] for name, state in states.items()}, **other, "Bemerkung": None}
     elif shape.layout == "readers":
         for place, reader in enumerate(sorted(rng.choice(_READERS, 3, replace=False) + 1)):
             # The first sees all that is said.
-            seen = {name: int(state == 1 and (place == 0 or rng.random() < _SEEN)) for name, state in said.items()}
+            seen = {name: int(state == 1 and (place == 0 or rng.random() < _SEEN)) for name, state in states.items()}
             yield {**row(reader=f"R{reader}"), **seen}
     elif shape.layout == "long":
-        terms = [name for name, state in said.items() if state == 1] + (["nodule"] if film.nodule else [])
+        terms = [name for name, state in states.items() if state == 1] + (["nodule"] if film.nodule else [])
         for term in terms or [shape.words["normal"]]:
             yield row(findings=term)
     elif shape.table is not None:

@@ -125,13 +125,13 @@ def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
         "atelectasis": ["atelectasis", "laminar atelectasis", "lobar atelectasis"],
         "pleural_effusion": ["pleural effusion", "pleural effusion", "loculated pleural effusion"],
     }
-    found = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
-    found += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
-    found += ["nodule"] if film.nodule else []
-    if not found:
+    terms = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
+    terms += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
+    terms += ["nodule"] if film.nodule else []
+    if not terms:
         return ["unchanged" if rng.random() < 0.06 else "normal"]
-    found = [term + (" " if rng.random() < 0.08 else "") for term in found]
-    return [*found, ""] if rng.random() < 0.05 else found
+    terms = [term + (" " if rng.random() < 0.08 else "") for term in terms]
+    return [*terms, ""] if rng.random() < 0.05 else terms
 
 
 def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
@@ -198,15 +198,15 @@ WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]]
 
 def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
     """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
-    said = film.said
-    opaque = 1 in (said["edema"], said["consolidation"], said["atelectasis"])
-    values = {name: said[disease] for name, disease in _OBSERVED.items()}
-    values["No Finding"] = int(not any(said.values()) and not film.nodule)
-    values["Enlarged Cardiomediastinum"] = int(said["cardiomegaly"] == 1 and rng.random() < 0.5)
+    states = film.said
+    opaque = 1 in (states["edema"], states["consolidation"], states["atelectasis"])
+    values = {name: states[disease] for name, disease in _OBSERVED.items()}
+    values["No Finding"] = int(not any(states.values()) and not film.nodule)
+    values["Enlarged Cardiomediastinum"] = int(states["cardiomegaly"] == 1 and rng.random() < 0.5)
     values["Lung Opacity"] = int(film.nodule or (opaque and rng.random() < 0.8))
     values["Lung Lesion"] = int(film.nodule)
     values["Support Devices"] = int(film.devices)
-    if said["consolidation"] == 1 and rng.random() < 0.4:
+    if states["consolidation"] == 1 and rng.random() < 0.4:
         values["Pneumonia"] = -1 if blanks else 1
     cells = []
     for name in OBSERVATIONS:

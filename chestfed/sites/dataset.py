@@ -126,15 +126,15 @@ class Site:
         if split not in (*SPLITS, "all"):
             raise ConfigError(f"unknown split '{split}'; choose one of {', '.join(SPLITS)}, all")
         named = VIEWS if views is None else (views,) if isinstance(views, str) else tuple(views)
-        wanted = _FRONTAL if views == "frontal" else named
-        if unknown := [view for view in wanted if view not in VIEWS]:
+        chosen = _FRONTAL if views == "frontal" else named
+        if unknown := [view for view in chosen if view not in VIEWS]:
             raise ConfigError(f"unknown view '{unknown[0]}'; choose among {', '.join(VIEWS)}")
-        kept = self.table["view"].isin(wanted) & ((self.table["split"] == split) | (split == "all"))
+        kept = self.table["view"].isin(chosen) & ((self.table["split"] == split) | (split == "all"))
         if not kept.any():
-            found = Counter(zip(self.table["split"], self.table["view"], strict=True))
-            counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in found.items())
-            asked = f"no image of split '{split}' and views {', '.join(wanted)}"
-            raise ConfigError(f"site '{self.name}' has {asked}; it has {counts}")
+            existing = Counter(zip(self.table["split"], self.table["view"], strict=True))
+            counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in existing.items())
+            lacking = f"no image of split '{split}' and views {', '.join(chosen)}"
+            raise ConfigError(f"site '{self.name}' has {lacking}; it has {counts}")
         return np.flatnonzero(kept.to_numpy(dtype=bool))
 
 

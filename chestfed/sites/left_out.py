@@ -74,8 +74,8 @@ def choose_left_out(
 
 def _agrees(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
     """Whether the rows of this row's image say the same, bool `[n]`."""
-    said = raw.groupby("image", dropna=False)[["patient", "study", "view", "split", "sex", "age", *diseases]]
-    return (said.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
+    groups = raw.groupby("image", dropna=False)[["patient", "study", "view", "split", "sex", "age", *diseases]]
+    return (groups.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
 
 
 def told(counts: Mapping[str, int], total: int) -> list[str]:

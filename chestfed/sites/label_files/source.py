@@ -88,14 +88,14 @@ class Source:
         """
         patterns = self.config.label_files.get(role, [])
         for pattern in patterns:
-            found = [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._matches(pattern)
-            if len(found) > 1:
-                names = ", ".join(self.name(path) for path in found)
+            paths = [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._matches(pattern)
+            if len(paths) > 1:
+                names = ", ".join(self.name(path) for path in paths)
                 advice = f"name the one to use in label_files.{role} of the site's YAML"
                 self.problem("ambiguous label file", pattern, f"several files match: {names}", advice=advice)
                 return None
-            if found:
-                return found[0]
+            if paths:
+                return paths[0]
         if required:
             self._missing(role, f"no {role} file")
         return None
@@ -103,10 +103,10 @@ class Source:
     def find_all(self, role: str) -> list[Path]:
         """All files that match any pattern of a role, sorted by path; empty, with a problem, if none does."""
         patterns = self.config.label_files.get(role, [])
-        found = sorted({path for pattern in patterns for path in self._matches(pattern)})
-        if not found:
+        paths = sorted({path for pattern in patterns for path in self._matches(pattern)})
+        if not paths:
             self._missing(role, f"no {role} files")
-        return found
+        return paths
 
     def _missing(self, role: str, what: str) -> None:
         patterns = self.config.label_files.get(role, [])
@@ -185,9 +185,9 @@ class Source:
         """Files that match, or are called just so (`labels[1].csv`); a plain file wins over its compressed twin."""
         bare = pattern.removesuffix(".gz")
         names = (bare, f"{bare}.gz")
-        found = [path for name in names if (path := self.folder / name).is_file()]
-        found = found or sorted({path for name in names for path in self.folder.glob(name) if path.is_file()})
-        return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
+        paths = [path for name in names if (path := self.folder / name).is_file()]
+        paths = paths or sorted({path for name in names for path in self.folder.glob(name) if path.is_file()})
+        return [path for path in paths if not (path.suffix == ".gz" and path.with_suffix("") in paths)]
 
     def text(self, path: Path, encoding: str | None = "utf-8") -> bytes | None:
         """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
@@ -198,7 +198,7 @@ class Source:
             text, self._held = self._held[1], None
             return text
         try:
-            text, found = _decoded(path, encoding)
+            text, detected = _decoded(path, encoding)
         except WrongEncoding as error:
             for line in (error.lines if self.keep_going else ()) or (None,):
                 self.problem("wrong encoding", self.name(path), str(error), line, error.advice)
@@ -206,8 +206,8 @@ class Source:
         except UnreadableError as error:
             self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
             return None
-        if encoding is None and found not in ("utf-8", "utf-16"):
-            self.remarks.append(f"{self.name(path)} is read as {found}, which was detected, not declared")
+        if encoding is None and detected not in ("utf-8", "utf-16"):
+            self.remarks.append(f"{self.name(path)} is read as {detected}, which was detected, not declared")
         return text
 
     def clean(self, path: Path, frame: pd.DataFrame, columns: Sequence[str], rows: str, *, empty: str) -> pd.DataFrame:
@@ -387,10 +387,10 @@ def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:
     if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         raise UnreadableError("is not text but a zip file or a workbook", "unpack the archive, or save it as CSV")
     wide = is_utf16(data) or (encoding or "").startswith(("utf-16", "utf-32"))
-    text, found = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
+    text, name = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
     if b"\x00" in text:
         raise UnreadableError("is not text", "name a text file; if it is UTF-16 without a mark, set table.encoding")
-    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), found
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), name
 
 
 def _header(text: bytes) -> list[str]:

@@ -104,10 +104,10 @@ def _placed(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     batches = sorted({*path.parent.glob("*batch *"), *above.glob("*batch *")})
     names = [name for folder in frame["folder"].unique() for name in _SAME.get(folder, (folder,))]
     folders = [path.parent / name for name in names] + batches + [batch / name for batch in batches for name in names]
-    found = list_entries(source, folders)
-    frame["place"] = [found.get(name, place) for name, place in zip(frame["patient"], frame["place"], strict=True)]
+    places = list_entries(source, folders)
+    frame["place"] = [places.get(name, place) for name, place in zip(frame["patient"], frame["place"], strict=True)]
     patients = frame["patient"].unique()
-    if lacking := len(patients) - sum(patient in found for patient in patients):
+    if lacking := len(patients) - sum(patient in places for patient in patients):
         looked = ", ".join(f"{folder.relative_to(source.root).as_posix()}/" for folder in folders)
         text = f"{lacking:,} of {len(patients):,} patients have no folder of images; looked in {looked}"
         source.remarks.append(f"{source.name(path)}: {text}")
@@ -119,7 +119,7 @@ def _list_study_images(source: Source, path: Path, frame: pd.DataFrame) -> pd.Da
 
     Without a folder of images a study counts as its first frontal view.
     """
-    found = []
+    pairs = []
     for place, (folder, study) in enumerate(zip(frame["place"], frame["study"], strict=True)):
         names = ["view1_frontal.jpg"]
         if source.has_images:
@@ -128,9 +128,9 @@ def _list_study_images(source: Source, path: Path, frame: pd.DataFrame) -> pd.Da
             advice = "unpack the test images beside the label file"
             row = int(frame["row"][place])
             source.problem("missing study", source.name(path), "no image in the study's folder", row, advice)
-        found += [(place, name) for name in names]
-    images = frame.iloc[[place for place, _ in found]].reset_index(drop=True)
-    return images.assign(view=[name for _, name in found])
+        pairs += [(place, name) for name in names]
+    images = frame.iloc[[place for place, _ in pairs]].reset_index(drop=True)
+    return images.assign(view=[name for _, name in pairs])
 
 
 READER: Final = SiteReader("chexpert", read, roles=("train", "valid", "test"))

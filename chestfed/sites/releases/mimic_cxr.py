@@ -86,10 +86,10 @@ def _splits(source: Source) -> pd.Series | None:
 def _look_up_splits(source: Source, path: Path, images: pd.DataFrame, splits: pd.Series | None) -> pd.Series | str:
     if splits is None:
         return "train"
-    found = images["dicom_id"].map(splits)
-    lacking, rows = found.isna().to_numpy(), images["row"].to_numpy()
+    of_image = images["dicom_id"].map(splits)
+    lacking, rows = of_image.isna().to_numpy(), images["row"].to_numpy()
     source.bad_rows(path, "image without a split", lacking, rows, "not in the split file", _ADVICE)
-    return found.fillna("train")
+    return of_image.fillna("train")
 
 
 def _only_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
@@ -118,12 +118,12 @@ def _findings(
             path, "wrong subject", strayed, rows, "the study has another subject_id in the metadata", _ADVICE
         )
     per_study = pd.DataFrame(column_findings(source, path, labels), index=pd.MultiIndex.from_frame(labels[key]))
-    found = per_study[~twice].reindex(pd.MultiIndex.from_frame(images[key]), fill_value=UNLABELLED)
-    if (found == UNLABELLED).all(axis=None):
+    per_image = per_study[~twice].reindex(pd.MultiIndex.from_frame(images[key]), fill_value=UNLABELLED)
+    if (per_image == UNLABELLED).all(axis=None):
         source.problem(
             "nothing left", source.name(path), "no image belongs to a study of the label file", advice=_ADVICE
         )
-    return {disease: found[disease].to_numpy(dtype=np.int8) for disease in source.config.diseases}
+    return {disease: per_image[disease].to_numpy(dtype=np.int8) for disease in source.config.diseases}
 
 
 READER: Final = SiteReader("mimic_cxr", read, roles=("labels", _BY_HAND, "metadata", "split"))

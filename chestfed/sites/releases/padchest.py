@@ -206,8 +206,8 @@ def _other_methods(source: Source, path: Path, frame: pd.DataFrame, options: Pad
         return np.zeros(len(frame), dtype=bool)
     others = ~frame["MethodLabel"].isin(options.methods).to_numpy(dtype=bool)
     if others.all():
-        found = ", ".join(sorted({str(cell) for cell in frame["MethodLabel"]}))
-        text = f"no row's MethodLabel is {' or '.join(options.methods)}; found: {found}"
+        methods = ", ".join(sorted({str(cell) for cell in frame["MethodLabel"]}))
+        text = f"no row's MethodLabel is {' or '.join(options.methods)}; found: {methods}"
         source.problem("nothing left", source.name(path), text, advice="change 'reader.methods' in the site's YAML")
     return others
 

@@ -36,9 +36,9 @@ def pairs_of(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.
     """Places of rows and of images that belong together, both int `[pairs]`: a row once per image of it."""
     of_value = headers.groupby(element, sort=False).indices
     none = np.array([], dtype=np.int64)
-    found = [of_value.get(cell, none) if isinstance(cell, str) else none for cell in cells]
-    rows = np.repeat(np.arange(len(found)), [len(places) for places in found])
-    return rows, np.concatenate([none, *found]).astype(np.int64)
+    matches = [of_value.get(cell, none) if isinstance(cell, str) else none for cell in cells]
+    rows = np.repeat(np.arange(len(matches)), [len(places) for places in matches])
+    return rows, np.concatenate([none, *matches]).astype(np.int64)
 
 
 def of_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -50,11 +50,11 @@ def of_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray,
     other = np.zeros(len(cells), dtype=bool)
     if _PATIENT not in headers or not len(rows):
         return other
-    said = cells.to_numpy(dtype=object)[rows]
-    told = headers[_PATIENT].to_numpy(dtype=object)[places]
-    both = pd.notna(said) & pd.notna(told)
-    if both.any() and pd.Series(said[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
-        other[rows[both & (said != told)]] = True
+    named = cells.to_numpy(dtype=object)[rows]
+    in_header = headers[_PATIENT].to_numpy(dtype=object)[places]
+    both = pd.notna(named) & pd.notna(in_header)
+    if both.any() and pd.Series(named[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
+        other[rows[both & (named != in_header)]] = True
     return other
 
 

@@ -74,10 +74,10 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
     for place in np.flatnonzero(safe).tolist():
         name = str(paths.iat[place])
         if images.recursive:
-            found = {file: file.removeprefix(prefix) for prefix in prefixes for file in folders.below(prefix, name)}
-            ambiguous[place] = len(found) > 1
-            if len(found) == 1:
-                ((chosen[place], below[place]),) = found.items()
+            matches = {file: file.removeprefix(prefix) for prefix in prefixes for file in folders.below(prefix, name)}
+            ambiguous[place] = len(matches) > 1
+            if len(matches) == 1:
+                ((chosen[place], below[place]),) = matches.items()
         elif images.any_ending:
             files = next((twins for prefix in prefixes if (twins := folders.twins(prefix + name))), [])
             ambiguous[place] = len(files) > 1
@@ -100,11 +100,11 @@ def place_in_folders(file: TableRows, roles: Mapping[str, str | None], folders: 
     for row in np.flatnonzero(~outside & ~empty).tolist():
         for prefix in map(normalize_root, file.table.images.roots):
             folder = folders.find(prefix + str(names.iat[row]).rstrip("/"))
-            found = [] if folder is None else images_among(folders.root, folders.files(f"{folder}/"))
-            if found:
-                rows += [row] * len(found)
-                paths += found
-                below += [path.removeprefix(prefix) for path in found]
+            images = [] if folder is None else images_among(folders.root, folders.files(f"{folder}/"))
+            if images:
+                rows += [row] * len(images)
+                paths += images
+                below += [path.removeprefix(prefix) for path in images]
                 break
     file.report_blank(empty, "no image name")
     advice = "image paths must be relative to the site's root and stay inside it; fix the row"

@@ -67,7 +67,7 @@ def melt(rows: TableRows, values: Values) -> Long:
     flat = np.concatenate([np.array(by_pair[pair], dtype=np.int64) for pair in of_pair.tolist()] or [codes])
     table.note_unknown(place, flat)
     named = (parse_meaning(code.meaning) for code in values.codes if code.kind == FINDING and code.known)
-    present = frozenset(name for said in named for name, state in said.findings.items() if state != NEGATIVE)
+    present = frozenset(name for meaning in named for name, state in meaning.findings.items() if state != NEGATIVE)
     return Long(place, flat, of_row[place], table.meanings, np.array(table.waiting, dtype=bool), readers, present)
 
 
@@ -221,7 +221,7 @@ def _cut(rows: TableRows, column: str) -> tuple[np.ndarray, list[list[str] | Non
 def _unique_pairs(first: np.ndarray, second: np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
     """The different pairs, and the place of each row's, int64 `[n]`."""
     different, places = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
-    return [(int(one), int(other)) for one, other in different], places.reshape(-1)
+    return [(int(left), int(right)) for left, right in different], places.reshape(-1)
 
 
 def _factorize_readers(rows: TableRows) -> tuple[list[str], np.ndarray]:

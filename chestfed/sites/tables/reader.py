@@ -78,11 +78,11 @@ def _read_table(
 ) -> pd.DataFrame | None:
     columns = table.columns
     roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
-    wanted = [*table.used_columns(), *template_columns(table.images, roles)]
+    needed = [*table.used_columns(), *template_columns(table.images, roles)]
     if not source.config.splits.official and columns.split is not None:
-        wanted.remove(columns.split)
-    wanted += [name for names in source.config.labels.values() for name in names]
-    rows = read_rows(source, path, table, [name for name in wanted if name not in table.images.elements])
+        needed.remove(columns.split)
+    needed += [name for names in source.config.labels.values() for name in names]
+    rows = read_rows(source, path, table, [name for name in needed if name not in table.images.elements])
     if rows is None:
         return None
     rows = _filter(rows, values, elements=False)

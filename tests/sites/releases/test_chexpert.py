@@ -243,7 +243,7 @@ def test_a_missing_column_names_the_others(tmp_path: Path) -> None:
     text = (HEADER + row(P1)).replace("Edema", "Oedema")
     (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": text})
     assert problem.kind == "missing column"
-    assert "no column 'Edema' (the nearest is 'Oedema'); found: Path, Sex," in problem.message
+    assert "no column 'Edema' (the nearest is 'Oedema') among 19; the columns are Path, Sex," in problem.message
 
 
 def test_an_unknown_observation_is_refused(tmp_path: Path) -> None:
