@@ -72,8 +72,8 @@ def images_among(root: Path | str, names: Sequence[str]) -> list[str]:
     """
     kinds = [DICOM if image_ending(name) and not _is_hidden(name) else kind_of(root, name) for name in names]
     known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
-    wanted = (DICOM, PICTURE, UNKNOWN) if "" in known else (DICOM, PICTURE)
-    return [name for name, kind in zip(names, without_strangers(names, kinds), strict=True) if kind in wanted]
+    accepted = (DICOM, PICTURE, UNKNOWN) if "" in known else (DICOM, PICTURE)
+    return [name for name, kind in zip(names, without_strangers(names, kinds), strict=True) if kind in accepted]
 
 
 def without_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:

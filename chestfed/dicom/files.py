@@ -27,8 +27,8 @@ def meta_uids(path: Path) -> tuple[str | None, str | None]:
         If the file cannot be read.
     """
     with path.open("rb") as file:
-        found = _meta(file)
-    return found.get(_SYNTAX), found.get(_SOP_CLASS)
+        elements = _meta(file)
+    return elements.get(_SYNTAX), elements.get(_SOP_CLASS)
 
 
 def refuse_bomb(path: Path, limit: int) -> None:
@@ -59,7 +59,7 @@ def _meta(file: IO[bytes]) -> dict[int, str]:
 
     Walks over the elements of group 2 (explicit VR, little endian); leaves the file at the first one behind them.
     """
-    found: dict[int, str] = {}
+    elements: dict[int, str] = {}
     file.seek(132)
     while len(head := file.read(8)) == 8:
         group, element, kind, length = struct.unpack("<HH2sH", head)
@@ -70,7 +70,7 @@ def _meta(file: IO[bytes]) -> dict[int, str]:
             (length,) = struct.unpack("<I", file.read(4).ljust(4, b"\0"))
         if element in (_SYNTAX, _SOP_CLASS):
             uid = file.read(min(length, 64)).decode("ascii", errors="replace").strip("\0 ")
-            found |= {element: uid} if uid else {}
+            elements |= {element: uid} if uid else {}
         else:
             file.seek(length, 1)
-    return found
+    return elements

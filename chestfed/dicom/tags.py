@@ -101,9 +101,9 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
     known = {*PIXELS, *BURNED_IN, *IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)}
     if strange := [tag for tag in tags if tag not in known]:
         raise ValueError(f"not on the allow-list of DICOM elements: {strange}")
-    wanted = [*tags, *(PIXELS if pixels else ())]
-    dataset = pydicom.dcmread(path, specific_tags=list(wanted), stop_before_pixels=not pixels)
-    _keep(dataset, {tag if isinstance(tag, int) else tag_for_keyword(tag) for tag in [*wanted, "SpecificCharacterSet"]})
+    names = [*tags, *(PIXELS if pixels else ())]
+    dataset = pydicom.dcmread(path, specific_tags=list(names), stop_before_pixels=not pixels)
+    _keep(dataset, {tag if isinstance(tag, int) else tag_for_keyword(tag) for tag in [*names, "SpecificCharacterSet"]})
     _keep(dataset.file_meta, {tag_for_keyword("TransferSyntaxUID")})
     for name in ("ModalityLUTSequence", "VOILUTSequence") if pixels else ():
         for item in dataset.get(name) or ():

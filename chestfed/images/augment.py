@@ -54,7 +54,7 @@ class Augment(StrictModel):
         shape, affine = images.shape[1:3], _albumentations(self.fill)
         maps = self.maps(seeds, *shape)
         return np.stack(
-            [affine.apply(image, matrix=one, output_shape=shape) for image, one in zip(images, maps, strict=True)]
+            [affine.apply(image, matrix=matrix, output_shape=shape) for image, matrix in zip(images, maps, strict=True)]
         )
 
 

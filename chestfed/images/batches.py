@@ -65,12 +65,12 @@ class PooledImages:
         """Pixels of some rows; raises what their parts raise."""
         rows = np.asarray(rows)
         part_of = np.searchsorted(self._starts, rows, side="right") - 1
-        found = {
+        by_part = {
             part: self._parts[part].read(rows[part_of == part] - self._starts[part]) for part in np.unique(part_of)
         }
-        pixels = np.empty((len(rows), *next(iter(found.values())).shape[1:]), np.uint8)
-        for part, its in found.items():
-            pixels[part_of == part] = its
+        pixels = np.empty((len(rows), *next(iter(by_part.values())).shape[1:]), np.uint8)
+        for part, part_pixels in by_part.items():
+            pixels[part_of == part] = part_pixels
         return pixels
 
 

@@ -95,8 +95,8 @@ def decode_stored(
         raise ImageError("the file is empty (0 bytes)")
     with limit_time(_SECONDS):
         if head.startswith((_JPEG, PNG)):
-            found = _picture(path, None if levels == "percentiles" else least)
-            return found._replace(gray=picture_levels(found.gray, levels, stored.bits))
+            decoded = _picture(path, None if levels == "percentiles" else least)
+            return decoded._replace(gray=picture_levels(decoded.gray, levels, stored.bits))
         if head[128:132] == _DICOM:
             gray, unwindowed, turned = decode_dicom(path, stored, levels)
             return Decoded(gray, gray.shape, True, unwindowed, turned)
@@ -106,19 +106,19 @@ def decode_stored(
 
 def prepared(path: Path, stored: Stored, preprocess: Preprocess) -> tuple[np.ndarray, bytes]:
     """The square uint8 `[size, size]` that the network sees, and 16 bytes that tell the picture; raises as `decode`."""
-    found = decode_stored(path, stored, preprocess.levels, preprocess.least)
-    gray = upright(found, stored)
-    return preprocess.apply(gray, found.extent), found.jpeg or picture_digest(gray)
+    decoded = decode_stored(path, stored, preprocess.levels, preprocess.least)
+    gray = upright(decoded, stored)
+    return preprocess.apply(gray, decoded.extent), decoded.jpeg or picture_digest(gray)
 
 
-def upright(found: Decoded, stored: Stored) -> np.ndarray:
+def upright(decoded: Decoded, stored: Stored) -> np.ndarray:
     """The gray levels with air dark; a DICOM file's own header has decided already."""
-    if found.dicom:
-        return found.gray
+    if decoded.dicom:
+        return decoded.gray
     inverted = stored.inverted
-    if stored.by_picture and abs(told := polarity(found.gray)) >= UNSURE:
-        inverted = told < 0
-    return 255 - found.gray if inverted else found.gray
+    if stored.by_picture and abs(sign := polarity(decoded.gray)) >= UNSURE:
+        inverted = sign < 0
+    return 255 - decoded.gray if inverted else decoded.gray
 
 
 def picture_digest(gray: np.ndarray) -> bytes:

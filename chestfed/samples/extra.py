@@ -1,227 +1,78 @@
 """A further synthetic hospital, as somebody would bring it: a folder of pictures and a spreadsheet of its own.
 
-Unlike the five, it follows no known distribution: names of files, columns, words and codes are its own, and differ from
-shape to shape. `docs/tutorial_sixth_hospital.md` starts from one of these.
+Unlike the five, it follows no known distribution: names of files, columns, words and codes are those of a form in
+`extra.yaml`. `docs/tutorial_sixth_hospital.md` starts from one of these.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 import numpy as np
+import yaml
 from filelock import FileLock
 from PIL import Image
+from pydantic import TypeAdapter
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.randomness import numpy_stream
-from chestfed.samples.acquisition import Look
 from chestfed.samples.hospitals import SIZES, Hospital, films_of
 from chestfed.samples.layouts import identifier, save_png, stored_levels, write_dicom
-from chestfed.samples.patients import CaseMix, Film
+from chestfed.samples.patients import Film
 from chestfed.samples.phantom import draw_film
 from chestfed.samples.tables import Row, write_rows
 from chestfed.samples.writing import begun, finish, is_there
 
 #: Raised when the same seed gives another hospital than before.
 EXTRA_VERSION: Final = 1
-
-_MIX: Final = CaseMix(
-    dict(zip(DISEASES, (0.25, 0.2, 0.16, 0.22, 0.3), strict=True)),
-    mean_age=64,
-    female=0.48,
-    portable=0.3,
-    sick_portable=0.1,
-    noise=0.04,
-    subtle=0.1,
-    doubted_positives={"edema": 0.15, "atelectasis": 0.1},
-    doubted_negatives={"cardiomegaly": 0.05},
-)
-_LOOK: Final = Look(
-    shape=(360, 360),
-    field=(39.0, 1.5),
-    scatter=(0.6, 0.1),
-    noise=0.035,
-    blur=0.06,
-    black=(0.15, 0.03),
-    white=(0.87, 0.03),
-    gamma=(1.0, 0.08),
-    edges=0.25,
-    tilt=0.02,
-    collimated=0.2,
-    marker="box",
-    portable_word="MOBIL",
-)
+_READERS: Final = 5
+_SEEN: Final = 0.85  # share of the findings that the second and third annotator of an image see
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One manner of spreadsheet: where pictures go, and the rows; `rows` yields none where headers hold the labels."""
+    """One manner of spreadsheet.
+
+    Attributes
+    ----------
+    layout
+        wide: a column per disease. cell, list: one column of all findings. long: a row per finding. readers: a row per
+        annotator, with a column per disease. header: no table.
+    picture
+        Path of an image below the hospital's folder.
+    columns, header
+        Column of the table, or DICOM element -> field of `_describe_film`, or a text with fields in braces.
+    names
+        What the five diseases are called.
+    words
+        The hospital's word for a view, sex, split or state, and the form of a doubt.
+    other
+        A finding that is none of the five, and the share of the images that have it.
+    """
 
     about: str
-    table: str | None
-    picture: Callable[[Film], str]
-    rows: Callable[[Film, np.random.Generator], Iterable[Row]]
-    header: Callable[[Film], Mapping[str, str]] = lambda film: {}
+    layout: Literal["wide", "cell", "list", "long", "readers", "header"]
+    picture: str
+    names: tuple[str, ...]
+    table: str | None = None
     encoding: str = "utf-8"
     delimiter: str = ","
+    columns: Mapping[str, str] = field(default_factory=dict)
+    header: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    other: tuple[str, float] = ("", 0.0)
 
 
-def _patient(film: Film) -> str:
-    return f"P{film.patient.number:04d}"
-
-
-def _study(film: Film) -> str:
-    return str(int(identifier("extra", film.patient.number, film.study, length=10), 16) % 10**8).zfill(8)
-
-
-def _place(film: Film) -> str:
-    """A running name of the film, unlike the patient's."""
-    return f"{_study(film)}-{film.number}"
-
-
-def _wide_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
-    words = {1: "ja", 0: "nein", -1: "fraglich"}
-    names = ("Herzvergrößerung", "Lungenödem", "Konsolidierung", "Atelektase", "Pleuraerguss")
-    findings = {name: words[film.said[disease]] for name, disease in zip(names, DISEASES, strict=True)}
-    view = {"pa": "p.a.", "ap": "a.p.", "lateral": "seitlich"}[film.view]
-    yield {
-        "Bildnummer": _place(film),
-        "Patientennummer": _patient(film),
-        "Strahlengang": view,
-        "Geschlecht": "w" if film.patient.female else "m",
-        "Alter": film.patient.age,
-        "Menge": "Training" if film.split == "train" else "Prüfung",
-        **findings,
-        "Rippenfraktur": words[int(rng.random() < 0.05)],
-        "Bemerkung": None,
-    }
-
-
-def _delimited_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
-    names = ("enlarged heart", "pulmonary oedema", "consolidation", "atelectasis", "effusion")
-    terms = _terms(film, names, "possible {}")
-    terms += ["rib fracture"] if rng.random() < 0.08 else []
-    yield {
-        "Accession": _study(film),
-        "MRN": _patient(film),
-        "File": f"view{film.number}.dcm",
-        "Projection": {"pa": "PA", "ap": "AP", "lateral": "LAT"}[film.view],
-        "Findings": "|".join(terms) or "normal",
-    }
-
-
-def _list_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
-    names = ("cardiomegalia", "edema pulmonar", "consolidación", "atelectasia", "derrame pleural")
-    terms = _terms(film, names, "posible {}")
-    terms += ["escoliosis"] if rng.random() < 0.1 else []
-    yield {
-        "Fichero": f"/archivo/rx/{_list_picture(film).removeprefix('imagenes/')}",
-        "ID Paciente": _patient(film),
-        "Proyección": {"pa": "PA", "ap": "AP", "lateral": "Lateral"}[film.view],
-        "Sexo": "Mujer" if film.patient.female else "Hombre",
-        "Edad": film.patient.age,
-        "Etiquetas": repr(terms or ["normal"]),
-    }
-
-
-def _reader_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
-    names = ("Cardiomegaly", "Lung edema", "Consolidation", "Atelectasis", "Pleural fluid")
-    for place, reader in enumerate(sorted(rng.choice(5, 3, replace=False) + 1)):
-        seen = {  # the first sees all that is said, the others miss some of it
-            name: int(film.said[disease] == 1 and (place == 0 or rng.random() < 0.85))
-            for name, disease in zip(names, DISEASES, strict=True)
-        }
-        yield {
-            "image_id": _place(film),
-            "patient_id": _patient(film),
-            "radiologist": f"R{reader}",
-            "sex": "F" if film.patient.female else "M",
-            "age": film.patient.age,
-            **seen,
-        }
-
-
-def _long_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
-    names = ("cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion")
-    person: Row = {"filename": f"{_place(film)}.dcm", "subject": film.patient.number, "view": film.view.upper()}
-    found = [name for name, disease in zip(names, DISEASES, strict=True) if film.said[disease] == 1]
-    found += ["nodule"] if film.nodule else []
-    for name in found or ["no finding"]:
-        yield {**person, "finding": name}
-
-
-def _dicom_header(film: Film) -> Mapping[str, str]:
-    names = ("Cardiomegaly", "Pulmonary edema", "Consolidation", "Atelectasis", "Pleural effusion")
-    return {
-        **_identity(film),
-        "AdmittingDiagnosesDescription": "\\".join(_terms(film, names, "possible {}")) or "No finding",
-        "ViewPosition": {"pa": "PA", "ap": "AP", "lateral": "LL"}[film.view],
-        "StudyDescription": "CHEST",
-    }
-
-
-def _identity(film: Film) -> dict[str, str]:
-    study = f"2.25.{int(_study(film)) + 1}"
-    return {"PatientID": _patient(film), "StudyInstanceUID": study, "PatientName": "SYNTHETIC"}
-
-
-def _terms(film: Film, names: Sequence[str], doubt: str) -> list[str]:
-    said = zip(names, (film.said[disease] for disease in DISEASES), strict=True)
-    return [doubt.format(name) if value == -1 else name for name, value in said if value != 0]
-
-
-def _list_picture(film: Film) -> str:
-    return f"imagenes/{film.patient.number % 3}/{_place(film)}.png"
-
-
-SHAPES: Final[dict[str, Shape]] = {
-    "wide": Shape(
-        "a column per finding; csv in Latin-1 with semicolons, German, PNG",
-        "Befunde.csv",
-        lambda film: f"Bilder/{_place(film)}.png",
-        _wide_rows,
-        encoding="latin-1",
-        delimiter=";",
-    ),
-    "delimited": Shape(
-        "a column of findings; tsv, DICOM in folders by patient and study",
-        "findings.tsv",
-        lambda film: f"dicom/{_patient(film)}/{_study(film)}/view{film.number}.dcm",
-        _delimited_rows,
-        _identity,
-        delimiter="\t",
-    ),
-    "list": Shape(
-        "a list in a cell; csv.gz, Spanish, PNG in three folders", "etiquetas.csv.gz", _list_picture, _list_rows
-    ),
-    "readers": Shape(
-        "a row per image and reader; xlsx, DICOM",
-        "reads.xlsx",
-        lambda film: f"images/{_place(film)}.dcm",
-        _reader_rows,
-        _identity,
-    ),
-    "long": Shape(
-        "a row per image and finding; parquet, DICOM in two folders",
-        "labels.parquet",
-        lambda film: f"part{1 + film.patient.number % 2}/{_place(film)}.dcm",
-        _long_rows,
-        _identity,
-    ),
-    "dicom": Shape(
-        "no spreadsheet: the labels are in the headers of the DICOM files",
-        None,
-        lambda film: f"dicom/{_patient(film)}/{_place(film)}.dcm",
-        lambda film, rng: (),
-        _dicom_header,
-    ),
-}
+_EXTRA: Final = yaml.safe_load(resources.files("chestfed.samples").joinpath("extra.yaml").read_text(encoding="utf-8"))
+_HOSPITAL: Final = TypeAdapter(Hospital).validate_python(_EXTRA["hospital"])
+SHAPES: Final = TypeAdapter(dict[str, Shape]).validate_python(_EXTRA["shapes"])
 
 
 @dataclass(frozen=True)
@@ -232,6 +83,12 @@ class ExtraHospital:
     pictures: Path
     table: Path | None
     images: int
+
+
+def draw_extra(name: str, shape: str, *, seed: int = 1, size: str = "default") -> dict[str, Film]:
+    """The images of the further hospital `name`: path below its folder -> what is in it, and what its table says."""
+    films = films_of(replace(_HOSPITAL, name=name), seed, SIZES[size])
+    return {str(_fill(SHAPES[shape].picture, _describe_film(SHAPES[shape], film))): film for film in films}
 
 
 def write_extra(
@@ -257,52 +114,100 @@ def write_extra(
         )
     if size not in SIZES:
         raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}", kind="unknown size")
-    root, chosen = folder / f"synthetic-{name}", SHAPES[shape]
+    root = folder / f"synthetic-{name}"
     stamp = {"synthetic": True, "extra": shape, "version": EXTRA_VERSION, "seed": seed, "size": size}
-    hospital = Hospital(
-        name, root.name, 60, 0, 12, studies=1.4, lateral=0.08, counts_lateral=True, mix=_MIX, look=_LOOK
-    )
-    films = films_of(hospital, seed, SIZES[size])
+    films = draw_extra(name, shape, seed=seed, size=size)
     what = f"the extra hospital of shape {shape}, seed {seed}, size {size}"
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".samples.lock"):
             if not is_there(root, stamp, what):
-                _write(root, hospital, chosen, films, seed, stamp, progress)
-    top = Path(chosen.picture(films[0])).parts[0]
-    table = None if chosen.table is None else root / chosen.table
-    return ExtraHospital(root, root if shape == "long" else root / top, table, len(films))
+                with begun(root) as part:
+                    _write_files(part, name, SHAPES[shape], films, seed, progress)
+                    finish(part, root, stamp)
+    tops = {path.partition("/")[0] for path in films}
+    table = SHAPES[shape].table
+    return ExtraHospital(
+        root, root / tops.pop() if len(tops) == 1 else root, None if table is None else root / table, len(films)
+    )
 
 
-def _write(
-    root: Path,
-    hospital: Hospital,
+def _write_files(
+    part: Path,
+    name: str,
     shape: Shape,
-    films: Sequence[Film],
+    films: Mapping[str, Film],
     seed: int,
-    stamp: Mapping[str, object],
     progress: Callable[[int, int], None] | None,
 ) -> None:
     rows: list[Row] = []
-    with begun(root) as part:
-        for done, film in enumerate(films, start=1):
-            rng = numpy_stream(seed, "samples", hospital.name, "extra", film.patient.number, film.study, film.number)
-            path = part / shape.picture(film)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            gray = draw_film(film, hospital.look, seed, hospital.name)
-            _write_picture(path, gray, film, shape.header(film), rng)
-            rows += shape.rows(film, rng)
-            if progress is not None:
-                progress(done, len(films))
-        if shape.table is not None:
-            write_rows(part / shape.table, rows, delimiter=shape.delimiter, encoding=shape.encoding)
-        finish(part, root, stamp)
+    for done, (place, film) in enumerate(films.items(), start=1):
+        rng = numpy_stream(seed, "samples", name, "extra", film.patient.number, film.study, film.number)
+        path, gray = part / place, draw_film(film, _HOSPITAL.look, seed, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".png":
+            save_png(Image.fromarray(stored_levels(gray, 255).astype(np.uint8)), path)
+        else:
+            fields = _describe_film(shape, film) | {"findings": "\\".join(_list_terms(shape, film))}
+            fields["findings"] = fields["findings"] or shape.words.get("normal")
+            write_dicom(path, gray, film, rng, {key: str(_fill(cell, fields)) for key, cell in shape.header.items()})
+        rows += _make_rows(shape, film, rng)
+        if progress is not None:
+            progress(done, len(films))
+    if shape.table is not None:
+        write_rows(part / shape.table, rows, delimiter=shape.delimiter, encoding=shape.encoding)
 
 
-def _write_picture(
-    path: Path, gray: np.ndarray, film: Film, elements: Mapping[str, str], rng: np.random.Generator
-) -> None:
-    if path.suffix == ".png":
-        save_png(Image.fromarray(stored_levels(gray, 255).astype(np.uint8)), path)
-    else:
-        write_dicom(path, gray, film, rng, elements)
+def _describe_film(shape: Shape, film: Film) -> dict[str, Any]:
+    """The fields of a film, in the hospital's words."""
+    person = film.patient
+    study = str(int(identifier("extra", person.number, film.study, length=10), 16) % 10**8).zfill(8)
+    words = {"view": film.view, "sex": "F" if person.female else "M", "split": film.split}
+    return {key: shape.words.get(word, word) for key, word in words.items()} | {
+        "patient": f"P{person.number:04d}",
+        "person": person.number,
+        "age": person.age,
+        "study": study,
+        "uid": f"2.25.{int(study) + 1}",
+        "image": f"{study}-{film.number}",
+        "number": film.number,
+        "half": 1 + person.number % 2,
+        "third": person.number % 3,
+    }
+
+
+def _fill(cell: str, fields: Mapping[str, Any]) -> Any:
+    return fields[cell] if cell in fields else cell.format(**fields)
+
+
+def _make_rows(shape: Shape, film: Film, rng: np.random.Generator) -> Iterator[Row]:
+    """The rows of the table about a film."""
+    fields = _describe_film(shape, film)
+
+    def row(**more: Any) -> dict[str, Any]:
+        return {name: _fill(cell, fields | more) for name, cell in shape.columns.items()}
+
+    states = dict(zip(shape.names, (film.said[disease] for disease in DISEASES), strict=True))
+    if shape.layout == "wide":
+        words = {1: shape.words["present"], 0: shape.words["absent"], -1: shape.words["uncertain"]}
+        other = {shape.other[0]: words[int(rng.random() < shape.other[1])]}
+        yield {**row(), **{name: words[state] for name, state in states.items()}, **other, "Bemerkung": None}
+    elif shape.layout == "readers":
+        for place, reader in enumerate(sorted(rng.choice(_READERS, 3, replace=False) + 1)):
+            # The first sees all that is said.
+            seen = {name: int(state == 1 and (place == 0 or rng.random() < _SEEN)) for name, state in states.items()}
+            yield {**row(reader=f"R{reader}"), **seen}
+    elif shape.layout == "long":
+        terms = [name for name, state in states.items() if state == 1] + (["nodule"] if film.nodule else [])
+        for term in terms or [shape.words["normal"]]:
+            yield row(findings=term)
+    elif shape.table is not None:
+        terms = _list_terms(shape, film) + ([shape.other[0]] if rng.random() < shape.other[1] else [])
+        terms = terms or [shape.words["normal"]]
+        yield row(findings=repr(terms) if shape.layout == "list" else "|".join(terms))
+
+
+def _list_terms(shape: Shape, film: Film) -> list[str]:
+    doubt = shape.words.get("doubt", "possible {}")
+    states = zip(shape.names, (film.said[disease] for disease in DISEASES), strict=True)
+    return [doubt.format(name) if state == -1 else name for name, state in states if state != 0]

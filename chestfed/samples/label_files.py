@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
@@ -17,6 +16,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.samples import layouts
 from chestfed.samples.hospitals import Hospital
 from chestfed.samples.patients import Film
+from chestfed.samples.tables import write_text
 
 Rows = Iterable[Sequence[object]]
 
@@ -125,13 +125,13 @@ def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
         "atelectasis": ["atelectasis", "laminar atelectasis", "lobar atelectasis"],
         "pleural_effusion": ["pleural effusion", "pleural effusion", "loculated pleural effusion"],
     }
-    found = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
-    found += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
-    found += ["nodule"] if film.nodule else []
-    if not found:
+    terms = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
+    terms += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
+    terms += ["nodule"] if film.nodule else []
+    if not terms:
         return ["unchanged" if rng.random() < 0.06 else "normal"]
-    found = [term + (" " if rng.random() < 0.08 else "") for term in found]
-    return [*found, ""] if rng.random() < 0.05 else found
+    terms = [term + (" " if rng.random() < 0.08 else "") for term in terms]
+    return [*terms, ""] if rng.random() < 0.05 else terms
 
 
 def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
@@ -198,15 +198,15 @@ WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]]
 
 def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
     """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
-    said = film.said
-    opaque = 1 in (said["edema"], said["consolidation"], said["atelectasis"])
-    values = {name: said[disease] for name, disease in _OBSERVED.items()}
-    values["No Finding"] = int(not any(said.values()) and not film.nodule)
-    values["Enlarged Cardiomediastinum"] = int(said["cardiomegaly"] == 1 and rng.random() < 0.5)
+    states = film.said
+    opaque = 1 in (states["edema"], states["consolidation"], states["atelectasis"])
+    values = {name: states[disease] for name, disease in _OBSERVED.items()}
+    values["No Finding"] = int(not any(states.values()) and not film.nodule)
+    values["Enlarged Cardiomediastinum"] = int(states["cardiomegaly"] == 1 and rng.random() < 0.5)
     values["Lung Opacity"] = int(film.nodule or (opaque and rng.random() < 0.8))
     values["Lung Lesion"] = int(film.nodule)
     values["Support Devices"] = int(film.devices)
-    if said["consolidation"] == 1 and rng.random() < 0.4:
+    if states["consolidation"] == 1 and rng.random() < 0.4:
         values["Pneumonia"] = -1 if blanks else 1
     cells = []
     for name in OBSERVATIONS:
@@ -221,14 +221,13 @@ def _row_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generato
     return numpy_stream(seed, "samples", hospital.name, "row", film.patient.number, film.study, number)
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Rows, encoding: str = "utf-8", delimiter: str = ",") -> None:
+def write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
     """The same bytes each time, packed if the path ends in .gz."""
     text = io.StringIO()
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n")
     if any("[" in name for name in header):  # the release does not quote the commas in its header
         text.write(",".join(header) + "\n")
     else:
         writer.writerow(header)
     writer.writerows(rows)
-    data = text.getvalue().encode(encoding)
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    write_text(path, text.getvalue())

@@ -141,35 +141,20 @@ def write_dicom(
 
     `elements` go into the header besides, by their keywords.
     """
-    from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import (
-        DigitalXRayImageStorageForPresentation,
-        ExplicitVRLittleEndian,
-        JPEG2000Lossless,
-        RLELossless,
-    )
+    from pydicom.uid import JPEG2000Lossless, RLELossless
 
     inverted, rescaled, voi, syntax = rng.random(4)
     stored = stored_levels(gray, MAX_12_BIT)
     if inverted < 0.4:
         stored = MAX_12_BIT - stored
-    dataset = Dataset()
-    dataset.file_meta = FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = DigitalXRayImageStorageForPresentation
-    uid = f"2.25.{int(vindr_id(film), 16)}"
-    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = uid
-    dataset.file_meta.ImplementationClassUID = "2.25.1"  # else it would tell the version of the library
+    dataset = make_dicom(stored, uid=f"2.25.{int(vindr_id(film), 16)}")
     dataset.Modality = "DX"
     dataset.ImageComments = COMMENT
     dataset.PatientSex = "F" if film.patient.female else "M"
     dataset.PatientAge = f"{film.patient.age:03d}Y"
+    dataset.PhotometricInterpretation = "MONOCHROME1" if inverted < 0.4 else "MONOCHROME2"
     for keyword, value in elements.items():
         setattr(dataset, keyword, value)
-    dataset.Rows, dataset.Columns = stored.shape
-    dataset.SamplesPerPixel = 1
-    dataset.PhotometricInterpretation = "MONOCHROME1" if inverted < 0.4 else "MONOCHROME2"
-    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
     intercept = -1024 if rescaled < 0.3 else 0
     if intercept:
         dataset.RescaleSlope, dataset.RescaleIntercept = "1", str(intercept)
@@ -179,13 +164,30 @@ def write_dicom(
         dataset.WindowWidth = str(max(high - low, 256))
     elif voi < 0.7:
         dataset.VOILUTSequence = [_lookup_table(intercept)]
-    dataset.PixelData = stored.tobytes()
     # Named encoders and no new UIDs: otherwise the bytes would depend on what else is installed, and on chance.
     if syntax < 0.2:
         dataset.compress(RLELossless, encoding_plugin="pylibjpeg", generate_instance_uid=False)
     elif syntax < 0.35:
         dataset.compress(JPEG2000Lossless, encoding_plugin="pylibjpeg", generate_instance_uid=False)
     dataset.save_as(path, enforce_file_format=True)
+
+
+def make_dicom(stored: np.ndarray, bits: int = 12, uid: str = "2.25.1") -> Dataset:
+    """A digital radiograph of values uint16 `[h, w]`, with the elements that such a file needs and no others."""
+    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = DigitalXRayImageStorageForPresentation
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = uid
+    dataset.file_meta.ImplementationClassUID = "2.25.1"  # else it would tell the version of the library
+    dataset.Rows, dataset.Columns = stored.shape
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, bits, bits - 1, 0
+    dataset.PixelData = stored.astype(np.uint16).tobytes()
+    return dataset
 
 
 def _lookup_table(intercept: int) -> Dataset:

@@ -96,7 +96,7 @@ def draw_films(rng: np.random.Generator, mix: CaseMix, visits: list[Visit], spli
     for row, visit in enumerate(visits):
         sick = int(truth[row].sum())
         portable = rng.random() < min(mix.portable + mix.sick_portable * sick, 0.97)
-        said = {name: -1 if doubted[row, j] else int(positive[row, j]) for j, name in enumerate(DISEASES)}
+        labels = {name: -1 if doubted[row, j] else int(positive[row, j]) for j, name in enumerate(DISEASES)}
         first = Film(
             visit.patient,
             visit.study,
@@ -104,7 +104,7 @@ def draw_films(rng: np.random.Generator, mix: CaseMix, visits: list[Visit], spli
             "ap" if portable else "pa",
             split,
             dict(zip(DISEASES, severity[row].tolist(), strict=True)),
-            said,
+            labels,
             nodule=bool(rng.random() < 0.06),
             devices=bool(rng.random() < (0.5 if portable else 0.06)),
         )
@@ -118,15 +118,15 @@ def _positives(rng: np.random.Generator, mix: CaseMix, visits: list[Visit]) -> n
     people = {visit.patient.number: None for visit in visits}
     states = dict(zip(people, rng.standard_normal(len(people)), strict=True))
     of_patient = np.array([states[visit.patient.number] for visit in visits])[:, None]
-    own = np.sqrt(1 - _PATIENT**2 - _STUDY**2) * rng.standard_normal((len(visits), len(DISEASES)))
-    latent = _PATIENT * of_patient + _STUDY * rng.standard_normal((len(visits), 1)) + own
+    rest = np.sqrt(1 - _PATIENT**2 - _STUDY**2) * rng.standard_normal((len(visits), len(DISEASES)))
+    latent = _PATIENT * of_patient + _STUDY * rng.standard_normal((len(visits), 1)) + rest
     counted = np.array([visit.counted for visit in visits])
     positive = np.zeros(latent.shape, dtype=bool)
     for j, disease in enumerate(DISEASES):
         if mix.prevalence[disease] > 0:
-            wanted = max(2, round(mix.prevalence[disease] * counted.sum()))
+            number = max(2, round(mix.prevalence[disease] * counted.sum()))
             order = np.argsort(-latent[:, j], kind="stable")
-            positive[order[np.cumsum(counted[order]) <= wanted], j] = True
+            positive[order[np.cumsum(counted[order]) <= number], j] = True
     return positive
 
 

@@ -18,8 +18,8 @@ from chestfed.samples.patients import Film
 
 def draw_film(film: Film, look: Look, seed: int, hospital: str) -> np.ndarray:
     """Gray values float32 `[height, width]` in 0..1. The body is the patient's, all else this film's."""
-    own = numpy_stream(seed, "samples", hospital, "body", film.patient.number)
-    body = draw_body(own, female=film.patient.female, age=film.patient.age)
+    body_rng = numpy_stream(seed, "samples", hospital, "body", film.patient.number)
+    body = draw_body(body_rng, female=film.patient.female, age=film.patient.age)
     rng = numpy_stream(seed, "samples", hospital, "film", film.patient.number, film.study, film.number)
     frame = detector(look, rng)
     if film.view == "lateral":
@@ -31,9 +31,9 @@ def draw_film(film: Film, look: Look, seed: int, hospital: str) -> np.ndarray:
 
 def draw_chest(film: Film, body: Body, frame: Frame, rng: np.random.Generator) -> Chest:
     """The frontal chest of a film with its diseases; what is drawn for one does not depend on the others."""
-    own = dict(zip((*DISEASES, "other"), rng.spawn(len(DISEASES) + 1), strict=True))
-    side = {disease: RIGHT if own[disease].random() < 0.5 else LEFT for disease in DISEASES}
-    both = own["pleural_effusion"].random() < 0.35
+    streams = dict(zip((*DISEASES, "other"), rng.spawn(len(DISEASES) + 1), strict=True))
+    side = {disease: RIGHT if streams[disease].random() < 0.5 else LEFT for disease in DISEASES}
+    both = streams["pleural_effusion"].random() < 0.35
     lying = rng.uniform(0.15, 0.9) if film.view == "ap" else 0.0
     severity = film.severity
     body = _posed(body, film.view == "ap", rng)
@@ -45,19 +45,19 @@ def draw_chest(film: Film, body: Body, frame: Frame, rng: np.random.Generator) -
     redistributed = 0.1 + 0.5 * severity["edema"] if severity["edema"] else 0.0
     chest = build_chest(body, frame, upper_vessels=0.6 + 0.15 * lying + redistributed)
     if severity["edema"]:
-        signs.flood_interstitium(chest, severity["edema"], own["edema"])
+        signs.flood_interstitium(chest, severity["edema"], streams["edema"])
     if severity["consolidation"]:
-        signs.consolidate(chest, severity["consolidation"], side["consolidation"], own["consolidation"])
+        signs.consolidate(chest, severity["consolidation"], side["consolidation"], streams["consolidation"])
     if severity["atelectasis"]:
-        signs.collapse_base(chest, severity["atelectasis"], side["atelectasis"], own["atelectasis"])
+        signs.collapse_base(chest, severity["atelectasis"], side["atelectasis"], streams["atelectasis"])
     if fluid := severity["pleural_effusion"]:
-        signs.pour_effusion(chest, fluid, side["pleural_effusion"], 0.5 * lying, own["pleural_effusion"])
+        signs.pour_effusion(chest, fluid, side["pleural_effusion"], 0.5 * lying, streams["pleural_effusion"])
         if both:
-            signs.pour_effusion(chest, 0.5 * fluid, -side["pleural_effusion"], 0.5 * lying, own["pleural_effusion"])
+            signs.pour_effusion(chest, 0.5 * fluid, -side["pleural_effusion"], 0.5 * lying, streams["pleural_effusion"])
     if film.nodule:
-        _add_nodule(chest, own["other"])
+        _add_nodule(chest, streams["other"])
     if film.devices:
-        _add_devices(chest, own["other"])
+        _add_devices(chest, streams["other"])
     return chest
 
 

@@ -26,14 +26,17 @@ WORDS: Final[Mapping[str, Any]] = yaml.safe_load(
 def format_rows(rows: Sequence[Row], delimiter: str = ",", newline: str = "\n") -> str:
     """The rows as CSV."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter, lineterminator=newline)
+    writer = csv.DictWriter(text, _list_columns(rows), delimiter=delimiter, lineterminator=newline)
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
 def write_rows(path: Path, rows: Sequence[Row], *, delimiter: str = ",", encoding: str = "utf-8") -> None:
-    """Write rows as parquet, xlsx, feather, dta, JSON, JSON lines or CSV (.gz), the same bytes each time."""
+    """Write rows as parquet, xlsx, feather, dta, JSON, JSON lines or CSV (.gz), the same bytes each time.
+
+    A row that lacks a column of another one has an empty cell there.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     ending = path.name.removesuffix(".gz").rpartition(".")[2]
     frame = pd.DataFrame(list(rows))
@@ -44,12 +47,17 @@ def write_rows(path: Path, rows: Sequence[Row], *, delimiter: str = ",", encodin
     elif ending == "dta":
         frame.to_stata(path, write_index=False, version=118)
     elif ending == "xlsx":
-        write_sheets(path, {"Sheet1": [list(rows[0]), *(list(row.values()) for row in rows)]})
+        names = _list_columns(rows)
+        write_sheets(path, {"Sheet1": [names, *([row.get(name) for name in names] for row in rows)]})
     elif ending in ("json", "jsonl"):
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         path.write_text("\n".join(lines) if ending == "jsonl" else f"[{', '.join(lines)}]", encoding="utf-8")
     else:
         write_text(path, format_rows(rows, "\t" if ending == "tsv" else delimiter), encoding)
+
+
+def _list_columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def write_text(path: Path, text: str, encoding: str = "utf-8") -> None:

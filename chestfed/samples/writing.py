@@ -95,8 +95,8 @@ def _write_all(
 ) -> Generator[None]:
     """Fill the hospitals' folders; yields once per picture."""
     with ExitStack() as unfinished:
-        parts = {one.name: unfinished.enter_context(begun(folder / one.folder)) for one in hospitals}
-        jobs = [(parts[one.name], one, film, seed) for one in hospitals for film in films[one.name]]
+        parts = {hospital.name: unfinished.enter_context(begun(folder / hospital.folder)) for hospital in hospitals}
+        jobs = [(parts[hospital.name], hospital, film, seed) for hospital in hospitals for film in films[hospital.name]]
         with closing(parallel_map(_write_film, jobs, workers, chunk=16, what="drawing the hospitals")) as drawn:
             for hospital in hospitals:
                 yield from islice(drawn, len(films[hospital.name]))

@@ -317,9 +317,9 @@ _TELLTALE: Final = {
 
 def refuse_other_kind(document: Document, kind: str) -> None:
     """Refuse a pipeline that was given for a site, or the other way round, in one line."""
-    found = {name: sorted(keys & document.data.keys()) for name, keys in _TELLTALE.items()}
-    for other, keys in found.items():
-        if keys and not found[kind]:
+    telltales = {name: sorted(keys & document.data.keys()) for name, keys in _TELLTALE.items()}
+    for other, keys in telltales.items():
+        if keys and not telltales[kind]:
             raise ConfigError(f"{document.path}: this YAML describes a {other}, not a {kind}: it has {', '.join(keys)}")
 
 

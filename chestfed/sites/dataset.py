@@ -107,7 +107,7 @@ class Site:
 
         if size not in range(32, 2049):
             raise ConfigError(f"size={size}: choose 32 to 2048 pixels")
-        kept = self._rows_of(split, views)
+        kept = self._select_rows(split, views)
         frame = self.table.iloc[kept].reset_index(drop=True)
         images = fill_cache(
             self.site_table.with_frame(frame),
@@ -121,20 +121,20 @@ class Site:
         labels = self.site_table.labels()[kept]
         return ImageDataset(images, self.diseases, labels, patients[kept], kept, Augment() if augment else None)
 
-    def _rows_of(self, split: str, views: str | Sequence[str] | None) -> np.ndarray:
+    def _select_rows(self, split: str, views: str | Sequence[str] | None) -> np.ndarray:
         """Rows of the table, int `[n]`."""
         if split not in (*SPLITS, "all"):
             raise ConfigError(f"unknown split '{split}'; choose one of {', '.join(SPLITS)}, all")
         named = VIEWS if views is None else (views,) if isinstance(views, str) else tuple(views)
-        wanted = _FRONTAL if views == "frontal" else named
-        if unknown := [view for view in wanted if view not in VIEWS]:
+        chosen = _FRONTAL if views == "frontal" else named
+        if unknown := [view for view in chosen if view not in VIEWS]:
             raise ConfigError(f"unknown view '{unknown[0]}'; choose among {', '.join(VIEWS)}")
-        kept = self.table["view"].isin(wanted) & ((self.table["split"] == split) | (split == "all"))
+        kept = self.table["view"].isin(chosen) & ((self.table["split"] == split) | (split == "all"))
         if not kept.any():
-            found = Counter(zip(self.table["split"], self.table["view"], strict=True))
-            counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in found.items())
-            asked = f"no image of split '{split}' and views {', '.join(wanted)}"
-            raise ConfigError(f"site '{self.name}' has {asked}; it has {counts}")
+            existing = Counter(zip(self.table["split"], self.table["view"], strict=True))
+            counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in existing.items())
+            lacking = f"no image of split '{split}' and views {', '.join(chosen)}"
+            raise ConfigError(f"site '{self.name}' has {lacking}; it has {counts}")
         return np.flatnonzero(kept.to_numpy(dtype=bool))
 
 

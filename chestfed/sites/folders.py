@@ -37,13 +37,13 @@ class Folders:
             return path
         if path.isascii():
             return None
-        found = ""
+        place = ""
         for part in path.split("/"):
-            name = part if part in self._entries(found) else self._composed(found).get(composed(part))
+            name = part if part in self._entries(place) else self._composed(place).get(composed(part))
             if name is None:
                 return None
-            found = f"{found}/{name}" if found else name
-        return found
+            place = f"{place}/{name}" if place else name
+        return place
 
     def twins(self, path: str) -> list[str]:
         """The images that are called like this one, whatever their endings; only itself if it exists."""
@@ -55,20 +55,20 @@ class Folders:
             for file in sorted(self._entries(folder)):
                 if ending := image_ending(file):
                     self._stems[folder][file.removesuffix(ending)].append(file)
-        found = self._stems[folder].get(name.removesuffix(image_ending(name)), [])
-        return [f"{folder}/{file}" if folder else file for file in found]
+        names = self._stems[folder].get(name.removesuffix(image_ending(name)), [])
+        return [f"{folder}/{file}" if folder else file for file in names]
 
     def files(self, prefix: str) -> list[str]:
         """All files in or below a folder (`prefix` ends with a slash, or is empty).
 
         Hidden folders and links to folders are left out.
         """
-        found = []
+        files = []
         for folder, folders, names in os.walk(Path(self.root, prefix)):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             inside = Path(folder).relative_to(self.root).as_posix()
-            found += [name if inside == "." else f"{inside}/{name}" for name in sorted(names)]
-        return found
+            files += [name if inside == "." else f"{inside}/{name}" for name in sorted(names)]
+        return files
 
     def below(self, prefix: str, path: str) -> list[str]:
         """Those of `files` whose paths end with `path`."""
@@ -77,9 +77,9 @@ class Folders:
             for file in self.files(prefix):
                 named[composed(file.rpartition("/")[2])].append(file)
             self._below[prefix] = dict(named)
-        wanted = composed(path)
-        files = self._below[prefix].get(wanted.rpartition("/")[2], [])
-        return [file for file in files if f"/{composed(file.removeprefix(prefix))}".endswith(f"/{wanted}")]
+        ending = composed(path)
+        files = self._below[prefix].get(ending.rpartition("/")[2], [])
+        return [file for file in files if f"/{composed(file.removeprefix(prefix))}".endswith(f"/{ending}")]
 
     def strays(self, path: str) -> bool:
         """Whether the path, or a link on the way to it, leads out of the root."""

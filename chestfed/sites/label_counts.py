@@ -19,10 +19,10 @@ class LabelCounts:
 
 def count_labels(labels: np.ndarray) -> list[LabelCounts]:
     """Of labels `[n, J]` in {0, 1, NaN} the counts of each disease."""
-    found = []
+    counts = []
     for column in labels.T:
         positive, negative = int((column == 1).sum()), int((column == 0).sum())
         labeled = positive + negative
         ratio = positive / labeled if labeled else None
-        found.append(LabelCounts(positive, negative, len(column) - labeled, ratio))
-    return found
+        counts.append(LabelCounts(positive, negative, len(column) - labeled, ratio))
+    return counts

@@ -48,7 +48,7 @@ class Rows(StrictModel):
     unnamed: Policy = Field("refuse", description="rows without an image or a patient")
 
 
-def to_leave_out(
+def choose_left_out(
     rows: Rows, raw: pd.DataFrame, problems: Sequence[Problem], diseases: Sequence[str], absent: np.ndarray
 ) -> tuple[np.ndarray, list[Problem], dict[str, int]]:
     """Which of a reader's rows are left out, bool `[n]`; the problems that remain; and how many rows, by key of `rows`.
@@ -74,8 +74,8 @@ def to_leave_out(
 
 def _agrees(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
     """Whether the rows of this row's image say the same, bool `[n]`."""
-    said = raw.groupby("image", dropna=False)[["patient", "study", "view", "split", "sex", "age", *diseases]]
-    return (said.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
+    groups = raw.groupby("image", dropna=False)[["patient", "study", "view", "split", "sex", "age", *diseases]]
+    return (groups.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
 
 
 def told(counts: Mapping[str, int], total: int) -> list[str]:

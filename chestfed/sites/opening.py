@@ -18,7 +18,7 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_counts import count_labels
 from chestfed.sites.label_files.source import FORMULA, Source
-from chestfed.sites.left_out import Rows, to_leave_out, told
+from chestfed.sites.left_out import Rows, choose_left_out, told
 from chestfed.sites.partition import with_shares, with_splits
 from chestfed.sites.reader import (
     BLANK,
@@ -114,10 +114,10 @@ def survey_site(
     if config.splits.file is not None:
         raw = with_splits(raw, expand_path(config.splits.file, source.root), source)
     raw, dropped = _without_dirty(raw, config, source)
-    found, sound = _check(raw, config, source)
+    row_problems, sound = _check(raw, config, source)
     formulas = {(problem.file, problem.row) for problem in source.problems if problem.kind == FORMULA}
-    problems = [*source.problems, *found]  # a cell that is a formula is told once, not as a blank name too
-    problems = [one for one in problems if one.kind != "blank name" or (one.file, one.row) not in formulas]
+    problems = [*source.problems, *row_problems]  # a cell that is a formula is told once, not as a blank name too
+    problems = [entry for entry in problems if entry.kind != "blank name" or (entry.file, entry.row) not in formulas]
     shown = np.ones(len(raw), dtype=bool) if config.views == "all" else raw["view"].isin(config.views).to_numpy(bool)
     if len(raw) and not shown.any() and all(problem.kind == SET_ASIDE for problem in problems):
         views = ", ".join(f"{view} ({count})" for view, count in raw["view"].value_counts().items())
@@ -151,7 +151,7 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
         absent = np.array([isinstance(name, str) and not folders.holds(name) for name in raw["image"]], dtype=bool)
     told_by_rows, _ = _check(raw, config, source)
     found_later = set(map(id, told_by_rows))
-    out, kept, counts = to_leave_out(config.rows, raw, [*source.problems, *told_by_rows], config.diseases, absent)
+    out, kept, counts = choose_left_out(config.rows, raw, [*source.problems, *told_by_rows], config.diseases, absent)
     source.problems[:] = [problem for problem in kept if id(problem) not in found_later]
     total = int((~out).sum()) + sum(counts.values())
     source.remarks += told(counts, total)
@@ -235,9 +235,9 @@ def _check_form(raw: Any, config: SiteConfig, *, cells: bool) -> None:
     """
     mistakes = [f"read() returned {type(raw).__name__}, not a pandas frame"]
     if isinstance(raw, pd.DataFrame):
-        wanted = [*RAW_COLUMNS, *config.diseases]
-        mistakes = [f"no column '{column}'" for column in wanted if column not in raw.columns]
-        mistakes += [f"duplicate column '{column}'" for column in wanted if list(raw.columns).count(column) > 1]
+        needed = [*RAW_COLUMNS, *config.diseases]
+        mistakes = [f"no column '{column}'" for column in needed if column not in raw.columns]
+        mistakes += [f"duplicate column '{column}'" for column in needed if list(raw.columns).count(column) > 1]
         mistakes = mistakes or (_wrong_cells(raw, config.diseases) if cells and len(raw) else [])
     if mistakes:
         raise ChestfedError(

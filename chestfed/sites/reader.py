@@ -129,7 +129,7 @@ _PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.tables")
 READERS: Final = Catalogue("reader", "chestfed.readers", SiteReader, packages=_PACKAGES)
 
 
-def names_of(release: str) -> Any:
+def load_names(release: str) -> Any:
     """The names of findings in the label files of a published data set, from `releases/names.yaml`."""
     with resources.files("chestfed.sites.releases").joinpath("names.yaml").open(encoding="utf-8") as file:
         return yaml.safe_load(file)[release]
@@ -138,15 +138,15 @@ def names_of(release: str) -> Any:
 def find_any(source: Source, roles: Sequence[str]) -> dict[str, Path]:
     """The files of those roles that are there. None is a problem; the lack of some is a remark."""
     before = len(source.problems)
-    found = {role: path for role in roles if (path := source.find(role, required=False)) is not None}
-    patterns = {role: ", ".join(source.config.label_files.get(role, [])) for role in roles if role not in found}
-    if not found and len(source.problems) == before:
+    files = {role: path for role in roles if (path := source.find(role, required=False)) is not None}
+    patterns = {role: ", ".join(source.config.label_files.get(role, [])) for role in roles if role not in files}
+    if not files and len(source.problems) == before:
         text = f"no label file in {source.folder}; looked for {', '.join(patterns.values())} (also as .gz)"
         advice = "set the site's root to the folder of the release, or name a file in label_files of the YAML"
         source.problem("missing file", roles[0], text, advice=advice)
     elif "train" in patterns and len(source.problems) == before:
         source.remarks.append(f"no train file, so nothing to train on; looked for {patterns['train']}")
-    return found
+    return files
 
 
 def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], rows: int) -> pd.DataFrame:
@@ -165,11 +165,11 @@ def join_rows(parts: Sequence[pd.DataFrame], source: Source) -> pd.DataFrame:
 
 def views(source: Source, path: Path, cells: pd.Series, rows: np.ndarray, words: Mapping[str, str]) -> pd.Series:
     """Views of the cells by `words`; blank is `unknown`; any other word is a problem."""
-    found = translate(cells, words)
-    bad = (found.isna() & cells.notna()).to_numpy()
+    translated = translate(cells, words)
+    bad = (translated.isna() & cells.notna()).to_numpy()
     advice = f"known views: {', '.join(sorted(words))}"
     source.bad_rows(path, "unknown view", bad, rows, lambda place: f"unknown view '{cells.iat[place]}'", advice)
-    return found.fillna("unknown")
+    return translated.fillna("unknown")
 
 
 def image_files(source: Source, names: pd.Series, usual: str) -> pd.Series:
@@ -180,8 +180,8 @@ def image_files(source: Source, names: pd.Series, usual: str) -> pd.Series:
     folders, step = Folders(source.root), len(names) // _LOOKED_FOR + 1
 
     def ending(name: str) -> str:
-        found = folders.twins(name + usual) if source.has_images else []
-        return found[0].removeprefix(name) if found else ""
+        twins = folders.twins(name + usual) if source.has_images else []
+        return twins[0].removeprefix(name) if twins else ""
 
     some = {ending(name) for name in names.dropna().iloc[::step]} - {""}
     if len(some) == 1 and step > 1:
@@ -196,13 +196,13 @@ def column_findings(
     advice = f"labels are {'1, 0, -1 or blank' if uncertain else '1 or 0'}; fix the cell"
     labels, rows = source.config.labels, frame["row"].to_numpy()
     names = dict.fromkeys(name for names in labels.values() for name in names if name in frame)
-    found = {name: from_numbers(frame[name], uncertain=uncertain) for name in names}
-    for name, codes in found.items():
+    findings = {name: from_numbers(frame[name], uncertain=uncertain) for name in names}
+    for name, codes in findings.items():
         for place in np.flatnonzero(codes == INVALID).tolist():
             text = f"'{name}' is '{frame[name].iat[place]}'"
             source.problem("bad label value", source.name(path), text, int(rows[place]), advice)
     return {
-        disease: strongest([found[name] for name in labels[disease] if name in found], len(frame))
+        disease: strongest([findings[name] for name in labels[disease] if name in findings], len(frame))
         for disease in source.config.diseases
     }
 
@@ -223,15 +223,15 @@ def beside(source: Source, path: Path) -> str:
     return f"{path.parent.relative_to(source.root).as_posix()}/" if inside else ""
 
 
-def entries_of(source: Source, folders: Iterable[Path]) -> dict[str, str]:
+def list_entries(source: Source, folders: Iterable[Path]) -> dict[str, str]:
     """Name -> the first of the folders that has it: relative to the root, ending in a slash; empty for the root."""
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for folder in folders if source.has_images else ():
         place = "" if folder == source.root else f"{folder.relative_to(source.root).as_posix()}/"
         if folder.is_dir():
             with os.scandir(folder) as entries:
-                found = {entry.name: place for entry in entries} | found
-    return found
+                places = {entry.name: place for entry in entries} | places
+    return places
 
 
 def leaves_root(images: pd.Series) -> pd.Series:
@@ -261,8 +261,8 @@ def canonical(cell: str) -> str:
 
 def from_words(cells: pd.Series, words: Mapping[str, np.int8]) -> np.ndarray:
     """Findings int8 [n] of cells by their canonical words, "" being the missing cell; `INVALID` for any other."""
-    codes, found = pd.factorize(cells)
-    table = [words.get(canonical(str(cell)), INVALID) for cell in found]
+    codes, different = pd.factorize(cells)
+    table = [words.get(canonical(str(cell)), INVALID) for cell in different]
     return np.array([*table, words.get("", BLANK)], dtype=np.int8)[codes]
 
 
@@ -293,12 +293,12 @@ def agreed(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, sile
         return np.bincount(image[np.isin(votes, codes)], minlength=images)
 
     total = count(POSITIVE, NEGATIVE, UNCERTAIN, *((BLANK, UNLABELLED) if silent else ()))
-    said = np.full(images, NEGATIVE)
+    findings = np.full(images, NEGATIVE)
     ways = [(BLANK, (UNCERTAIN, BLANK, UNLABELLED)), (UNLABELLED, (UNCERTAIN, UNLABELLED))] if silent else []
     for code, others in (*ways, (UNCERTAIN, (UNCERTAIN,)), (POSITIVE, ())):
-        said = np.where(_enough(count(POSITIVE, *others), total, rule), code, said)
-    asked = np.bincount(image[votes != UNLABELLED], minlength=images) > 0
-    return np.where(total > 0, said, np.where(asked, BLANK, UNLABELLED)).astype(np.int8)
+        findings = np.where(_enough(count(POSITIVE, *others), total, rule), code, findings)
+    assessed = np.bincount(image[votes != UNLABELLED], minlength=images) > 0
+    return np.where(total > 0, findings, np.where(assessed, BLANK, UNLABELLED)).astype(np.int8)
 
 
 def _enough(count: np.ndarray, total: np.ndarray, rule: str) -> np.ndarray:
@@ -315,14 +315,14 @@ def ages(cells: pd.Series) -> np.ndarray:
 
     `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 años` and `3 mois` have words.
     """
-    codes, found = pd.factorize(cells)
-    return np.array([*(_years(str(cell)) for cell in found), np.nan], dtype=np.float32)[codes]
+    codes, different = pd.factorize(cells)
+    return np.array([*(_years(str(cell)) for cell in different), np.nan], dtype=np.float32)[codes]
 
 
 def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False) -> pd.Series:
     """Each cell's translation; missing for blanks and for words without one."""
-    codes, found = pd.factorize(cells)
-    keys = [str(word).strip().lower() if lower else str(word).strip() for word in found]
+    codes, different = pd.factorize(cells)
+    keys = [str(word).strip().lower() if lower else str(word).strip() for word in different]
     table = np.array([*(words.get(key) for key in keys), None], dtype=object)
     return pd.Series(table[codes], index=cells.index, dtype=object)
 

@@ -80,8 +80,8 @@ def render(frame: pd.DataFrame) -> RenderableType:
         shown.add_row(title, str(row["part"]), *counts, *ratios, style="dim" if paper else None, end_section=paper)
         if row["part"] not in (REPEATED, PAPER):
             missing = {title_of(disease): row[f"{disease}_missing"] for disease in diseases}
-            told = ", ".join(f"{name} {n:,}" for name, n in missing.items() if not pd.isna(n) and n) or "none"
-            notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {told}")
+            counted = ", ".join(f"{name} {n:,}" for name, n in missing.items() if not pd.isna(n) and n) or "none"
+            notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {counted}")
     notes.append(
         "Ratio: positives among labeled images, each counted once; in 'train, repeated' as often as it is in the "
         "training list. Paper: Table 2 of the CODASCA paper, which counts repeated images."

@@ -83,5 +83,9 @@ class SiteTable:
         by_picture = self.frontal() & (pictures.inverted == "picture")
         parts = None if pictures.body_parts == "all" else tuple(pictures.body_parts)
         policy = (pictures.bits, parts, pictures.for_processing)
-        kinds = {(one, two): Stored(one, two, *policy) for one in (False, True) for two in (False, True)}
+        kinds = {
+            (inverted, decided): Stored(inverted, decided, *policy)
+            for inverted in (False, True)
+            for decided in (False, True)
+        }
         return [kinds[row] for row in zip(column.tolist(), by_picture.tolist(), strict=True)]

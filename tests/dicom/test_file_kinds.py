@@ -35,7 +35,7 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_the_kind_of_a_file_is_told_by_its_first_bytes_and_its_name(tmp_path: Path, name: str) -> None:
+def test_a_kind_is_in_the_bytes_and_the_name(tmp_path: Path, name: str) -> None:
     content, kind = CONTENTS[name]
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
@@ -63,28 +63,26 @@ STORAGE = "1.2.840.10008.5.1.4.1.1"
         (f"{STORAGE}.12.1", DICOM),
     ],
 )
-def test_dicom_objects_without_a_picture_are_told_by_their_class(tmp_path: Path, uid: str, kind: str) -> None:
+def test_objects_without_pixels_by_class(tmp_path: Path, uid: str, kind: str) -> None:
     save_dicom(tmp_path / "IM0", SOPClassUID=uid)
     assert kind_of(tmp_path, "IM0") == kind
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no pipes among files")
-def test_pipes_and_broken_links_are_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_and_broken_links_do_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "IM0")
     (tmp_path / "IM1").symlink_to(tmp_path / "nowhere")
     assert {kind_of(tmp_path, name) for name in ("IM0", "IM1")} == {"broken link, pipe or device"}
 
 
 @given(content=st.binary(max_size=300))
-def test_what_holds_zeros_where_a_film_does_is_never_taken_for_text(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_zeros_before_a_film_are_not_text(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     folder = tmp_path_factory.mktemp("films")
     (folder / "IM0").write_bytes(bytes(8) + content)
     assert kind_of(folder, "IM0") == UNKNOWN
 
 
-def test_an_unusual_ending_is_no_image_unless_images_end_so() -> None:
+def test_an_unusual_ending_is_not_an_image() -> None:
     names = ["1.img", "2.img", "3.cache", "4", "5.dcm"]
     kinds = [DICOM, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
     told = without_strangers(names, kinds)

@@ -43,13 +43,13 @@ def test_only_one_module_opens_dicom_files() -> None:
     assert openers == {"dicom/tags.py"}
 
 
-def test_every_element_of_the_list_is_one_of_the_standard() -> None:
+def test_every_listed_element_is_standard() -> None:
     names = {*PIXELS, *KEYS, *DESCRIPTIONS, *(tag for tags in ROLES.values() for tag in tags)}
     assert [name for name in names if tag_for_keyword(name) is None] == []
 
 
 @pytest.mark.parametrize("tag", IDENTIFYING)
-def test_an_element_that_identifies_is_refused_in_every_column_with_the_reason(tag: str) -> None:
+def test_identifying_elements_are_refused(tag: str) -> None:
     assert tag_for_keyword(tag) is not None
     for role in ROLES:
         told = refusal(role, tag)
@@ -59,24 +59,24 @@ def test_an_element_that_identifies_is_refused_in_every_column_with_the_reason(t
 
 
 @pytest.mark.parametrize("tag", KEYS)
-def test_names_of_patients_and_studies_only_group(tag: str) -> None:
+def test_names_of_patients_only_group(tag: str) -> None:
     allowed = [role for role in ROLES if refusal(role, tag) is None]
     assert allowed == ["patient", "study"]
     assert "only group images" in str(refusal("sex", tag))
 
 
-def test_elements_are_named_by_keyword_so_that_numbers_and_private_ones_are_refused() -> None:
+def test_elements_are_named_by_keyword() -> None:
     for tag in ("(0010,0010)", "00100010", "(0009,1001)", "Secret", ""):
         assert refusal("findings", tag) is not None
 
 
-def test_what_is_not_on_the_list_cannot_be_read_at_all(tmp_path: Path) -> None:
+def test_unlisted_elements_cannot_be_read(tmp_path: Path) -> None:
     path = save(dicom((RAMP * 4095).astype(np.uint16)), tmp_path / "a.dcm")
     with pytest.raises(ValueError, match="allow-list"):
         read(path, ["PatientName"])
 
 
-def test_reading_leaves_nothing_but_what_was_asked_for(tmp_path: Path) -> None:
+def test_reading_leaves_only_what_is_named(tmp_path: Path) -> None:
     item, lut = Dataset(), Dataset()
     item.PatientName = "Inside^Sequence"
     lut.LUTDescriptor, lut.LUTExplanation, lut.LUTData = [4096, 0, 16], "Doe's own", list(range(4096))
@@ -98,7 +98,7 @@ def test_reading_leaves_nothing_but_what_was_asked_for(tmp_path: Path) -> None:
     assert decode(tmp_path / "a.dcm").shape == RAMP.shape
 
 
-def test_overlays_and_the_senders_word_on_burned_in_text_are_on_the_list(tmp_path: Path) -> None:
+def test_overlays_and_burned_in_are_listed(tmp_path: Path) -> None:
     source = dicom((RAMP * 4095).astype(np.uint16), BurnedInAnnotation="YES")
     source.add_new((0x6002, 0x0010), "US", 64)
     source.add_new((0x6002, 0x0022), "LO", "Doe^Jane")
@@ -107,7 +107,7 @@ def test_overlays_and_the_senders_word_on_burned_in_text_are_on_the_list(tmp_pat
     assert (found.BurnedInAnnotation, found[0x6002, 0x0010].value, len(found)) == ("YES", 64, 2)
 
 
-def test_the_reason_of_an_error_repeats_none_of_its_words() -> None:
+def test_the_reason_repeats_no_word() -> None:
     told = reason(ValueError("Invalid value 'Doe^Jane' for VR"))
     assert told == "its pixels are truncated or do not match its header (ValueError)"
     assert reason(OSError("unexpected end in 'Doe^Jane'")) == "it ends too early (OSError)"

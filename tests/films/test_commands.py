@@ -26,7 +26,7 @@ def test_a_release_is_shown_with_its_license(tmp_path: Path) -> None:
     assert call("films", "show", "hanover", folder=tmp_path).code == 1
 
 
-def test_get_says_how_to_cite_and_what_is_next(tmp_path: Path) -> None:
+def test_get_says_how_to_cite(tmp_path: Path) -> None:
     with served() as web:
         web.files["/guangzhou"] = zipped({"chest_xray/train/NORMAL/IM-0115-0001.jpeg": film(1)})
         with patch("chestfed.films.registry.releases", lambda: {"guangzhou": release_of(web, "guangzhou")}):

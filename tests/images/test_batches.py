@@ -35,7 +35,7 @@ def batches(rows: int = 7, size: int = 3, **options: object) -> TrainBatches:
     return TrainBatches(images, labels, batch_size=size, **settings)  # type: ignore[arg-type]
 
 
-def test_tensors_are_normalized_with_imagenets_means_and_deviations() -> None:
+def test_tensors_are_normalized_as_imagenet() -> None:
     gray = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5) * 6
     found = normalize(gray)
     assert found.shape == (2, 3, 4, 5)
@@ -46,9 +46,7 @@ def test_tensors_are_normalized_with_imagenets_means_and_deviations() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 20), st.integers(0, 3))
-def test_going_to_a_position_gives_the_batches_that_running_there_gives(
-    rows: int, size: int, position: int, workers: int
-) -> None:
+def test_a_position_gives_its_batches(rows: int, size: int, position: int, workers: int) -> None:
     run = batches(rows, size)
     for _ in range(position):
         run.next()
@@ -63,7 +61,7 @@ def test_going_to_a_position_gives_the_batches_that_running_there_gives(
     assert there.position == position + 3
 
 
-def test_every_epoch_has_every_readable_row_as_often_as_it_repeats() -> None:
+def test_an_epoch_has_every_row_as_repeated() -> None:
     repeats = np.array([1, 3, 1, 2, 1])
     images = Images(np.array([0, 1, -1, 3, 4]))
     train = batches(5, 7, repeats=repeats, images=images)  # 1 + 3 + 2 + 1: one epoch is one batch
@@ -79,19 +77,19 @@ def test_labels_belong_to_their_images() -> None:
     assert torch.isnan(batch.labels[:, 1]).all()
 
 
-def test_two_clients_and_two_seeds_draw_differently() -> None:
+def test_clients_and_seeds_draw_differently() -> None:
     orders = {
         tuple(batches(9, 9, **option).next().labels[:, 0].tolist()) for option in ({}, {"name": "d"}, {"seed": 2})
     }
     assert len(orders) == 3
 
 
-def test_a_client_without_a_readable_image_is_refused() -> None:
+def test_a_client_without_images_is_refused() -> None:
     with pytest.raises(ValueError, match="client 'c' has no readable training image"):
         batches(2, 1, images=Images(np.array([-1, -1])))
 
 
-def test_augmentation_is_a_function_of_its_seed_and_stays_within_its_limits() -> None:
+def test_augmentation_depends_on_its_seed() -> None:
     picture = np.zeros((120, 120), np.uint8)
     picture[50:70, 50:70] = 255
 
@@ -127,7 +125,7 @@ def test_gpu_augments_as_albumentations(shape: tuple[int, ...], flip: bool, fill
     assert (expected[0] == fill).sum() > 100  # a shift or a turn leaves an outside
 
 
-def test_a_buffer_on_its_way_to_a_gpu_is_filled_again_only_when_its_copy_is_done() -> None:
+def test_a_buffer_waits_for_its_copy() -> None:
     seen: list[int] = []
 
     class Event:
@@ -143,7 +141,7 @@ def test_a_buffer_on_its_way_to_a_gpu_is_filled_again_only_when_its_copy_is_done
     assert seen == [7]
 
 
-def test_evaluation_goes_through_the_rows_in_order() -> None:
+def test_evaluation_keeps_the_order_of_rows() -> None:
     images: Any = Images(np.arange(5))
     found, seen = [], []
     for batch in EvalBatches(images, np.arange(5.0)[:, None], 2):

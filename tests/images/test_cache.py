@@ -70,7 +70,7 @@ def expected(table: Table, row: int, preprocess: Preprocess = SMALL) -> np.ndarr
     return preprocess.apply(decode(table.root / table.frame["image"][row], table.stored()[row]))
 
 
-def test_it_gives_back_what_decoding_and_resizing_give(tmp_path: Path) -> None:
+def test_the_cache_has_the_decoded_squares(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     told: list[tuple[int, int]] = []
     images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append((done, total)))
@@ -80,9 +80,7 @@ def test_it_gives_back_what_decoding_and_resizing_give(tmp_path: Path) -> None:
     assert len(set(images.digests.tolist())) == 6
 
 
-def test_nothing_is_decoded_twice_and_rows_may_come_in_any_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_decoded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path)
     first = fill_cache(table, tmp_path / "cache", SMALL)
     monkeypatch.setattr(module, "prepared", lambda *_: pytest.fail("decoded again"))
@@ -91,7 +89,7 @@ def test_nothing_is_decoded_twice_and_rows_may_come_in_any_order(
     np.testing.assert_array_equal(again.records, first.records[::-1])
 
 
-def test_a_changed_file_or_another_size_is_decoded_anew(tmp_path: Path) -> None:
+def test_changed_files_and_sizes_are_decoded(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     fill_cache(table, tmp_path / "cache", SMALL)
     Image.fromarray(np.full((40, 50), 7, np.uint8)).save(table.root / table.frame["image"][0])
@@ -99,7 +97,7 @@ def test_a_changed_file_or_another_size_is_decoded_anew(tmp_path: Path) -> None:
     assert fill_cache(table, tmp_path / "cache", Preprocess(size=48)).read([0])[0].shape == (48, 48)
 
 
-def test_the_digest_of_a_picture_is_the_same_at_every_size_and_when_it_is_saved_anew(tmp_path: Path) -> None:
+def test_a_picture_digest_ignores_the_size(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     sources = fill_cache(table, tmp_path / "cache", SMALL).sources.tolist()
     assert len(set(sources)) == 6
@@ -111,7 +109,7 @@ def test_the_digest_of_a_picture_is_the_same_at_every_size_and_when_it_is_saved_
     assert fill_cache(table, tmp_path / "cache", SMALL).sources.tolist() == sources
 
 
-def test_the_digest_of_a_picture_tells_its_inversion_shape_and_levels(tmp_path: Path) -> None:
+def test_a_picture_digest_tells_its_levels(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     first = fill_cache(table, tmp_path / "cache", SMALL).sources[0]
     path = table.root / table.frame["image"][0]
@@ -128,7 +126,7 @@ def test_the_digest_of_a_picture_tells_its_inversion_shape_and_levels(tmp_path: 
 
 @settings(deadline=None, max_examples=10)
 @given(st.lists(st.tuples(st.sampled_from(("alter", "swap", "remove")), st.integers(0, 3)), max_size=6))
-def test_whatever_happens_to_the_files_between_two_studies_the_cache_gives_what_they_hold(
+def test_the_cache_follows_the_files(
     events: list[tuple[str, int]],
 ) -> None:
     with TemporaryDirectory() as home:
@@ -150,7 +148,7 @@ def test_whatever_happens_to_the_files_between_two_studies_the_cache_gives_what_
                 np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
 
 
-def test_a_cache_of_an_earlier_version_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_cache_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path)
     with monkeypatch.context() as earlier:
         earlier.setattr("chestfed.images.preprocess.PREPROCESS_VERSION", 2)
@@ -168,7 +166,7 @@ def test_processes_give_the_same_pixels(tmp_path: Path) -> None:
     assert alone.sources.tolist() == together.sources.tolist()
 
 
-def test_all_missing_and_unreadable_images_are_in_one_report_or_left_out_and_counted(tmp_path: Path) -> None:
+def test_bad_images_are_reported_or_counted(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     (table.root / table.frame["image"][1]).unlink()
     (table.root / table.frame["image"][3]).write_bytes(b"")
@@ -186,7 +184,7 @@ def test_all_missing_and_unreadable_images_are_in_one_report_or_left_out_and_cou
         images.read([1])
 
 
-def test_no_name_is_stored_for_the_owner_only(tmp_path: Path) -> None:
+def test_no_name_is_stored(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     images = fill_cache(table, tmp_path / "cache", SMALL)
     for file in images.database.file.parent.iterdir():
@@ -235,7 +233,7 @@ def run(*arguments: Any) -> int | None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX limits")
-def test_a_full_disk_is_reported_and_work_kept(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_finished_work(tmp_path: Path) -> None:
     table, big, totals = make_site(tmp_path, 24), Preprocess(size=320), set[int]()
     assert run(table, tmp_path / "cache", big, 4, 10**9, 1_600_000) == 7
     images = fill_cache(table, tmp_path / "cache", big, progress=lambda done, total: totals.add(total))
@@ -255,7 +253,7 @@ def test_a_killed_process_loses_one_batch(tmp_path: Path, size: int, part: float
         np.testing.assert_array_equal(images.read([row])[0], expected(table, row, preprocess))
 
 
-def test_two_processes_at_once_fill_one_cache(tmp_path: Path) -> None:
+def test_two_processes_fill_one_cache(tmp_path: Path) -> None:
     table = make_site(tmp_path, 40)
     both = [FORK.Process(target=fill, args=(table, tmp_path / "cache", SMALL, 3)) for _ in range(2)]
     for process in both:
@@ -278,7 +276,7 @@ def test_a_shortened_secret_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["filled", "cut", "text", "version"])
-def test_a_damaged_database_says_what_to_delete(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_database_is_named(tmp_path: Path, damage: str) -> None:
     table = make_site(tmp_path)
     file = fill_cache(table, tmp_path / "cache", SMALL).database.file
     content = file.read_bytes()
@@ -293,7 +291,7 @@ def test_a_damaged_database_says_what_to_delete(tmp_path: Path, damage: str) -> 
     np.testing.assert_array_equal(fill_cache(table, tmp_path / "cache", SMALL).read([0])[0], expected(table, 0))
 
 
-def test_a_name_that_no_file_can_have_is_a_missing_image(tmp_path: Path) -> None:
+def test_an_impossible_name_is_missing(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     table.frame["image"] = table.frame["image"].astype(object)
     table.frame.loc[0, "image"] = "a\0b.png"

@@ -77,7 +77,7 @@ def test_a_flipped_bit_of_a_png_is_refused(tmp_path: Path, kind: str, read: Call
         np.testing.assert_array_equal(found, whole, err_msg=f"bit {place}")
 
 
-def test_a_png_without_its_last_bytes_is_refused(tmp_path: Path) -> None:
+def test_a_png_without_its_end_is_refused(tmp_path: Path) -> None:
     data = film("PNG")
     for cut in range(1, 30):
         (tmp_path / "bad").write_bytes(data[:-cut])
@@ -87,7 +87,7 @@ def test_a_png_without_its_last_bytes_is_refused(tmp_path: Path) -> None:
 
 @each("kind", ["JPEG", "progressive JPEG"])
 @each("least", [None, 16])
-def test_a_jpeg_whose_decoder_reports_damage_is_refused(tmp_path: Path, kind: str, least: int | None) -> None:
+def test_a_jpeg_reporting_damage_is_refused(tmp_path: Path, kind: str, least: int | None) -> None:
     data = film(kind)
     half = len(data) * 2 // 3
     for name, bad in {
@@ -100,7 +100,7 @@ def test_a_jpeg_whose_decoder_reports_damage_is_refused(tmp_path: Path, kind: st
             decode_stored(tmp_path / name, least=least)
 
 
-def test_a_damaged_jpeg_within_dicom_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_jpeg_in_dicom_is_refused(tmp_path: Path) -> None:
     data = film("JPEG")
     for stream in (data, data[: len(data) * 2 // 3] + b"\xff\xd9"):
         dataset = dicom(np.zeros((48, 40)), BitsAllocated=8, BitsStored=8, HighBit=7, PixelData=encapsulate([stream]))
@@ -114,9 +114,7 @@ def test_a_damaged_jpeg_within_dicom_is_refused(tmp_path: Path) -> None:
 @each("options", [{}, {"progressive": True}, {"subsampling": 0}, {"keep_rgb": True}, {"restart_marker_rows": 1}])
 @each("least", [None, 200, 100, 50, 25])
 @each("colored", [False, True])
-def test_a_jpeg_has_the_pixels_that_pillow_reads(
-    tmp_path: Path, options: dict[str, bool], least: int | None, colored: bool
-) -> None:
+def test_a_jpeg_has_pillows_pixels(tmp_path: Path, options: dict[str, bool], least: int | None, colored: bool) -> None:
     gray = np.asarray(Image.open(io.BytesIO(film("PNG"))).resize((239, 217)))
     values = np.dstack([gray, 255 - gray, gray // 2]) if colored else gray
     Image.fromarray(values).save(tmp_path / "a.jpg", **options)

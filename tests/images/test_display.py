@@ -115,9 +115,7 @@ def test_unknown_window_function_is_refused(tmp_path: Path) -> None:
         (["A", "H"], SHOWN[::-1, ::-1]),
     ],
 )
-def test_films_are_turned_by_patient_orientation(
-    tmp_path: Path, orientation: str | list[str], stored: np.ndarray
-) -> None:
+def test_films_are_turned_by_orientation(tmp_path: Path, orientation: str | list[str], stored: np.ndarray) -> None:
     film = dicom(stored_of(stored), PatientOrientation=orientation, **FULL)
     assert_shows_film(film, tmp_path)
     assert decode_stored(tmp_path / "a.dcm").turned == (stored is not SHOWN)

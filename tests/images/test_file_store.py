@@ -73,7 +73,7 @@ def filled(table: Table, folder: Path, **more: bool) -> CachedImages:
 
 
 @each("name", BAD_DAYS)
-def test_an_error_of_the_machine_is_reported_as_such_and_forgotten(tmp_path: Path, name: str) -> None:
+def test_an_error_of_the_machine_is_not_kept(tmp_path: Path, name: str) -> None:
     table = make_site(tmp_path)
     with pytest.MonkeyPatch.context() as patch, counting(patch, BAD_DAYS[name]) as seen:
         patch.setattr(file_store, "_PAUSES", (0.0, 0.0))
@@ -90,14 +90,14 @@ def test_an_error_of_the_machine_is_reported_as_such_and_forgotten(tmp_path: Pat
         assert seen == ["patient00002.png"]
 
 
-def test_an_error_that_passes_is_overcome_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_passes_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with counting(monkeypatch, BAD_DAYS["I/O error"], times=2) as seen:
         assert filled(make_site(tmp_path), tmp_path / "cache").quarantined == ()
     assert seen.count("patient00002.png") == 3
     assert len(seen) == 6 + 2
 
 
-def test_an_error_of_the_disk_inside_a_decoder_is_none_of_the_file(tmp_path: Path) -> None:
+def test_a_disk_error_is_not_of_the_file(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Image.Image, "crop", lambda *_: (_ for _ in ()).throw(BAD_DAYS["I/O error"]))
@@ -111,7 +111,7 @@ def test_an_error_of_the_disk_inside_a_decoder_is_none_of_the_file(tmp_path: Pat
     filled(table, tmp_path / "cache")
 
 
-def test_a_site_check_forgets_an_error_of_the_machine_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_check_keeps_no_machine_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from chestfed.inspection import check_site
     from tests.inspection.planted import Hospital
     from tests.sites.own_tables import config
@@ -128,7 +128,7 @@ def test_a_site_check_forgets_an_error_of_the_machine_too(tmp_path: Path, monkey
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
-def test_a_killed_decoder_costs_one_image_and_only_this_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_decoder_costs_one_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path, 4)
     kind = cache.pixels(SMALL)._replace(work=partial(decode_or_die, SMALL))
     monkeypatch.setattr(cache, "pixels", lambda _: kind)
@@ -169,7 +169,7 @@ CHANGES = {"moved folder": move, "copied without times": copy, "touched": touch,
 
 
 @each("name", CHANGES)
-def test_the_same_content_is_found_again_and_not_decoded(tmp_path: Path, name: str) -> None:
+def test_known_content_is_not_decoded(tmp_path: Path, name: str) -> None:
     table = make_site(tmp_path)
     first = fill_cache(table, tmp_path / "cache", SMALL)
     changed = CHANGES[name](table)
@@ -181,7 +181,7 @@ def test_the_same_content_is_found_again_and_not_decoded(tmp_path: Path, name: s
         fill_cache(changed, tmp_path / "cache", SMALL)
 
 
-def test_a_file_replaced_by_another_of_the_same_size_and_time_is_noticed(tmp_path: Path) -> None:
+def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     filled(table, tmp_path / "cache")
     path = table.root / table.frame["image"][0]
@@ -198,7 +198,7 @@ def test_a_file_replaced_by_another_of_the_same_size_and_time_is_noticed(tmp_pat
         filled(table, tmp_path / "cache")
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path)
 
     def growing(path: Path, *how: Any) -> tuple[np.ndarray, bytes]:
@@ -253,7 +253,7 @@ def as_reader(root: Path, table: Table, site: str = "site", state: str = "comple
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_a_complete_cache_serves_a_reader_who_may_not_write_and_another_user_if_it_is_opened(others: Path) -> None:
+def test_a_complete_cache_serves_other_users(others: Path) -> None:
     table = make_site(others)
     images = filled(table, others / "cache")
     total = str(sum(int(images.read([row])[0].sum()) for row in range(6)))
@@ -274,7 +274,7 @@ def test_a_complete_cache_serves_a_reader_who_may_not_write_and_another_user_if_
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_in_a_folder_of_a_group_everything_is_the_groups(tmp_path: Path) -> None:
+def test_a_groups_folder_is_the_groups(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o2770)
     images = fill_cache(make_site(tmp_path), tmp_path / "cache", SMALL)
@@ -322,7 +322,7 @@ def test_a_cache_is_listed_and_pruned(tmp_path: Path) -> None:
     filled(table, folder, skip_unreadable=True)
 
 
-def test_the_same_picture_twice_in_a_site_has_one_record(tmp_path: Path) -> None:
+def test_equal_pictures_have_one_record(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     shutil.copyfile(table.root / table.frame["image"][0], table.root / table.frame["image"][2])
     images = filled(table, tmp_path / "cache")

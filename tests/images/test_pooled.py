@@ -21,14 +21,14 @@ class Few:
         return np.array(self.levels, np.uint8)[rows][:, None, None] * np.ones((4, 4), np.uint8)
 
 
-def test_rows_are_those_of_the_parts_in_order() -> None:
+def test_rows_are_those_of_the_parts() -> None:
     pool = PooledImages([Few([1, 0, 3]), Few([4]), Few([5, 6])])
     assert (pool.records >= 0).tolist() == [True, False, True, True, True, True]
     assert [int(pool.read([row])[0, 0, 0]) for row in (0, 2, 3, 4, 5)] == [1, 3, 4, 5, 6]
     assert [digest[0] for digest in pool.digests.tolist()] == [1, 0, 3, 4, 5, 6]
 
 
-def test_an_epoch_of_the_pool_sees_every_readable_image_once() -> None:
+def test_a_pooled_epoch_sees_every_image() -> None:
     pool = PooledImages([Few([1, 0, 3]), Few([4])])
     labels = np.array([[0], [1], [1], [0]], np.float32)
     batches = TrainBatches(

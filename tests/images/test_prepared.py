@@ -37,9 +37,7 @@ def as_jpeg(gray: np.ndarray, path: Path, **more: object) -> Path:
     ("height", "width", "times"),
     [(451, 509, 4), (509, 450, 4), (227, 250, 2), (223, 500, 1), (905, 1000, 8), (50, 500, 1)],
 )
-def test_a_reduced_jpeg_gives_the_square_of_the_whole_one_within_half_a_gray_level_on_average(
-    tmp_path: Path, height: int, width: int, times: int, fit: str
-) -> None:
+def test_a_reduced_jpeg_is_near_the_whole(tmp_path: Path, height: int, width: int, times: int, fit: str) -> None:
     path, preprocess = as_jpeg(film(height, width), tmp_path / "a.jpg"), SMALL.model_copy(update={"fit": fit})
     assert decode_stored(path, least=preprocess.least).gray.shape == (-(-height // times), -(-width // times))
     found, _ = prepared(path, Stored(), preprocess)
@@ -51,7 +49,7 @@ def test_a_reduced_jpeg_gives_the_square_of_the_whole_one_within_half_a_gray_lev
 
 
 @each("save", [{"progressive": True}, {"exif": True}, {"color": True}])
-def test_progressive_turned_and_color_jpegs_too(tmp_path: Path, save: dict[str, bool]) -> None:
+def test_progressive_and_turned_jpegs_too(tmp_path: Path, save: dict[str, bool]) -> None:
     gray = film(451, 509)
     exif = Image.Exif()
     exif[0x0112] = 6 if save.get("exif") else 1
@@ -62,7 +60,7 @@ def test_progressive_turned_and_color_jpegs_too(tmp_path: Path, save: dict[str, 
     assert apart.mean() < (0 if save.get("exif") else 0.5) + 1e-9
 
 
-def test_percentiles_are_those_of_the_whole_picture(tmp_path: Path) -> None:
+def test_percentiles_are_of_the_whole(tmp_path: Path) -> None:
     path, preprocess = as_jpeg(film(451, 509), tmp_path / "a.jpg"), Preprocess(size=64, levels="percentiles")
     np.testing.assert_array_equal(
         prepared(path, Stored(), preprocess)[0], preprocess.apply(decode(path, levels="percentiles"))
@@ -71,14 +69,14 @@ def test_percentiles_are_those_of_the_whole_picture(tmp_path: Path) -> None:
 
 @each("share", [0.3, 0.6, 0.9, 0.999])
 @each("progressive", [False, True])
-def test_a_reduced_jpeg_that_is_cut_is_refused(tmp_path: Path, share: float, progressive: bool) -> None:
+def test_a_cut_reduced_jpeg_is_refused(tmp_path: Path, share: float, progressive: bool) -> None:
     data = as_jpeg(film(451, 509), tmp_path / "a.jpg", progressive=progressive).read_bytes()
     (tmp_path / "bad").write_bytes(data[: int(share * len(data))])
     with pytest.raises(ImageError, match="truncated"):
         prepared(tmp_path / "bad", Stored(), SMALL)
 
 
-def test_a_jpeg_is_told_by_its_compressed_picture_whatever_its_metadata_and_the_size_of_the_square(
+def test_a_jpeg_digest_ignores_metadata(
     tmp_path: Path,
 ) -> None:
     gray = film(451, 509)

@@ -108,14 +108,11 @@ def test_one_hospital_or_all_can_be_added_to_the_plan_and_k_goes_on_with_them(ho
 def test_labels_views_and_people_are_those_of_the_samples(home: Path, shape: str) -> None:
     """The reference is what the films say, not what is written in the table."""
     from chestfed.core.diseases import DISEASES
-    from chestfed.samples import extra
-    from chestfed.samples.hospitals import SIZES, Hospital, films_of
+    from chestfed.samples.extra import draw_extra
 
     add_site(home, shape, "--uncertain", "positive", *(["--raters", "any"] if shape == "readers" else []))
     table = opened(home, shape)
-    look = {"mix": extra._MIX, "look": extra._LOOK}
-    of = Hospital(f"st-{shape}", "", 60, 0, 12, studies=1.4, lateral=0.08, counts_lateral=True, **look)  # type: ignore[arg-type]
-    films = {extra.SHAPES[shape].picture(film): film for film in films_of(of, 1, SIZES["tiny"])}
+    films = draw_extra(f"st-{shape}", shape, size="tiny")
     prefix = {"dicom": "dicom/"}.get(shape, "")
     by_image = {f"{prefix}{image}": row for image, row in table.frame.set_index("image").iterrows()}
     frontal = {name: film for name, film in films.items() if film.view != "lateral" or shape == "readers"}

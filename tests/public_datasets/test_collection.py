@@ -183,7 +183,7 @@ def test_photographs_become_rgb(tmp_path: Path) -> None:
         assert np.abs(image[2, 2].astype(int) - expected).max() <= 3
 
 
-def test_a_failing_disk_is_not_an_image_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_no_image_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 

@@ -27,7 +27,7 @@ def test_half_of_the_classes_is_positive() -> None:
 
 
 @given(imratio=st.floats(0.02, 0.45), seed=st.integers(0, 5))
-def test_positives_are_dropped_class_by_class(imratio: float, seed: int) -> None:
+def test_positives_are_dropped_by_class(imratio: float, seed: int) -> None:
     rows = partition.drop_positives(CLASSES, LABELS, imratio, seed)
     assert len(set(rows)) == len(rows)
     assert (LABELS[rows] == 0).sum() == (LABELS == 0).sum()

@@ -20,7 +20,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, shape: str) -> None:
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
 
 
-def test_every_shape_says_that_it_is_synthetic_and_names_each_image_once(tmp_path: Path) -> None:
+def test_every_shape_is_marked_as_synthetic(tmp_path: Path) -> None:
     for shape in SHAPES:
         written = write_extra(tmp_path, f"st-{shape}", shape, size="tiny")
         assert written.folder.name == f"synthetic-st-{shape}"
@@ -30,7 +30,7 @@ def test_every_shape_says_that_it_is_synthetic_and_names_each_image_once(tmp_pat
         assert all(b"SYNTHETIC phantom, no patient" in path.read_bytes() for path in pictures)
 
 
-def test_what_is_there_is_left_alone_and_anything_else_is_refused(tmp_path: Path) -> None:
+def test_an_extra_hospital_is_left_alone(tmp_path: Path) -> None:
     first = write_extra(tmp_path, "st-x", "list", size="tiny")
     before = digests(tmp_path)
     assert write_extra(tmp_path, "st-x", "list", size="tiny") == first
@@ -43,7 +43,7 @@ def test_what_is_there_is_left_alone_and_anything_else_is_refused(tmp_path: Path
         write_extra(tmp_path, "st-x", "list", size="tiny")
 
 
-def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         if done == 5:
             raise KeyboardInterrupt
@@ -61,8 +61,6 @@ def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
         ("x", "list", "huge", "unknown size"),
     ],
 )
-def test_unknown_names_shapes_and_sizes_are_refused(
-    tmp_path: Path, name: str, shape: str, size: str, kind: str
-) -> None:
+def test_unknown_shapes_are_refused(tmp_path: Path, name: str, shape: str, size: str, kind: str) -> None:
     with assert_refused(ChestfedError, kind):
         write_extra(tmp_path, name, shape, size=size)

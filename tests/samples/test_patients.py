@@ -31,7 +31,7 @@ def policy_positive(film: Film, disease: str) -> bool:
 
 
 @pytest.mark.parametrize("hospital", HOSPITALS, ids=lambda hospital: hospital.name)
-def test_prevalences_of_training_labels_are_those_of_the_papers_table(hospital: Hospital) -> None:
+def test_prevalences_are_the_papers(hospital: Hospital) -> None:
     train = films(hospital.name, "train")
     counted = [film for film in train if hospital.counts_lateral or film.view != "lateral"]
     assert len(counted) == hospital.train
@@ -40,7 +40,7 @@ def test_prevalences_of_training_labels_are_those_of_the_papers_table(hospital: 
         assert share == pytest.approx(hospital.mix.prevalence[disease], abs=max(0.004, 0.5 / len(counted)))
 
 
-def test_chexperts_validation_set_has_the_real_counts() -> None:
+def test_validation_has_the_real_counts() -> None:
     valid = films("chexpert", "valid")
     frontal = [film for film in valid if film.view != "lateral"]
     assert len(valid) == VALID_FRONTAL + VALID_LATERAL == 234
@@ -51,7 +51,7 @@ def test_chexperts_validation_set_has_the_real_counts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_two_validation_studies_have_a_second_frontal_view_with_their_labels(seed: int) -> None:
+def test_two_validation_studies_have_2_views(seed: int) -> None:
     valid = films("chexpert", "valid", seed)
     seconds = [film for film in valid if film.view != "lateral" and film.number == 2]
     assert len(seconds) == 2
@@ -69,7 +69,7 @@ def test_validation_labels_are_the_truth() -> None:
         assert {disease: int(severity > 0) for disease, severity in film.severity.items()} == film.said
 
 
-def test_training_labels_err_on_few_cases_in_both_directions() -> None:
+def test_training_labels_err_both_ways() -> None:
     train = films("mimic-cxr", "train")
     wrong = sum(film.said[disease] == 1 and not film.severity[disease] for film in train for disease in DISEASES)
     positive = sum(film.said[disease] == 1 for film in train for disease in DISEASES)
@@ -78,7 +78,7 @@ def test_training_labels_err_on_few_cases_in_both_directions() -> None:
     assert 0.02 < missed / positive < 0.12
 
 
-def test_doubted_positives_are_subtler_than_the_others() -> None:
+def test_doubted_positives_are_subtler() -> None:
     train = films("chexpert", "train")
     said = {
         value: np.mean([film.severity["atelectasis"] for film in train if film.said["atelectasis"] == value])
@@ -102,7 +102,7 @@ def test_a_patient_is_in_one_split_only() -> None:
         assert all(len(found) == 1 for found in splits.values())
 
 
-def test_the_portable_word_goes_with_disease_at_one_hospital_more_than_at_the_target() -> None:
+def test_the_portable_word_goes_with_disease() -> None:
     def gap(name: str) -> float:
         train = [film for film in films(name, "train") if film.number == 1]
         sick = [film.view == "ap" for film in train if any(film.severity.values())]

@@ -15,7 +15,7 @@ NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_image_of_the_table_decodes_with_air_dark(tiny_hospitals: Path, name: str) -> None:
+def test_every_image_decodes_with_air_dark(tiny_hospitals: Path, name: str) -> None:
     table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), tiny_hospitals)
     assert table.synthetic
     unnamed = name == "mimic_cxr"  # an image without ViewPosition
@@ -31,7 +31,7 @@ def test_every_image_of_the_table_decodes_with_air_dark(tiny_hospitals: Path, na
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_every_further_hospital_has_test_patients_who_do_not_train(tiny_hospitals: Path, name: str) -> None:
+def test_every_hospital_has_test_patients(tiny_hospitals: Path, name: str) -> None:
     table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), tiny_hospitals)
     train, test = (table.select(split=split) for split in ("train", "test"))
     assert len(test.frame) >= 20

@@ -21,9 +21,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(
-    tiny_hospitals: Path, tmp_path: Path
-) -> None:
+def test_bytes_do_not_depend_on_workers(tiny_hospitals: Path, tmp_path: Path) -> None:
     write_hospitals(tmp_path, seed=1, size="tiny", workers=2)
     assert digests(tmp_path) == digests(tiny_hospitals)
 
@@ -40,7 +38,7 @@ def test_another_seed_gives_other_pictures(
     assert all(ours[name] != theirs[name] for name in names)
 
 
-def test_every_hospital_says_that_it_is_synthetic(tiny_hospitals: Path) -> None:
+def test_every_hospital_is_marked(tiny_hospitals: Path) -> None:
     folders = sorted(path.name for path in tiny_hospitals.iterdir() if path.is_dir())
     assert folders == sorted(hospital.folder for hospital in HOSPITALS)
     for name in folders:
@@ -48,13 +46,13 @@ def test_every_hospital_says_that_it_is_synthetic(tiny_hospitals: Path) -> None:
         assert "SYNTHETIC" in (tiny_hospitals / name / "SYNTHETIC.txt").read_text()
 
 
-def test_every_picture_file_says_that_it_is_synthetic(tiny_hospitals: Path) -> None:
+def test_every_picture_file_is_marked(tiny_hospitals: Path) -> None:
     pictures = [path for path in tiny_hospitals.rglob("*") if path.suffix in (".jpg", ".png", ".dicom")]
     assert len(pictures) > 100
     assert all(b"SYNTHETIC phantom, no patient" in path.read_bytes() for path in pictures)
 
 
-def test_hospitals_that_are_there_are_left_alone(tiny_hospitals: Path) -> None:
+def test_existing_hospitals_are_left_alone(tiny_hospitals: Path) -> None:
     drawn: list[int] = []
     before = {path: path.stat().st_mtime_ns for path in tiny_hospitals.rglob("*.jpg")}
     summaries = write_hospitals(tiny_hospitals, seed=1, size="tiny", progress=lambda done, total: drawn.append(done))
@@ -63,15 +61,13 @@ def test_hospitals_that_are_there_are_left_alone(tiny_hospitals: Path) -> None:
     assert [summary.folder.name for summary in summaries] == [hospital.folder for hospital in HOSPITALS]
 
 
-def test_completeness_is_of_one_seed_and_size(tiny_hospitals: Path) -> None:
+def test_completeness_has_a_seed_and_size(tiny_hospitals: Path) -> None:
     assert is_complete(tiny_hospitals, seed=1, size="tiny")
     assert not is_complete(tiny_hospitals, seed=2, size="tiny")
     assert not is_complete(tiny_hospitals, seed=1, size="default")
 
 
-def test_an_interrupted_write_leaves_no_half_hospital_and_the_next_one_finishes(
-    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_write_is_resumed(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
 
     def interrupt(done: int, total: int) -> None:
@@ -86,7 +82,7 @@ def test_an_interrupted_write_leaves_no_half_hospital_and_the_next_one_finishes(
     assert digests(tmp_path / HOSPITALS[1].folder) == digests(tiny_hospitals / HOSPITALS[1].folder)
 
 
-def test_what_a_killed_process_left_is_replaced(
+def test_leftovers_of_a_kill_are_replaced(
     tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
@@ -98,7 +94,7 @@ def test_what_a_killed_process_left_is_replaced(
     assert not left.exists()
 
 
-def test_a_folder_with_something_else_in_it_is_refused_and_kept(tiny_hospitals: Path, tmp_path: Path) -> None:
+def test_another_folder_is_refused(tiny_hospitals: Path, tmp_path: Path) -> None:
     place = tmp_path / HOSPITALS[2].folder
     place.mkdir()
     (place / "mine.txt").write_text("precious")
@@ -108,7 +104,7 @@ def test_a_folder_with_something_else_in_it_is_refused_and_kept(tiny_hospitals: 
     assert not (tmp_path / HOSPITALS[0].folder).exists()
 
 
-def test_hospitals_of_another_seed_are_not_mixed(tiny_hospitals: Path, tmp_path: Path) -> None:
+def test_hospitals_of_two_seeds_do_not_mix(tiny_hospitals: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_hospitals / HOSPITALS[0].folder, tmp_path / HOSPITALS[0].folder)
     with assert_refused(ChestfedError, "another folder in its place"):
         write_hospitals(tmp_path, seed=2, size="tiny", workers=1)
@@ -119,7 +115,7 @@ def test_an_unknown_size_is_refused(tmp_path: Path) -> None:
         write_hospitals(tmp_path, size="huge")
 
 
-def test_a_full_disk_is_one_message_that_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as Pillow's, which names no file
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import openpyxl
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 import yaml
-from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import Problem, SiteError
+from chestfed.samples.layouts import make_dicom
+from chestfed.samples.tables import write_rows
 from chestfed.sites import SiteConfig, SiteTable, load_site_config, open_site
 
 #: A hospital's names for the five diseases.
@@ -28,6 +25,8 @@ NAMES = {
 }
 COLUMNS = {"image": "File", "patient": "MRN", "view": "Projection", "split": "Set", "sex": "Sex", "age": "Age"}
 Row = Mapping[str, object]
+#: Stands in cells and names that must not come out again.
+SECRET = "Jane Doe"
 
 
 def meanings(**more: str) -> dict[str, str]:
@@ -45,6 +44,7 @@ def meanings(**more: str) -> dict[str, str]:
 WIDE: dict[str, Any] = {"codes": {"labels": {"1": "positive", "0": "negative", "-1": "uncertain"}}}
 TERMS: dict[str, Any] = {"columns": {**COLUMNS, "findings": "Findings"}, "codes": {"findings": meanings()}}
 LONG: dict[str, Any] = {"columns": {**COLUMNS, "finding": "Finding"}, "codes": {"findings": meanings()}}
+VALUED: dict[str, Any] = {**LONG, "columns": {**COLUMNS, "finding": "Finding", "value": "Value"}}
 READERS: dict[str, Any] = {**WIDE, "columns": {**COLUMNS, "reader": "Reader"}}
 
 
@@ -70,41 +70,13 @@ def config(folder: Path, table: Mapping[str, Any], file: str = "labels.csv", **k
     return load_site_config(path)
 
 
-def save_rows(
-    path: Path, rows: Sequence[Row], *, delimiter: str = ",", encoding: str = "utf-8", order: Sequence[str] = ()
-) -> None:
-    """Write rows as csv, tsv, csv.gz, xlsx or parquet, as the ending says; columns in this order."""
-    names = list(order or dict.fromkeys(name for row in rows for name in row))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".xlsx":
-        book = openpyxl.Workbook()
-        sheet = book.worksheets[0]
-        for cells in (names, *([row.get(name) for name in names] for row in rows)):
-            sheet.append(cells)
-        book.save(path)
-        return
-    if path.suffix == ".parquet":
-        pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), path)
-        return
-    lines = [names, *([row.get(name) for name in names] for row in rows)]
-    delimiter = "\t" if ".tsv" in path.name else delimiter
-    text = "".join(delimiter.join(_quoted(cell, delimiter) for cell in line) + "\n" for line in lines)
-    data = text.encode(encoding)
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+save_rows = write_rows
 
 
 def save_dicom(path: Path, **elements: object) -> Path:
     """A small DICOM image with these elements."""
-    dataset = Dataset()
-    dataset.file_meta = FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.SOPClassUID, dataset.SOPInstanceUID = DigitalXRayImageStorageForPresentation, "1.2.3"
-    dataset.PatientName, dataset.PatientID = "Doe^Jane", "4711"
-    dataset.Rows = dataset.Columns = 2
-    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
-    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
-    dataset.PixelData = bytes(8)
-    for name, value in elements.items():
+    dataset = make_dicom(np.zeros((2, 2)), uid="1.2.3")
+    for name, value in {"PatientName": "Doe^Jane", "PatientID": "4711", **elements}.items():
         setattr(dataset, name, value)
     dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID
     dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
@@ -134,6 +106,13 @@ def problems(
     return []
 
 
+def refusals(
+    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", /, **keys: Any
+) -> list[tuple[str, int | None]]:
+    """Kind and row of each of these problems."""
+    return [(problem.kind, problem.row) for problem in problems(folder, table, rows, file, **keys)]
+
+
 def labels(table: SiteTable) -> list[list[float | None]]:
     """Labels per row, missing as None."""
     return [[None if cell != cell else cell for cell in row] for row in table.labels().tolist()]
@@ -157,11 +136,6 @@ def wide(number: int, *values: object, **cells: object) -> dict[str, object]:
     names = [names[0] for names in NAMES.values()]
     five = dict(zip(names, values or "00000", strict=True))
     return {**person(number), **five, "Pulmonary Edema": "0", **cells}
-
-
-def _quoted(cell: object, delimiter: str) -> str:
-    text = "" if cell is None else str(cell)
-    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in (delimiter, '"', "\n")) else text
 
 
 assert len(NAMES) == len(DISEASES)

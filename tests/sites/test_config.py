@@ -16,7 +16,7 @@ SHIPPED = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob(
 SITES = ("chestxray8", "chexpert", "mimic_cxr", "padchest", "vindr")
 
 
-def test_a_shipped_configuration_is_valid_and_says_where_to_get_the_files() -> None:
+def test_shipped_configurations_are_valid() -> None:
     for name in SHIPPED:
         path = CONFIGS / name
         config = load_site_config(path)
@@ -30,12 +30,12 @@ def test_a_shipped_configuration_is_valid_and_says_where_to_get_the_files() -> N
         assert config.license, name
 
 
-def test_every_site_has_a_real_and_a_synthetic_configuration() -> None:
+def test_every_site_is_real_and_synthetic() -> None:
     assert [name.removesuffix(".yaml") for name in SHIPPED if "/" not in name] == list(SITES)
     assert [name for name in SHIPPED if "synthetic" in name] == [f"synthetic/{site}.yaml" for site in SITES]
 
 
-def test_a_synthetic_configuration_has_the_policy_of_the_real_one_and_says_that_it_is_synthetic() -> None:
+def test_synthetic_policies_are_real_ones() -> None:
     told_apart = {"synthetic", "title", "root", "license", "source", "citation", "reference_standard"}
     for site in SITES:
         real = load_site_config(CONFIGS / f"{site}.yaml")
@@ -55,7 +55,7 @@ def test_one_word_stands_for_all_diseases() -> None:
     assert config_of("chexpert", "uncertain=missing").uncertain == dict.fromkeys(DISEASES, "missing")
 
 
-def test_one_disease_may_differ_while_the_others_keep_the_files_word(tmp_path: Path) -> None:
+def test_one_disease_may_differ(tmp_path: Path) -> None:
     for key in ("uncertain", "blank"):
         site = config_of("chestxray8", f"{key}.edema=missing")
         assert getattr(site, key) == {**dict.fromkeys(DISEASES, "negative"), "edema": "missing"}
@@ -111,7 +111,7 @@ def test_a_mistake_is_refused_with_its_place() -> None:
         assert "--set " in str(caught.value) or "chexpert.yaml:" in str(caught.value)
 
 
-def test_every_reader_refuses_a_wrong_key_and_the_options_of_the_others(tmp_path: Path) -> None:
+def test_wrong_reader_keys_are_refused(tmp_path: Path) -> None:
     assert set(READERS.built_in) >= {*SITES, "table"}
     elsewhere = {key for reader in READERS.built_in.values() for key in reader.options.model_fields} - {"name"}
     assert elsewhere >= {"raters", "methods", "no_label"}
@@ -128,14 +128,14 @@ def test_every_reader_refuses_a_wrong_key_and_the_options_of_the_others(tmp_path
                 load_site_config(path)
 
 
-def test_the_options_of_a_reader_are_checked_and_kept() -> None:
+def test_reader_options_are_checked() -> None:
     assert config_of("vindr", "reader=vindr").reader.model_dump() == {"name": "vindr", "raters": "any", "headers": True}
     assert config_of("padchest").reader.model_dump()["no_label"] == ["exclude", "suboptimal study", "unchanged"]
     with pytest.raises(ConfigError, match=r"'reader\.methods.*should be"):
         config_of("padchest", "reader.methods=[Nurse]")
 
 
-def test_a_stray_disease_in_a_file_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_stray_disease_has_its_line(tmp_path: Path) -> None:
     text = f"extends: {CONFIGS / 'chexpert.yaml'}\nlabels:\n  scoliosis: [Scoliosis]\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"mine\.yaml:2: 'labels': scoliosis: not among"):

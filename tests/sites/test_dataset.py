@@ -50,13 +50,13 @@ def site(home: Path) -> chestfed.Site:
     return chestfed.load_site(home / "site.yaml", data=home, cache=home / "cache")
 
 
-def test_a_site_has_a_name_diseases_a_configuration_and_a_table(site: chestfed.Site) -> None:
+def test_a_site_has_config_and_table(site: chestfed.Site) -> None:
     assert (site.name, len(site.diseases), len(site.table)) == ("st-example", 5, 80)
     assert site.config.reader.name == "table"
     assert site.table["split"].value_counts().to_dict() == {"train": 72, "test": 8, "valid": 0}
 
 
-def test_images_and_labels_are_those_of_training_to_the_bit(site: chestfed.Site) -> None:
+def test_a_dataset_is_that_of_training(site: chestfed.Site) -> None:
     dataset = site.dataset("train", size=32)
     table = site.site_table.select("train")
     images = fill_cache(table, site.cache, Preprocess(size=32))
@@ -70,7 +70,7 @@ def test_images_and_labels_are_those_of_training_to_the_bit(site: chestfed.Site)
     assert (pairs[0][0].shape, pairs[0][0].dtype, pairs[0][1].shape) == ((3, 32, 32), torch.float32, (5,))
 
 
-def test_patients_are_numbers_that_agree_between_splits_and_are_no_names(site: chestfed.Site) -> None:
+def test_patients_are_numbers_of_all_splits(site: chestfed.Site) -> None:
     everything = site.dataset("all", size=32)
     train, test = site.dataset("train", size=32), site.dataset("test", size=32)
     assert len(everything) == len(train) + len(test) == 80
@@ -89,7 +89,7 @@ def test_views_are_chosen(site: chestfed.Site) -> None:
             site.dataset(**{"size": 32, **arguments})  # type: ignore[arg-type]
 
 
-def test_a_data_loader_with_workers_gives_the_same_forked_and_spawned(site: chestfed.Site) -> None:
+def test_forked_and_spawned_loaders_agree(site: chestfed.Site) -> None:
     dataset = site.dataset("test", size=32)
     alone = [dataset[index][0] for index in range(8)]
     for start in ("fork", "spawn"):
@@ -97,7 +97,7 @@ def test_a_data_loader_with_workers_gives_the_same_forked_and_spawned(site: ches
         assert torch.equal(torch.cat([images for images, _ in loader]), torch.stack(alone)), start
 
 
-def test_augmentation_changes_images_and_is_repeated_by_the_seed(site: chestfed.Site) -> None:
+def test_augmentation_is_seeded(site: chestfed.Site) -> None:
     plain, augmented = site.dataset("test", size=32), site.dataset("test", size=32, augment=True)
     torch.manual_seed(1)
     first, second = augmented[0][0], pickle.loads(pickle.dumps(augmented))[0][0]
@@ -107,7 +107,7 @@ def test_augmentation_changes_images_and_is_repeated_by_the_seed(site: chestfed.
     assert not torch.equal(first, plain[0][0])
 
 
-def test_an_unreadable_image_is_refused_or_left_out(tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     Image.fromarray(np.eye(40, dtype=np.uint8) * 200).save(tmp_path / "site/2.png")
     save_rows(tmp_path / "site/labels.csv", [wide(1), wide(2, 1, 1, 1, 1, 1)])
@@ -137,7 +137,7 @@ print(len(dataset))
 """
 
 
-def test_a_script_without_the_main_guard_decodes_in_parallel_and_runs_once(home: Path) -> None:
+def test_a_script_without_guard_runs_once(home: Path) -> None:
     (home / "script.py").write_text(SCRIPT)
     root = Path(chestfed.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": str(root)}

@@ -14,25 +14,25 @@ from chestfed.sites.opening import survey_site
 from tests.cases import each
 from tests.sites.own_tables import (
     COLUMNS,
+    LONG,
+    READERS,
+    TERMS,
     config,
     meanings,
     open_table,
     person,
     problems,
+    refusals,
     save_dicom,
-    save_rows,
     wide,
 )
-from tests.sites.small_sites import config_of, write_files
+from tests.sites.small_sites import column, config_of, write_files
 
 ONEHOT: dict[str, Any] = {}
-LONG = {"columns": {**COLUMNS, "finding": "Finding"}, "codes": {"findings": meanings()}}
-TERMS = {"columns": {**COLUMNS, "findings": "Findings"}, "codes": {"findings": meanings()}}
-READERS = {"columns": {**COLUMNS, "reader": "Reader"}, "raters": "any"}
 
 
-def images(table: SiteTable) -> list[str]:
-    return table.frame["image"].tolist()
+def images(table: SiteTable) -> list[object]:
+    return column(table, "image")
 
 
 @each(
@@ -48,12 +48,12 @@ def images(table: SiteTable) -> list[str]:
         (ONEHOT, [wide(2, *"75319", File="Summe:", MRN="2"), wide(3, MRN="TOTAL")], "total", ["1.png", "9.png"]),
     ],
 )
-def test_dirty_rows_are_refused_or_left_out_and_counted(
+def test_dirty_rows_are_refused_or_counted(
     tmp_path: Path, table: dict[str, Any], dirty: list[dict[str, object]], key: str, left: list[str]
 ) -> None:
     said = {"Findings": "Edema", "Finding": "Edema", "Reader": "A"}
     clean = [person(n, **said) if table is not ONEHOT and table is not READERS else wide(n, **said) for n in (1, 9)]
-    terms = {"codes": {"findings": meanings(Mass="ignore")}} if "codes" in table else {}
+    terms = {"codes": {"findings": meanings(Mass="ignore")}} if table in (LONG, TERMS) else {}
     rows = [*clean, *dirty]
     assert problems(tmp_path, {**table, **terms}, rows)
     assert problems(tmp_path, {**table, **terms}, rows, rows={"missing_image": "drop"})
@@ -66,19 +66,18 @@ def test_dirty_rows_are_refused_or_left_out_and_counted(
     assert any(f"rows.{key}: drop" in note and f"{number:,} of" in note for note in found.notes)
 
 
-def test_duplicates_that_differ_are_refused_all_the_same(tmp_path: Path) -> None:
+def test_differing_duplicates_are_refused(tmp_path: Path) -> None:
     rows = [wide(1, *"10000"), wide(1, *"01000"), wide(2), wide(2)]
-    (problem,) = problems(tmp_path, ONEHOT, rows, rows={"duplicate": "drop"})
-    assert (problem.kind, problem.row) == ("duplicate image", 3)
+    assert refusals(tmp_path, ONEHOT, rows, rows={"duplicate": "drop"}) == [("duplicate image", 3)]
 
 
-def test_a_label_that_is_not_known_is_never_left_out(tmp_path: Path) -> None:
+def test_unknown_labels_are_never_left_out(tmp_path: Path) -> None:
     every = dict.fromkeys(("contradictory", "duplicate", "total", "unnamed"), "drop")
     found = problems(tmp_path, ONEHOT, [wide(1), wide(2, *"70000")], rows=every)
     assert {problem.kind for problem in found} == {"unknown label"}
 
 
-def test_a_label_file_may_be_larger_than_the_folder_and_damaged_films_are_still_told(tmp_path: Path) -> None:
+def test_damaged_films_are_still_reported(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/2.png").write_bytes(b"damaged")
     rows = [wide(number) for number in range(5)]
@@ -91,9 +90,8 @@ def test_a_label_file_may_be_larger_than_the_folder_and_damaged_films_are_still_
     assert any("4 of 5 rows that name an image that does not exist" in one.message for one in report.warnings)
 
 
-def test_a_rule_that_leaves_nothing_is_an_error(tmp_path: Path) -> None:
-    (problem,) = problems(tmp_path, ONEHOT, [wide(1)], rows={"missing_image": "drop"})
-    assert problem.kind == "nothing left"
+def test_leaving_nothing_is_an_error(tmp_path: Path) -> None:
+    assert refusals(tmp_path, ONEHOT, [wide(1)], rows={"missing_image": "drop"}) == [("nothing left", None)]
 
 
 def test_a_release_can_leave_rows_out_too(tmp_path: Path) -> None:
@@ -117,51 +115,48 @@ def test_a_release_can_leave_rows_out_too(tmp_path: Path) -> None:
     assert sum(table.left_out.values()) == 3
 
 
-def test_a_repeated_row_is_not_left_out_with_an_image_that_no_other_row_has(tmp_path: Path) -> None:
+def test_a_repeated_row_may_have_own_images(tmp_path: Path) -> None:
     table = {**ONEHOT, "images": {"folder": True}}
     write_files(tmp_path, {"a/1.png": b"", "a/b/2.png": b""})
-    (found,) = problems(tmp_path, table, [wide(1, File="a/b"), wide(1, File="a")], rows={"duplicate": "drop"})
-    assert (found.kind, found.row) == ("duplicate image", 3)
-    opened = open_table(tmp_path, table, [wide(1, File="a"), wide(1, File="a/b")], rows={"duplicate": "drop"})
+    rows = [wide(1, File="a/b"), wide(1, File="a")]
+    assert refusals(tmp_path, table, rows, rows={"duplicate": "drop"}) == [("duplicate image", 3)]
+    opened = open_table(tmp_path, table, rows[::-1], rows={"duplicate": "drop"})
     assert images(opened) == ["a/1.png", "a/b/2.png"]
 
 
-def test_a_row_per_study_takes_all_images_of_its_folder(tmp_path: Path) -> None:
+def test_a_study_row_takes_its_folder(tmp_path: Path) -> None:
     for name in ("a/1.png", "a/2.jpg", "a/notes.txt", "b/deep/3.jpeg", "c/notes.txt"):
         write_files(tmp_path, {name: b""})
     rows = [wide(n, *"10000", Study=study) for n, study in enumerate("abcd", 1)]
     table = {**ONEHOT, "columns": {**COLUMNS, "image": "Study"}, "images": {"folder": True}}
-    told = problems(tmp_path, table, rows)
-    assert [(problem.kind, problem.row) for problem in told] == [("missing image", 4), ("missing image", 5)]
-    found = open_table(tmp_path, table, rows, rows={"missing_image": "drop"})
-    assert images(found) == ["a/1.png", "a/2.jpg", "b/deep/3.jpeg"]
-    assert found.frame["row"].tolist() == [2, 2, 3]
-    assert found.left_out == {"missing_image": 2}
-    outside = problems(tmp_path, table, [wide(1, Study="../x")])
-    assert [problem.kind for problem in outside] == ["path outside the root"]
-    with pytest.raises(SiteError, match=r"images\.folder needs the images"):
+    assert refusals(tmp_path, table, rows) == [("missing image", 4), ("missing image", 5)]
+    opened = open_table(tmp_path, table, rows, rows={"missing_image": "drop"})
+    assert images(opened) == ["a/1.png", "a/2.jpg", "b/deep/3.jpeg"]
+    assert (column(opened, "row"), opened.left_out) == ([2, 2, 3], {"missing_image": 2})
+    assert refusals(tmp_path, table, [wide(1, Study="../x")]) == [("path outside the root", 2)]
+    with pytest.raises(SiteError) as caught:
         open_site(config(tmp_path, table), tmp_path, tmp_path / "site/labels.csv")
+    assert [(problem.kind, problem.file) for problem in caught.value.problems] == [("missing file", "labels")]
 
 
-def test_accession_numbers_without_their_zeros_are_hinted_at(tmp_path: Path) -> None:
+def test_missing_zeros_are_hinted_at(tmp_path: Path) -> None:
     save_dicom(tmp_path / "site/1.dcm", AccessionNumber="00012", PatientID="p1")
-    save_rows(tmp_path / "site/labels.csv", [wide(1, File="12")])
-    (problem,) = problems(tmp_path, {**ONEHOT, "images": {"header": "AccessionNumber"}}, None)
+    (problem,) = problems(tmp_path, {"images": {"header": "AccessionNumber"}}, [wide(1, File="12")])
     assert problem.kind == "nothing left"
     assert "without leading zeros 1 rows would match" in problem.message
 
 
-def test_an_image_that_its_second_annotator_contradicts_himself_about_is_left_out(tmp_path: Path) -> None:
-    told = [("1", "A", "Edema"), ("2", "A", "Edema"), ("2", "B", "Edema"), ("2", "B", "no Edema")]
-    rows = [person(int(number), Finding=term, Reader=reader) for number, reader, term in told]
+def test_an_annotators_contradiction_counts(tmp_path: Path) -> None:
+    terms = [("1", "A", "Edema"), ("2", "A", "Edema"), ("2", "B", "Edema"), ("2", "B", "no Edema")]
+    rows = [person(int(number), Finding=term, Reader=reader) for number, reader, term in terms]
     long = {**LONG, "columns": {**LONG["columns"], "reader": "Reader"}}
-    assert [one.row for one in problems(tmp_path, long, rows)] == [4]
+    assert [row for _, row in refusals(tmp_path, long, rows)] == [4]
     table = open_table(tmp_path, long, rows, rows={"contradictory": "drop"})
     assert images(table) == ["1.png"]
     assert table.left_out == {"contradictory": 1}
 
 
-def test_a_name_that_begins_like_a_total_is_none(tmp_path: Path) -> None:
+def test_a_name_like_a_total_is_not_one(tmp_path: Path) -> None:
     rows = [wide(1, MRN="SUM001"), wide(2, MRN="Total7"), wide(3, MRN="Total 7"), wide(4, MRN="\u5408\u8a0812")]
     table = open_table(tmp_path, ONEHOT, rows, rows={"total": "drop"})
     assert images(table) == ["1.png", "2.png"]

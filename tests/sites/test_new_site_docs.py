@@ -57,21 +57,21 @@ def opened(home: Path, name: str) -> SiteTable:
     return open_site(load_site_config(home / name), home / "data")
 
 
-def test_every_yaml_of_the_page_is_a_file_that_is_run_here() -> None:
+def test_every_yaml_of_the_page_is_run() -> None:
     assert len(re.findall(r"^```yaml", PAGE, re.MULTILINE)) == len([name for name in FILES if name.endswith(".yaml")])
     shared = ("st_anne_study.yaml", "common.yaml", "wide.yaml")
     assert {*SITES, *shared} == {name for name in FILES if name.endswith(".yaml")}
     assert set(SITES) == {*EXPECTED, "st_anne.yaml"}
 
 
-def test_the_first_hospital_is_read_as_the_page_says(home: Path) -> None:
+def test_the_first_hospital_is_read(home: Path) -> None:
     table = opened(home, "st_anne.yaml")
     assert column(table, "image") == [f"images/{number:04d}.png" for number in range(1, 13) if number != 8]
     assert column(table, "split") == ["train"] * 8 + ["test"] * 3
     assert labels(table)[5:7] == [[0, N, 0, 0, 0], [0, 0, 0, 0, N]]
 
 
-def test_the_statistics_are_those_of_the_page(home: Path) -> None:
+def test_the_statistics_are_the_pages(home: Path) -> None:
     found = run(home, "site", "stats", "st_anne.yaml", "--data", "data")
     (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     printed = [line.split() for line in found.splitlines()]
@@ -100,11 +100,11 @@ EXPECTED: Mapping[str, list[list[float | None]]] = {
 
 
 @each("name", EXPECTED)
-def test_the_other_shapes_are_read_as_the_page_says(home: Path, name: str) -> None:
+def test_the_other_shapes_are_read(home: Path, name: str) -> None:
     assert labels(opened(home, name)) == EXPECTED[name]
 
 
-def test_a_joined_file_and_the_path_tell_what_the_page_says(home: Path) -> None:
+def test_joined_files_and_paths_are_read(home: Path) -> None:
     joined, paths = opened(home, "joined.yaml"), opened(home, "paths.yaml")
     assert [column(joined, name) for name in ("sex", "age")] == [["F", "F", "M"], [63, 63, 85]]
     assert column(paths, "patient") == ["patient7", "patient7", "patient9"]
@@ -113,11 +113,11 @@ def test_a_joined_file_and_the_path_tell_what_the_page_says(home: Path) -> None:
     assert column(paths, "split") == ["train", "train", "test"]
 
 
-def test_files_in_folders_of_patients_are_found_as_the_page_says(home: Path) -> None:
+def test_files_in_patient_folders_are_found(home: Path) -> None:
     assert column(opened(home, "below.yaml"), "image") == ["images/Doe/1/1.png", "images/Doe/2/2.png"]
 
 
-def test_the_table_of_labels_on_the_page_is_what_comes_out(home: Path) -> None:
+def test_the_pages_label_table_is_right(home: Path) -> None:
     rows = re.findall(r"^\| (\d\.png) \| (.*) \|$", PAGE, re.MULTILINE)
     shown = [[N if cell == "–" else float(cell) for cell in cells.split(" | ")] for _, cells in rows]
     assert shown == labels(opened(home, "findings.yaml"))
@@ -142,14 +142,14 @@ def test_the_commented_example_is_read(tmp_path: Path) -> None:
     assert labels(table) == [[1, 0, 0, 1, N], [0, 1, 0, 0, 1]]
 
 
-def test_the_commented_example_shows_every_key() -> None:
+def test_the_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     for keys in (*(model.model_fields for model in (TableFormat, Columns, Images, Join)), ROLES):
         for name in set(keys) - {"table_name", "encoding"}:
             assert re.search(rf"^[-# ]*{name}:", text, re.MULTILINE), name
 
 
-def test_commented_keys_of_the_example_are_valid() -> None:
+def test_commented_keys_are_valid() -> None:
     """The keys of findings in words, taken out of their comments, make a valid table with their defaults."""
     text = EXAMPLE.read_text(encoding="utf-8")
     keys = re.findall(r"^# ((?:separator|other_terms|raters):.*)$", text, re.MULTILINE)
@@ -162,7 +162,7 @@ def test_commented_keys_of_the_example_are_valid() -> None:
     assert table.model_dump(exclude={"codes"}) == default.model_dump(exclude={"codes"})
 
 
-def test_the_code_book_of_the_page_has_no_problems(home: Path) -> None:
+def test_the_pages_code_book_is_valid(home: Path) -> None:
     codes, problems = read_book(home / "findings.codes.csv", DISEASES, "|")
     assert all(code.known for code in codes)
     assert not problems

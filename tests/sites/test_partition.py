@@ -45,9 +45,7 @@ def tables(draw: st.DrawFn) -> SiteTable:
 
 @settings(max_examples=60, deadline=None)
 @given(tables(), st.integers(1, 8), st.integers(0, 9), st.sampled_from(["alike", "unlike"]))
-def test_every_row_goes_to_one_client_and_no_patient_to_two(
-    table: SiteTable, clients: int, seed: int, cut: str
-) -> None:
+def test_no_patient_goes_to_two_clients(table: SiteTable, clients: int, seed: int, cut: str) -> None:
     parts = cut_into_clients(table, clients, seed, cut)
     assert len(parts) == clients
     assert sorted(row for part in parts for row in part.frame["row"]) == sorted(table.frame["row"])
@@ -59,7 +57,7 @@ def test_every_row_goes_to_one_client_and_no_patient_to_two(
 
 @settings(max_examples=60, deadline=None)
 @given(tables(), st.floats(0.1, 0.6), st.integers(0, 9))
-def test_no_patient_is_held_out_and_trained_on(table: SiteTable, fraction: float, seed: int) -> None:
+def test_no_held_out_patient_trains(table: SiteTable, fraction: float, seed: int) -> None:
     train, test = hold_out(table, fraction, seed)
     assert not set(train.frame["patient"]) & set(test.frame["patient"])
     assert sorted([*train.frame["row"], *test.frame["row"]]) == sorted(table.frame["row"])
@@ -85,14 +83,14 @@ def rare_table() -> SiteTable:
 
 
 @each("seed", range(5))
-def test_rare_positives_are_spread_over_the_clients(seed: int) -> None:
+def test_rare_positives_are_spread(seed: int) -> None:
     table = rare_table()
     positives = np.stack([np.nansum(part.labels(), axis=0) for part in cut_into_clients(table, 4, seed)])
     assert (positives.max(axis=0) - positives.min(axis=0) <= 0.2 * positives.sum(axis=0) / 4 + 2).all()
     assert (positives >= 1).all()
 
 
-def test_unlike_clients_have_diseases_of_their_own_and_as_many_patients() -> None:
+def test_unlike_clients_differ_in_diseases() -> None:
     rng = np.random.default_rng(1)
     labels = (rng.random((800, len(DISEASES))) < [0.02, 0.05, 0.1, 0.15, 0.2]).astype(float)
     table = table_of(list(range(800)), labels)
@@ -111,7 +109,7 @@ def test_unlike_clients_have_diseases_of_their_own_and_as_many_patients() -> Non
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
-def test_a_held_out_part_has_its_share_of_patients_and_positives(fraction: float) -> None:
+def test_a_held_out_part_has_its_share(fraction: float) -> None:
     table = rare_table()
     held = split_patients(table.frame, DISEASES, fraction, 1, "x")
     assert held.sum() == pytest.approx(fraction * len(held), abs=2)
@@ -128,7 +126,7 @@ def test_seed_and_name_change_the_cut() -> None:
     assert (cut != split_patients(frame, DISEASES, 0.5, 1, "y")).any()
 
 
-def test_two_carriers_of_a_disease_go_to_two_clients() -> None:
+def test_two_carriers_go_to_two_clients() -> None:
     labels = np.zeros((20, len(DISEASES)))
     labels[3, 2] = labels[11, 2] = labels[3, 0] = 1
     for seed in range(10):

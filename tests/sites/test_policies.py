@@ -28,7 +28,7 @@ PER_DISEASE = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(CELLS, min_size=1, max_size=6), PER_DISEASE)
-def test_each_finding_becomes_what_the_policy_of_its_disease_says(rows: list[dict[str, str]], policy: dict) -> None:
+def test_findings_follow_the_policy(rows: list[dict[str, str]], policy: dict) -> None:
     text = HEADER
     for number, cells in enumerate(rows):
         path = f"CheXpert-v1.0/train/patient{number:05d}/study1/view1_frontal.jpg"

@@ -48,23 +48,23 @@ def test_the_papers_table_comes_out(
     np.testing.assert_allclose(ours[diseases].astype(float), paper[diseases].astype(float), rtol=0, atol=0.00056)
 
 
-def test_without_repetition_chexpert_has_its_own_ratios(data: Path) -> None:
+def test_chexpert_has_its_own_ratios(data: Path) -> None:
     table = table_of(data, "chexpert", "chexpert_train.csv.gz", "upsample.cardiomegaly=0", "upsample.consolidation=0")
     np.testing.assert_allclose(table.positive_ratios(), [0.1224, 0.3219, 0.0680, 0.3119, 0.4026], rtol=0, atol=0.00006)
 
 
-def test_with_laterals_chexpert_has_all_its_images_and_patients(data: Path) -> None:
+def test_chexpert_has_all_its_patients(data: Path) -> None:
     table = table_of(data, "chexpert", "chexpert_train.csv.gz", "views=all")
     assert (len(table.frame), table.frame["patient"].nunique()) == (223_414, 64_540)
 
 
-def test_a_majority_of_radiologists_is_rarer_than_any_and_nobody_was_asked_about_edema(data: Path) -> None:
+def test_a_majority_is_rarer_than_any(data: Path) -> None:
     table = table_of(data, "vindr", "vinbigdata-train.csv.gz", "reader.raters=majority")
     ratios = [0.1211, np.nan, 0.0081, 0.0041, 0.0423]
     np.testing.assert_allclose(table.positive_ratios(), ratios, rtol=0, atol=0.00006)
 
 
-def test_the_sample_of_real_images_is_read_by_the_same_configuration(data: Path) -> None:
+def test_real_samples_share_the_config(data: Path) -> None:
     config = load_site_config(CONFIGS / "chestxray8.yaml").model_copy(update={"root": "chestxray8_sample"})
     table = open_site(config, data)
     assert (len(table.frame), table.frame["patient"].nunique()) == (684, 463)

@@ -35,14 +35,12 @@ def config_with(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, 
     return load_site_config(CONFIGS / "chexpert.yaml", ["reader=odd", *overrides])
 
 
-def test_the_readers_of_chestfed_need_no_package() -> None:
+def test_built_in_readers_need_no_package() -> None:
     assert set(READERS.built_in) == {"table", "chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"}
     assert set(READERS.names) >= set(READERS.built_in)
 
 
-def test_an_unknown_reader_is_refused_with_those_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_reader_lists_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(tmp_path / "packages", monkeypatch, "odd_reader", {"odd_hospital": "odd_reader:READER"}, READS)
     with pytest.raises(ConfigError) as caught:
         load_site_config(CONFIGS / "chexpert.yaml", ["reader=odd_hopsital"])
@@ -54,9 +52,7 @@ def test_an_unknown_reader_is_refused_with_those_that_are_there(
         assert text in str(caught.value)
 
 
-def test_a_package_is_imported_only_for_a_site_that_names_its_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_is_imported_when_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = f"from pathlib import Path\nPath({str(tmp_path / 'imported')!r}).touch()\n{READS}"
     offer(tmp_path / "packages", monkeypatch, "odd_reader", {"odd": "odd_reader:READER"}, source)
     load_site_config(CONFIGS / "chexpert.yaml")
@@ -83,7 +79,7 @@ def test_help_imports_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
     ids=["import", "name", "kind"],
 )
-def test_a_package_that_offers_no_reader_is_named(
+def test_a_package_without_reader_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -102,12 +98,12 @@ def test_a_reader_is_found_by_reference(tmp_path: Path, monkeypatch: pytest.Monk
         load_site_config(CONFIGS / "chexpert.yaml", ["reader={name: 'my_reader:READER', grad: 3}"])
 
 
-def test_a_module_that_is_not_here_says_where_to_run_the_command() -> None:
+def test_a_missing_module_says_where_to_run() -> None:
     with pytest.raises(ConfigError, match=r"in the folder that contains nowhere, or install its package"):
         load_site_config(CONFIGS / "chexpert.yaml", ["reader=nowhere.readers:READER"])
 
 
-def test_two_packages_with_one_name_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_packages_of_one_name_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(tmp_path / "one", monkeypatch, "first_package", {"odd": "first_package:READER"}, READS)
     offer(tmp_path / "two", monkeypatch, "second_package", {"odd": "second_package:READER"}, READS)
     with pytest.raises(ConfigError) as caught:
@@ -116,14 +112,14 @@ def test_two_packages_with_one_name_are_both_named(tmp_path: Path, monkeypatch: 
         assert text in str(caught.value)
 
 
-def test_a_name_of_chestfed_cannot_be_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_built_in_name_cannot_be_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(tmp_path, monkeypatch, "greedy", {"chexpert": "greedy:READER"}, READS)
     with pytest.raises(ConfigError, match="'chexpert' is built in, and package 'greedy'"):
         load_site_config(CONFIGS / "chexpert.yaml")
     load_site_config(CONFIGS / "vindr.yaml")
 
 
-def test_options_are_checked_by_the_readers_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_have_the_readers_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_with(tmp_path, monkeypatch, "reader.grade=3")
     assert config.reader.model_dump() == {"name": "odd", "grade": 3}
     assert load_site_config(CONFIGS / "chexpert.yaml", ["reader=odd"]).reader.model_dump()["grade"] == 2
@@ -149,7 +145,7 @@ def test_options_are_checked_by_the_readers_own_model(tmp_path: Path, monkeypatc
         ("column_findings(source, path, frame)", "{'edema': 2, 'cardiomegaly': 0}", "edema: not findings"),
     ],
 )
-def test_invalid_rows_are_the_readers_mistake(
+def test_invalid_rows_are_the_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
 ) -> None:
     config = write_site(tmp_path)

@@ -25,21 +25,21 @@ def nih(tmp_path: Path) -> pd.DataFrame:
     return dataset_table([open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS})])
 
 
-def test_a_site_has_a_row_per_split_one_for_all_and_the_papers(nih: pd.DataFrame) -> None:
+def test_a_row_per_split_and_the_papers(nih: pd.DataFrame) -> None:
     assert nih["part"].tolist() == ["train", "test", "all", "paper"]
     assert nih["images"].tolist() == [2, 1, 3, 112120]
     assert nih["cardiomegaly"].tolist() == [0.5, 0.0, pytest.approx(1 / 3), 0.025]
     assert nih["views"].tolist()[:3] == ["pa 2", "ap 1", "pa 2, ap 1"]
 
 
-def test_a_site_of_one_split_has_no_row_for_all_and_the_papers_only_if_it_trains(tmp_path: Path) -> None:
+def test_one_split_has_no_row_for_all(tmp_path: Path) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE})
     assert dataset_table([table])["part"].tolist() == ["train", "paper"]
     test = open_files(tmp_path / "test", "chexpert", {"test_labels.csv": CHEXPERT_HEADER + chexpert_row(T1)})
     assert dataset_table([test])["part"].tolist() == ["test"]
 
 
-def test_ratios_count_images_once_and_repeats_apart(tmp_path: Path) -> None:
+def test_ratios_count_images_once(tmp_path: Path) -> None:
     positive = {"Consolidation": "1.0"}
     train = CHEXPERT_HEADER + chexpert_row(P1, labels=positive) + chexpert_row(P2)
     valid = CHEXPERT_HEADER + chexpert_row(V1, labels=positive)
@@ -50,7 +50,7 @@ def test_ratios_count_images_once_and_repeats_apart(tmp_path: Path) -> None:
     assert frame["patients"].tolist()[:4] == [2, 1, 3, 2]
 
 
-def test_views_that_are_left_out_are_counted_in_a_row_of_their_own(tmp_path: Path) -> None:
+def test_left_out_views_have_their_row(tmp_path: Path) -> None:
     train = CHEXPERT_HEADER + chexpert_row(P1) + chexpert_row(P2.replace("frontal", "lateral"), "Lateral,")
     write_files(tmp_path, {"train.csv": train})
     for override, parts in (
@@ -64,7 +64,7 @@ def test_views_that_are_left_out_are_counted_in_a_row_of_their_own(tmp_path: Pat
         assert frame["images"].tolist()[:-1] == [1, 2][-len(parts) + 1 :]
 
 
-def test_the_papers_row_stands_only_beside_training_images(tmp_path: Path) -> None:
+def test_the_papers_row_is_beside_training(tmp_path: Path) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS}).select("test")
     assert dataset_table([table])["part"].tolist() == ["test"]
 
@@ -76,7 +76,7 @@ def test_missing_labels_are_counted(tmp_path: Path) -> None:
     assert frame["edema"].tolist()[0] == 0.5
 
 
-def test_the_printed_table_has_three_decimals_and_names_synthetic_hospitals(tmp_path: Path) -> None:
+def test_the_printed_table_has_3_decimals(tmp_path: Path) -> None:
     files = {"Data_Entry_2017.csv": HEADER + THREE, "SYNTHETIC.txt": ""}
     console = Console(width=220, file=io.StringIO())
     console.print(render(dataset_table([open_files(tmp_path, "chestxray8", files)])))
@@ -86,7 +86,7 @@ def test_the_printed_table_has_three_decimals_and_names_synthetic_hospitals(tmp_
     assert "112,120" in text
 
 
-def test_the_csv_holds_no_names_of_patients_or_images(nih: pd.DataFrame) -> None:
+def test_the_csv_has_no_names(nih: pd.DataFrame) -> None:
     text = nih.to_csv(index=False, float_format="%.4f")
     assert "00000" not in text
     assert ".png" not in text

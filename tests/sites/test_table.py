@@ -22,7 +22,7 @@ def table_of(folder: Path, text: str = HEADER + THREE, *overrides: str) -> SiteT
     return open_files(folder, "chestxray8", {ENTRIES: text, **LISTS}, *overrides)
 
 
-def test_the_frame_has_the_columns_and_types_of_the_contract(tmp_path: Path) -> None:
+def test_the_frame_has_its_columns_and_types(tmp_path: Path) -> None:
     frame = table_of(tmp_path).frame
     start = ["image", "patient", "study", "view", "split", "sex", "age", "row", "inverted"]
     assert list(frame.columns) == [*start, *DISEASES, "repeats"]
@@ -41,13 +41,13 @@ def test_rows_are_selected_by_split_and_view(tmp_path: Path) -> None:
     assert column(table.select(), "row") == [2, 3, 4]
 
 
-def test_labels_are_float32_with_one_column_per_disease(tmp_path: Path) -> None:
+def test_labels_have_a_column_per_disease(tmp_path: Path) -> None:
     labels = table_of(tmp_path).labels()
     assert labels.dtype == np.float32
     assert labels.shape == (3, len(DISEASES))
 
 
-def test_ratios_count_repeats_and_leave_missing_labels_out(tmp_path: Path) -> None:
+def test_ratios_leave_missing_labels_out(tmp_path: Path) -> None:
     text = HEADER + row(A, "Edema") + row(B, "No Finding", "2") + row(C, "", "3")
     table = open_files(tmp_path, "chestxray8", {ENTRIES: text}, "upsample={edema: 2}")
     assert column(table, "repeats") == [3, 1, 1]
@@ -55,7 +55,7 @@ def test_ratios_count_repeats_and_leave_missing_labels_out(tmp_path: Path) -> No
     assert np.isnan(table.select(split="valid").positive_ratios()).all()
 
 
-def test_all_problems_of_a_site_come_in_one_report(tmp_path: Path) -> None:
+def test_all_problems_come_in_one_report(tmp_path: Path) -> None:
     text = HEADER + row(A, "Oedema") + row(A, view="LL") + row("../x.png", patient="") + "short,row\n" + row(C)
     with pytest.raises(SiteError) as caught:
         open_files(tmp_path, "chestxray8", {ENTRIES: text, **LISTS})
@@ -89,7 +89,7 @@ def test_a_missing_root_says_what_to_do(tmp_path: Path) -> None:
     assert "set 'root' in the YAML of 'chestxray8'" in problem.advice
 
 
-def test_a_root_may_be_absolute_or_use_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_may_have_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(tmp_path, {ENTRIES: HEADER + THREE})
     for root in (str(tmp_path / "site"), "$MY_CHEST_FILES/site"):
         monkeypatch.setenv("MY_CHEST_FILES", str(tmp_path))
@@ -101,7 +101,7 @@ def test_a_root_may_be_absolute_or_use_a_variable(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("place", ["SYNTHETIC.txt", "../SYNTHETIC.txt"])
-def test_a_folder_with_the_marker_is_synthetic_whatever_the_configuration_says(tmp_path: Path, place: str) -> None:
+def test_the_marker_makes_a_site_synthetic(tmp_path: Path, place: str) -> None:
     assert not open_files(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE}).synthetic
     table = open_files(tmp_path, "chestxray8", {place: b""})
     assert table.synthetic

@@ -88,14 +88,14 @@ class Source:
         """
         patterns = self.config.label_files.get(role, [])
         for pattern in patterns:
-            found = [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._matches(pattern)
-            if len(found) > 1:
-                names = ", ".join(self.name(path) for path in found)
+            paths = [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._matches(pattern)
+            if len(paths) > 1:
+                names = ", ".join(self.name(path) for path in paths)
                 advice = f"name the one to use in label_files.{role} of the site's YAML"
                 self.problem("ambiguous label file", pattern, f"several files match: {names}", advice=advice)
                 return None
-            if found:
-                return found[0]
+            if paths:
+                return paths[0]
         if required:
             self._missing(role, f"no {role} file")
         return None
@@ -103,10 +103,10 @@ class Source:
     def find_all(self, role: str) -> list[Path]:
         """All files that match any pattern of a role, sorted by path; empty, with a problem, if none does."""
         patterns = self.config.label_files.get(role, [])
-        found = sorted({path for pattern in patterns for path in self._matches(pattern)})
-        if not found:
+        paths = sorted({path for pattern in patterns for path in self._matches(pattern)})
+        if not paths:
             self._missing(role, f"no {role} files")
-        return found
+        return paths
 
     def _missing(self, role: str, what: str) -> None:
         patterns = self.config.label_files.get(role, [])
@@ -126,19 +126,41 @@ class Source:
         if not names:
             self.problem("empty file", self.name(path), "has no header line", advice="download the file again")
             return None
-        lacking = [column for column in required if column not in names]
+        advice = "check that this is the release's own label file, unedited"
+        if not self.has_columns(path, names, required, optional, advice=advice):
+            return None
+        return self._parse(path, text, names, required, optional)
+
+    def has_columns(
+        self,
+        path: Path,
+        header: Sequence[str],
+        required: Sequence[str],
+        optional: Sequence[str] = (),
+        *,
+        row: int = 1,
+        advice: str,
+    ) -> bool:
+        """Whether a header, in this row of the file, has the columns, each of them once; else that is a problem."""
+        lacking = [name for name in required if name not in header]
         # The names of the others are shown only if this is a header: it may be the first patient.
-        shown = len(lacking) < len(required)
-        others = f"; found: {', '.join(filter(None, names))}" if shown else f" among {len(names)}"
-        for column in lacking:
-            text_of = f"no column '{column}'{nearest(column, names)}{others}"
-            advice = "check that this is the release's own label file, unedited"
-            self.problem("missing column", self.name(path), text_of, 1, advice)
-        twice = [name for name in dict.fromkeys([*required, *optional]) if names.count(name) > 1]
-        for column in twice:
-            text_of = f"{names.count(column)} columns are named '{column}'"
-            self.problem("duplicate column", self.name(path), text_of, row=1, advice="remove all but one of them")
-        return None if lacking or twice else self._parse(path, text, names, required, optional)
+        others = f"; the columns are {', '.join(filter(None, header))}" if len(lacking) < len(required) else ""
+        for name in lacking:
+            text = f"no column '{name}'{nearest(name, header)} among {len(header)}{others}"
+            self.problem("missing column", self.name(path), text, row, advice)
+        repeated = [name for name in dict.fromkeys([*required, *optional]) if header.count(name) > 1]
+        for name in repeated:
+            text = f"{header.count(name)} columns are named '{name}'"
+            self.problem("duplicate column", self.name(path), text, row, "rename or remove all but one of them")
+        return not lacking and not repeated
+
+    def read_role(
+        self, role: str, required: Sequence[str], optional: Sequence[str] = (), *, given: Path | None = None
+    ) -> tuple[Path, pd.DataFrame] | None:
+        """The file of a role, or the given one, and its columns as `read` has them; None, with a problem, without."""
+        path = given or self.find(role)
+        frame = None if path is None else self.read(path, required, optional)
+        return None if path is None or frame is None else (path, frame)
 
     def header(self, path: Path) -> list[str]:
         """Column names of a CSV; empty, with a problem, if it cannot be read. The text is kept for `read`."""
@@ -163,9 +185,9 @@ class Source:
         """Files that match, or are called just so (`labels[1].csv`); a plain file wins over its compressed twin."""
         bare = pattern.removesuffix(".gz")
         names = (bare, f"{bare}.gz")
-        found = [path for name in names if (path := self.folder / name).is_file()]
-        found = found or sorted({path for name in names for path in self.folder.glob(name) if path.is_file()})
-        return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
+        paths = [path for name in names if (path := self.folder / name).is_file()]
+        paths = paths or sorted({path for name in names for path in self.folder.glob(name) if path.is_file()})
+        return [path for path in paths if not (path.suffix == ".gz" and path.with_suffix("") in paths)]
 
     def text(self, path: Path, encoding: str | None = "utf-8") -> bytes | None:
         """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
@@ -176,7 +198,7 @@ class Source:
             text, self._held = self._held[1], None
             return text
         try:
-            text, found = _decoded(path, encoding)
+            text, detected = _decoded(path, encoding)
         except WrongEncoding as error:
             for line in (error.lines if self.keep_going else ()) or (None,):
                 self.problem("wrong encoding", self.name(path), str(error), line, error.advice)
@@ -184,18 +206,27 @@ class Source:
         except UnreadableError as error:
             self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
             return None
-        if encoding is None and found not in ("utf-8", "utf-16"):
-            self.remarks.append(f"{self.name(path)} is read as {found}, which was detected, not declared")
+        if encoding is None and detected not in ("utf-8", "utf-16"):
+            self.remarks.append(f"{self.name(path)} is read as {detected}, which was detected, not declared")
         return text
 
-    def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str], rows: np.ndarray) -> None:
-        """Note the cells of these columns that are formulas, and empty them, so that they cause no second problem."""
+    def clean(self, path: Path, frame: pd.DataFrame, columns: Sequence[str], rows: str, *, empty: str) -> pd.DataFrame:
+        """The rows with a cell in one of these columns; `rows` is the column of their numbers.
+
+        A cell that is a formula is a problem, and emptied, so that it causes no second one. So is a file without any
+        such row, with `empty` as its advice, unless that is empty.
+        """
+        frame = frame[frame[list(columns)].notna().any(axis=1).to_numpy()].reset_index(drop=True)
+        if frame.empty and empty:
+            self.problem("empty file", self.name(path), "has a header and no rows", advice=empty)
         advice = "paste the column as values and export the table again; formulas are not evaluated"
         for name in columns:
             bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
             if bad.any():
-                self.bad_rows(path, FORMULA, bad, rows, a_formula(name), advice)
+                text = f"'{name}' is a formula or the error value of one"
+                self.bad_rows(path, FORMULA, bad, frame[rows].to_numpy(), text, advice)
                 frame[name] = frame[name].mask(bad, None)
+        return frame
 
     def _parse(
         self, path: Path, text: bytes, names: list[str], required: Sequence[str], optional: Sequence[str]
@@ -211,10 +242,8 @@ class Source:
             {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
         )
         frame["row"] = rows
-        frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
-        if frame.empty and len(self.problems) == before:
-            self.problem("empty file", self.name(path), "has a header and no rows", advice="download the file again")
-        self.refuse_formulas(path, frame, kept, frame["row"].to_numpy())
+        empty = "download the file again" if len(self.problems) == before else ""
+        frame = self.clean(path, frame, kept, "row", empty=empty)
         for column in optional:
             if column not in frame:
                 frame[column] = pd.Series(None, index=frame.index, dtype=object)
@@ -298,11 +327,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
 
 
-def a_formula(column: str) -> str:
-    """What is wrong with a cell of the column that is a formula."""
-    return f"'{column}' is a formula or the error value of one"
-
-
 def _open_quote(text: bytes, delimiter: bytes) -> int | None:
     """The row of a quoted cell over several lines that never ends, or not where a cell does; pyarrow accepts both."""
     inside, sign = 0, re.escape(delimiter)
@@ -363,10 +387,10 @@ def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:
     if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         raise UnreadableError("is not text but a zip file or a workbook", "unpack the archive, or save it as CSV")
     wide = is_utf16(data) or (encoding or "").startswith(("utf-16", "utf-32"))
-    text, found = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
+    text, name = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
     if b"\x00" in text:
         raise UnreadableError("is not text", "name a text file; if it is UTF-16 without a mark, set table.encoding")
-    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), found
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), name
 
 
 def _header(text: bytes) -> list[str]:

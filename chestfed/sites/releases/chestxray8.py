@@ -22,33 +22,33 @@ from chestfed.sites.reader import (
     UNLABELLED,
     SiteReader,
     ages,
-    entries_of,
     join_rows,
     label_names,
-    names_of,
+    list_entries,
+    load_names,
     raw_rows,
     sexes,
     views,
 )
 
-FINDINGS: Final = names_of("chestxray8")
+FINDINGS: Final = load_names("chestxray8")
 _VIEWS: Final = {"PA": "pa", "AP": "ap"}
 _FOLDERS: Final = ("images_*/images", "images_*", "images")
 
 
 def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the label file, with the splits of the lists if they are there."""
-    path = source.labels_file or source.find("entries")
     label_names(source, FINDINGS)
     required = ["Image Index", "Finding Labels", "Patient ID", "View Position"]
     optional = ["Follow-up #", "Patient Age", "Patient Gender"]
-    frame = None if path is None else source.read(path, required, optional)
-    if path is None or frame is None:
+    entries = source.read_role("entries", required, optional, given=source.labels_file)
+    if entries is None:
         return join_rows([], source)
+    path, frame = entries
     rows, names = frame["row"].to_numpy(), frame["Image Index"]
     folders = [*(folder for pattern in _FOLDERS for folder in sorted(source.root.glob(pattern))), source.root]
     columns = {
-        "image": names.map(entries_of(source, folders)).astype(object).fillna("images/") + names,
+        "image": names.map(list_entries(source, folders)).astype(object).fillna("images/") + names,
         "patient": frame["Patient ID"],
         "study": frame["Patient ID"] + "/" + frame["Follow-up #"].fillna("0"),
         "view": views(source, path, frame["View Position"], rows, _VIEWS),

@@ -20,17 +20,17 @@ from chestfed.sites.reader import (
     ages,
     beside,
     column_findings,
-    entries_of,
     find_any,
     join_rows,
     label_names,
-    names_of,
+    list_entries,
+    load_names,
     raw_rows,
     sexes,
     views,
 )
 
-OBSERVATIONS: Final = names_of("chexpert")
+OBSERVATIONS: Final = load_names("chexpert")
 #: A few images are called frontal with an `AP/PA` of LL or RL: they stay frontal.
 _PROJECTIONS: Final = {"AP": "ap", "PA": "pa", "LL": "frontal", "RL": "frontal"}
 _VIEWS: Final = {"Frontal": "frontal", "Lateral": "lateral"}
@@ -58,7 +58,7 @@ def _read_file(source: Source, path: Path, names: list[str]) -> pd.DataFrame | N
         return None
     frame = _placed(source, path, _understood(source, path, frame, key))
     if key == "Study":
-        frame = _images_of_studies(source, path, frame)
+        frame = _list_study_images(source, path, frame)
     rows = frame["row"].to_numpy()
     side = views(source, path, frame["Frontal/Lateral"], rows, _VIEWS)
     by_name = frame["view"].astype("str").str.extract(r"_(frontal|lateral)")[0]
@@ -104,22 +104,22 @@ def _placed(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     batches = sorted({*path.parent.glob("*batch *"), *above.glob("*batch *")})
     names = [name for folder in frame["folder"].unique() for name in _SAME.get(folder, (folder,))]
     folders = [path.parent / name for name in names] + batches + [batch / name for batch in batches for name in names]
-    found = entries_of(source, folders)
-    frame["place"] = [found.get(name, place) for name, place in zip(frame["patient"], frame["place"], strict=True)]
+    places = list_entries(source, folders)
+    frame["place"] = [places.get(name, place) for name, place in zip(frame["patient"], frame["place"], strict=True)]
     patients = frame["patient"].unique()
-    if lacking := len(patients) - sum(patient in found for patient in patients):
+    if lacking := len(patients) - sum(patient in places for patient in patients):
         looked = ", ".join(f"{folder.relative_to(source.root).as_posix()}/" for folder in folders)
         text = f"{lacking:,} of {len(patients):,} patients have no folder of images; looked in {looked}"
         source.remarks.append(f"{source.name(path)}: {text}")
     return frame
 
 
-def _images_of_studies(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+def _list_study_images(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """One row per image for a file with one row per study: the images are listed, because the file does not name them.
 
     Without a folder of images a study counts as its first frontal view.
     """
-    found = []
+    pairs = []
     for place, (folder, study) in enumerate(zip(frame["place"], frame["study"], strict=True)):
         names = ["view1_frontal.jpg"]
         if source.has_images:
@@ -128,9 +128,9 @@ def _images_of_studies(source: Source, path: Path, frame: pd.DataFrame) -> pd.Da
             advice = "unpack the test images beside the label file"
             row = int(frame["row"][place])
             source.problem("missing study", source.name(path), "no image in the study's folder", row, advice)
-        found += [(place, name) for name in names]
-    images = frame.iloc[[place for place, _ in found]].reset_index(drop=True)
-    return images.assign(view=[name for _, name in found])
+        pairs += [(place, name) for name in names]
+    images = frame.iloc[[place for place, _ in pairs]].reset_index(drop=True)
+    return images.assign(view=[name for _, name in pairs])
 
 
 READER: Final = SiteReader("chexpert", read, roles=("train", "valid", "test"))

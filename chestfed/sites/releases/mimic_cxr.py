@@ -44,15 +44,13 @@ def read(source: Source, _: Options) -> pd.DataFrame:
     by_hand = _BY_HAND in source.config.label_files
     key = ["study_id"] if by_hand else ["subject_id", "study_id"]
     names = label_names(source, (*OBSERVATIONS, _AIRSPACE))
-    labels_path = source.labels_file or source.find(_BY_HAND if by_hand else "labels")
-    labels = None if labels_path is None else source.read(labels_path, [*key, *names])
-    path = source.find("metadata")
-    columns = ["dicom_id", "subject_id", "study_id", "ViewPosition"]
-    images = None if path is None else source.read(path, columns)
+    label_file = source.read_role(_BY_HAND if by_hand else "labels", [*key, *names], given=source.labels_file)
+    metadata = source.read_role("metadata", ["dicom_id", "subject_id", "study_id", "ViewPosition"])
     splits = _splits(source)
-    if path is None or images is None or labels_path is None or labels is None:
+    if label_file is None or metadata is None:
         return join_rows([], source)
-    images["split"] = _split_of(source, path, images, splits)
+    (labels_path, labels), (path, images) = label_file, metadata
+    images["split"] = _look_up_splits(source, path, images, splits)
     if by_hand:
         images = _only_by_hand(source, labels_path, images, labels)
     subject, study = images["subject_id"].astype("str"), images["study_id"].astype("str")
@@ -72,10 +70,10 @@ def read(source: Source, _: Options) -> pd.DataFrame:
 
 def _splits(source: Source) -> pd.Series | None:
     """`dicom_id` -> split in our words; None if the release's splits are not used or cannot be read."""
-    path = source.find("split") if source.config.splits.official else None
-    frame = None if path is None else source.read(path, ["dicom_id", "split"])
-    if path is None or frame is None:
+    table = source.read_role("split", ["dicom_id", "split"]) if source.config.splits.official else None
+    if table is None:
         return None
+    path, frame = table
     rows, cells, words = frame["row"].to_numpy(), frame["split"], translate(frame["split"], _SPLITS)
     advice = "splits are train, validate and test"
     bad = words.isna().to_numpy()
@@ -85,13 +83,13 @@ def _splits(source: Source) -> pd.Series | None:
     return words.fillna("train").set_axis(frame["dicom_id"])[~twice]
 
 
-def _split_of(source: Source, path: Path, images: pd.DataFrame, splits: pd.Series | None) -> pd.Series | str:
+def _look_up_splits(source: Source, path: Path, images: pd.DataFrame, splits: pd.Series | None) -> pd.Series | str:
     if splits is None:
         return "train"
-    found = images["dicom_id"].map(splits)
-    lacking, rows = found.isna().to_numpy(), images["row"].to_numpy()
+    of_image = images["dicom_id"].map(splits)
+    lacking, rows = of_image.isna().to_numpy(), images["row"].to_numpy()
     source.bad_rows(path, "image without a split", lacking, rows, "not in the split file", _ADVICE)
-    return found.fillna("train")
+    return of_image.fillna("train")
 
 
 def _only_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
@@ -120,12 +118,12 @@ def _findings(
             path, "wrong subject", strayed, rows, "the study has another subject_id in the metadata", _ADVICE
         )
     per_study = pd.DataFrame(column_findings(source, path, labels), index=pd.MultiIndex.from_frame(labels[key]))
-    found = per_study[~twice].reindex(pd.MultiIndex.from_frame(images[key]), fill_value=UNLABELLED)
-    if (found == UNLABELLED).all(axis=None):
+    per_image = per_study[~twice].reindex(pd.MultiIndex.from_frame(images[key]), fill_value=UNLABELLED)
+    if (per_image == UNLABELLED).all(axis=None):
         source.problem(
             "nothing left", source.name(path), "no image belongs to a study of the label file", advice=_ADVICE
         )
-    return {disease: found[disease].to_numpy(dtype=np.int8) for disease in source.config.diseases}
+    return {disease: per_image[disease].to_numpy(dtype=np.int8) for disease in source.config.diseases}
 
 
 READER: Final = SiteReader("mimic_cxr", read, roles=("labels", _BY_HAND, "metadata", "split"))

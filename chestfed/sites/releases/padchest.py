@@ -108,11 +108,11 @@ class PadChestOptions(Options):
 
 def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
     """Raw rows of the label file."""
-    path = source.labels_file or source.find("labels")
     label_names(source, tree())
-    frame = None if path is None else source.read(path, _REQUIRED, _OPTIONAL)
-    if path is None or frame is None:
+    table = source.read_role("labels", _REQUIRED, _OPTIONAL, given=source.labels_file)
+    if table is None:
         return join_rows([], source)
+    path, frame = table
     children = (frame["Pediatric"].str.strip() == "PED").to_numpy(dtype=bool)
     if options.pediatric == "drop":
         _note(source, path, children, "are of children and are left out (reader.pediatric: keep keeps them)")
@@ -206,8 +206,8 @@ def _other_methods(source: Source, path: Path, frame: pd.DataFrame, options: Pad
         return np.zeros(len(frame), dtype=bool)
     others = ~frame["MethodLabel"].isin(options.methods).to_numpy(dtype=bool)
     if others.all():
-        found = ", ".join(sorted({str(cell) for cell in frame["MethodLabel"]}))
-        text = f"no row's MethodLabel is {' or '.join(options.methods)}; found: {found}"
+        methods = ", ".join(sorted({str(cell) for cell in frame["MethodLabel"]}))
+        text = f"no row's MethodLabel is {' or '.join(options.methods)}; found: {methods}"
         source.problem("nothing left", source.name(path), text, advice="change 'reader.methods' in the site's YAML")
     return others
 

@@ -30,14 +30,14 @@ from chestfed.sites.reader import (
     image_files,
     join_rows,
     label_names,
-    names_of,
+    load_names,
     raw_rows,
     sexes,
 )
 from chestfed.sites.tables.dicom_headers import read_elements
 from chestfed.sites.tables.schema import Column
 
-_NAMES: Final = names_of("vindr")
+_NAMES: Final = load_names("vindr")
 NO_FINDING: Final = "No finding"
 _CONSENSUS: Final = "consensus"
 _SHOWN_FROM: Final = 500  # headers; fewer are read at once
@@ -111,18 +111,18 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     if frame is None:
         return None
     cells, known = frame["class_name"], (*_NAMES["local"], NO_FINDING)
-    told = {cell: f"unknown finding '{cell}'{nearest(cell, known)}" for cell in cells.dropna().unique()}
+    texts_of_cells = {cell: f"unknown finding '{cell}'{nearest(cell, known)}" for cell in cells.dropna().unique()}
     unknown, advice = ~cells.isin(known).to_numpy(), f"known findings: {', '.join(known)}"
-    rows, texts = frame["row"].to_numpy(), cells.map(told).fillna("class_name is blank")
+    rows, texts = frame["row"].to_numpy(), cells.map(texts_of_cells).fillna("class_name is blank")
     source.bad_rows(path, "bad label value", unknown, rows, lambda place: str(texts.iat[place]), advice)
     vote = frame.groupby(["image_id", "rad_id"], sort=False, dropna=False).ngroup().to_numpy()
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)
     # The challenge dropped some findings, Edema among them: there they are blank, not negative.
     challenge = set(cells) <= {*_NAMES["challenge"], NO_FINDING}
-    asked = {NO_FINDING, *_NAMES["challenge" if challenge else "local"]}
+    assessed = {NO_FINDING, *_NAMES["challenge" if challenge else "local"]}
     for disease in source.config.diseases:
         names = source.config.labels[disease]
-        findings = np.full(len(votes), NEGATIVE if asked & set(names) else BLANK, dtype=np.int8)
+        findings = np.full(len(votes), NEGATIVE if assessed & set(names) else BLANK, dtype=np.int8)
         findings[vote[cells.isin(names).to_numpy()]] = POSITIVE
         votes[disease] = findings
     return votes
@@ -147,8 +147,8 @@ def _with_headers(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
     An age of 0 is an empty field: the release has no children.
     """
     there = [image for image in rows["image"].dropna() if (source.root / image).is_file()]
-    told = source.progress if len(there) >= _SHOWN_FROM else lambda done, total: None
-    aside = replace(source, problems=[], progress=told)
+    progress = source.progress if len(there) >= _SHOWN_FROM else lambda done, total: None
+    aside = replace(source, problems=[], progress=progress)
     headers, _ = read_elements(aside, there, ["PatientSex", "PatientAge"])
     headers = headers.drop_duplicates("image").set_index("image").reindex(rows["image"])
     years = ages(headers["PatientAge"])

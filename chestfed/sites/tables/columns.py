@@ -243,29 +243,31 @@ def _join_coco(file: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _from_values(label: str, names: list[str], columns: Iterable[list[Any]], count: int) -> Sheet:
-    """The columns that are text, numbers, dates or lists; a note names the others."""
-    sheet = Sheet(label, [], [], row_numbers(count))
-    for name, values in zip(names, columns, strict=True):
-        try:
-            cells = pa.chunked_array([pa.array([as_text(value) for value in values], pa.string())])
-        except (ValueError, TypeError):  # a list of what has no text
-            sheet.notes.append(f"{label}: column '{name}' is not read: it is not text, numbers, dates or lists")
-        else:
-            sheet.names.append(name)
-            sheet.cells.append(cells)
-    return sheet
+    return _make_sheet(label, names, map(_as_cells, columns), count)
 
 
 def _from_arrow(label: str, table: pa.Table) -> Sheet:
-    values = [_arrow_text(table.column(place)) for place in range(table.num_columns)]
-    sheet = Sheet(label, [], [], row_numbers(table.num_rows))
-    for name, cells in zip(table.column_names, values, strict=True):
+    return _make_sheet(label, table.column_names, map(_arrow_text, table.columns), table.num_rows)
+
+
+def _make_sheet(label: str, names: Sequence[str], columns: Iterable[pa.ChunkedArray | None], count: int) -> Sheet:
+    """The columns that are text, numbers, dates or lists; a note names the others, which are None."""
+    sheet = Sheet(label, [], [], row_numbers(count))
+    for name, cells in zip(names, columns, strict=True):
         if cells is None:
             sheet.notes.append(f"{label}: column '{name}' is not read: it is not text, numbers, dates or lists")
         else:
             sheet.names.append(name)
             sheet.cells.append(cells)
     return sheet
+
+
+def _as_cells(values: Iterable[Any]) -> pa.ChunkedArray | None:
+    """Values as strings; None if one of them has no plain text, such as a list of objects."""
+    try:
+        return pa.chunked_array([pa.array([as_text(value) for value in values], pa.string())])
+    except (ValueError, TypeError):
+        return None
 
 
 def _arrow_text(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -278,15 +280,10 @@ def _arrow_text(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if pa.types.is_float16(kind) or pa.types.is_float32(kind):  # 0.1 stays 0.1
         cells = cells.cast(pa.float32())
         short = cells.cast(pa.string()).to_pylist()
-        values = [None if text is None or text == "nan" else as_text(float(text)) for text in short]
-    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _as_cells(None if text is None or text == "nan" else as_text(float(text)) for text in short)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return None
-    else:
-        values = cells.to_pylist()
-    try:
-        return pa.chunked_array([pa.array([as_text(value) for value in values], pa.string())])
-    except (ValueError, TypeError):
-        return None
+    return _as_cells(cells.to_pylist())
 
 
 def _expanded_bytes(cells: pa.Array) -> int:

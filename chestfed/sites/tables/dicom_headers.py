@@ -45,8 +45,8 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     None, with a problem, if no file fits.
     """
     patterns = source.config.label_files["images"]
-    found = {path for pattern in patterns for path in source.root.glob(pattern) if path.is_file()}
-    names = sorted(path.relative_to(source.root).as_posix() for path in found)
+    paths = {path for pattern in patterns for path in source.root.glob(pattern) if path.is_file()}
+    names = sorted(path.relative_to(source.root).as_posix() for path in paths)
     frame, aside = read_elements(source, names, tags)
     if frame.empty and not any(problem.kind == _UNREADABLE for problem in source.problems):
         text = f"no images in {source.root}; looked for {', '.join(patterns)}"
@@ -68,9 +68,9 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
         text = f"{len(names) - len(images)} files or their folders have names that are not UTF-8"
         advice = "rename them, for example with convmv; they are left out of the rows"
         source.problem("unreadable file name", FILES, text, advice=advice)
-    wanted = list(dict.fromkeys(tags))
+    elements = list(dict.fromkeys(tags))
     with _counting(source, len(images)) as count:
-        read = partial(_read_one, root=str(source.root), tags=wanted)
+        read = partial(_read_one, root=str(source.root), tags=elements)
         headers = []
         for header in parallel_map(
             read, images, small=_SMALL_JOB, chunk=_BATCH, what="reading headers", crashed=_crashed
@@ -89,7 +89,7 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
             source.problem(_UNREADABLE, FILES, text, place + 1, _ADVICE[source.keep_going])
         elif kind in (DICOM, UNKNOWN):
             kept.append(place)
-    frame = pd.DataFrame([headers[place].cells for place in kept], columns=wanted, dtype=object)
+    frame = pd.DataFrame([headers[place].cells for place in kept], columns=elements, dtype=object)
     frame["image"] = pd.Series([images[place] for place in kept], dtype=object)
     frame[ROW] = np.array(kept, dtype=np.int64) + 1
     return frame, aside
@@ -144,8 +144,8 @@ def _text(value: object) -> str | None:
 def _counting(source: Source, total: int) -> Iterator[Callable[[int], None]]:
     """Tells the source's `progress`; without one, a bar on a terminal."""
     if source.progress is not None:
-        told = source.progress
-        yield lambda done: told(done, total)
+        progress = source.progress
+        yield lambda done: progress(done, total)
     elif total >= _SMALL_JOB and sys.stderr.isatty():
         from rich.progress import Progress
 

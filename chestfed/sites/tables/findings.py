@@ -78,11 +78,11 @@ class _Flags:
             return readings.strongest(np.array(which, dtype=bool)[long.meaning])
 
         meanings = long.meanings
-        vague = [said is not None and not said.understood for said in meanings]
-        self.healthy = flag([said is not None and said.healthy for said in meanings])
+        vague = [meaning is not None and not meaning.understood for meaning in meanings]
+        self.healthy = flag([meaning is not None and meaning.healthy for meaning in meanings])
         self.waiting = flag([*map(bool, long.waiting)])
-        self.vague = flag([one and not wait for one, wait in zip(vague, long.waiting, strict=True)])
-        self.unread = flag(vague) | ~flag([said is not None for said in meanings])
+        self.vague = flag([unclear and not wait for unclear, wait in zip(vague, long.waiting, strict=True)])
+        self.unread = flag(vague) | ~flag([meaning is not None for meaning in meanings])
 
 
 def _group(long: Long, of_image: np.ndarray) -> _Readings:
@@ -97,7 +97,7 @@ def _read_disease(
     rows: TableRows, long: Long, readings: _Readings, flags: _Flags, disease: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The finding of each reading, int8 `[r]`, and whether it is called both present and absent, bool `[r]`."""
-    table = [said.findings.get(disease) if said is not None else None for said in long.meanings]
+    table = [meaning.findings.get(disease) if meaning is not None else None for meaning in long.meanings]
     of_meaning = np.array([_UNMENTIONED if code is None else STRENGTH[int(code)] for code in table], dtype=np.int8)
     ranks = of_meaning[long.meaning]
     strongest = readings.strongest(ranks)
@@ -171,8 +171,8 @@ def _remark_on_terms(
     for reason, group in (("not confirmed", flags.waiting), ("of unknown meaning", flags.vague)):
         for disease, codes in findings.items():
             source.unread(f"terms {reason}", disease, int((codes[group] == UNLABELLED).sum()))
-    said = (code for meaning in long.meanings if meaning is not None for code in meaning.findings.values())
-    if total and "missing" in source.config.blank.values() and NEGATIVE not in set(said):
+    states = (code for meaning in long.meanings if meaning is not None for code in meaning.findings.values())
+    if total and "missing" in source.config.blank.values() and NEGATIVE not in set(states):
         healthy = int((flags.healthy & ~flags.unread).sum())
         source.remarks.append(
             f"{rows.name}: negatives: {healthy:,} of {total:,} {noun}, all from terms that mean normal; no "

@@ -6,15 +6,13 @@ share what it says. Values of headers stay in here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.image_paths import Placed, prefix_of
+from chestfed.sites.tables.image_paths import Placed, normalize_root
 from chestfed.sites.tables.rows import TableRows
 from chestfed.sites.tables.schema import Images
 
@@ -28,7 +26,7 @@ def headers_below(source: Source, images: Images, folders: Folders) -> pd.DataFr
 
     Headers that cannot be read are problems of the source.
     """
-    prefixes = [prefix_of(root) for root in images.roots]
+    prefixes = [normalize_root(root) for root in images.roots]
     names = sorted({file for prefix in prefixes for file in folders.files(prefix)})
     frame, _ = read_elements(source, names, [str(images.header), *images.elements, _PATIENT])
     return frame
@@ -38,9 +36,9 @@ def pairs_of(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.
     """Places of rows and of images that belong together, both int `[pairs]`: a row once per image of it."""
     of_value = headers.groupby(element, sort=False).indices
     none = np.array([], dtype=np.int64)
-    found = [of_value.get(cell, none) if isinstance(cell, str) else none for cell in cells]
-    rows = np.repeat(np.arange(len(found)), [len(places) for places in found])
-    return rows, np.concatenate([none, *found]).astype(np.int64)
+    matches = [of_value.get(cell, none) if isinstance(cell, str) else none for cell in cells]
+    rows = np.repeat(np.arange(len(matches)), [len(places) for places in matches])
+    return rows, np.concatenate([none, *matches]).astype(np.int64)
 
 
 def of_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -52,11 +50,11 @@ def of_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray,
     other = np.zeros(len(cells), dtype=bool)
     if _PATIENT not in headers or not len(rows):
         return other
-    said = cells.to_numpy(dtype=object)[rows]
-    told = headers[_PATIENT].to_numpy(dtype=object)[places]
-    both = pd.notna(said) & pd.notna(told)
-    if both.any() and pd.Series(said[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
-        other[rows[both & (said != told)]] = True
+    named = cells.to_numpy(dtype=object)[rows]
+    in_header = headers[_PATIENT].to_numpy(dtype=object)[places]
+    both = pd.notna(named) & pd.notna(in_header)
+    if both.any() and pd.Series(named[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
+        other[rows[both & (named != in_header)]] = True
     return other
 
 
@@ -74,7 +72,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     rows, places = pairs_of(cells, headers, images.header)
     number = np.bincount(rows, minlength=len(cells))
     empty = cells.isna().to_numpy(dtype=bool)
-    file.report("blank name", empty, "no image name", "fill the cell or remove the row")
+    file.report_blank(empty, "no image name")
     stripped = cells.str.lstrip("0").isin(headers[images.header].dropna().str.lstrip("0")).to_numpy(dtype=bool)
     zeros = int((stripped & (number == 0)).sum())
     hint = f"; without leading zeros {zeros:,} rows would match: a program removed the zeros" if zeros else ""
@@ -90,9 +88,10 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     frame = file.frame.iloc[rows].reset_index(drop=True)
     for element in images.elements:
         frame[element] = headers[element].to_numpy(dtype=object)[places]
-    paths = pd.Series(headers["image"].to_numpy(dtype=object)[places], dtype=object)
-    strays = np.array([folders.strays(path) for path in paths], dtype=bool)
-    return frame, Placed(paths, _below(paths, images.roots), strays, np.zeros(len(paths), dtype=bool))
+    paths = headers["image"].to_numpy(dtype=object)[places].tolist()
+    prefixes = sorted(map(normalize_root, images.roots), key=len, reverse=True)
+    below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
+    return frame, Placed.find(paths, below, folders)
 
 
 def _refuse_mixtures(
@@ -118,10 +117,3 @@ def _refuse_mixtures(
             f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
         )
         file.report("another patient", other, text, advice)
-
-
-def _below(paths: pd.Series, roots: Sequence[str]) -> pd.Series:
-    """The paths relative to the innermost root that holds them."""
-    prefixes = sorted((prefix_of(root) for root in roots), key=len, reverse=True)
-    below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
-    return pd.Series(below, dtype=object)

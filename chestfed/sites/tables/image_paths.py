@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,13 +52,19 @@ class Placed:
     #: searched, or endings do not count.
     ambiguous: np.ndarray
 
+    @classmethod
+    def find(cls, images: Sequence[str], below: Sequence[str], folders: Folders) -> Placed:
+        """Images that exist, by their paths, and these paths below one of the roots."""
+        strays = np.array([folders.strays(path) for path in images], dtype=bool)
+        return cls(pd.Series(images, dtype=object), pd.Series(below, dtype=object), strays, np.zeros(len(images), bool))
+
 
 def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Placed:
     """Where the images are whose paths below one of the roots are `paths`.
 
     A path is below the first root that holds the file, or below the first of all; that is so without `folders` too.
     """
-    prefixes = [prefix_of(root) for root in images.roots]
+    prefixes = [normalize_root(root) for root in images.roots]
     first = prefixes[0] + paths
     strays, ambiguous = np.zeros(len(paths), dtype=bool), np.zeros(len(paths), dtype=bool)
     if folders is None:
@@ -68,10 +74,10 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
     for place in np.flatnonzero(safe).tolist():
         name = str(paths.iat[place])
         if images.recursive:
-            found = {file: file.removeprefix(prefix) for prefix in prefixes for file in folders.below(prefix, name)}
-            ambiguous[place] = len(found) > 1
-            if len(found) == 1:
-                ((chosen[place], below[place]),) = found.items()
+            matches = {file: file.removeprefix(prefix) for prefix in prefixes for file in folders.below(prefix, name)}
+            ambiguous[place] = len(matches) > 1
+            if len(matches) == 1:
+                ((chosen[place], below[place]),) = matches.items()
         elif images.any_ending:
             files = next((twins for prefix in prefixes if (twins := folders.twins(prefix + name))), [])
             ambiguous[place] = len(files) > 1
@@ -84,7 +90,7 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
     return Placed(pd.Series(chosen, index, dtype=object), pd.Series(below, index, dtype=object), strays, ambiguous)
 
 
-def in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folders) -> tuple[pd.DataFrame, Placed]:
+def place_in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folders) -> tuple[pd.DataFrame, Placed]:
     """A row per image in the folders that the rows name, and their places; a folder without any is a problem."""
     names = image_names(file.frame, file.table.images, roles)
     outside, empty = leaves_root(names).to_numpy(dtype=bool), names.isna().to_numpy(dtype=bool)
@@ -92,23 +98,21 @@ def in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folder
     paths: list[str] = []
     below: list[str] = []
     for row in np.flatnonzero(~outside & ~empty).tolist():
-        for prefix in map(prefix_of, file.table.images.roots):
+        for prefix in map(normalize_root, file.table.images.roots):
             folder = folders.find(prefix + str(names.iat[row]).rstrip("/"))
-            found = [] if folder is None else images_among(folders.root, folders.files(f"{folder}/"))
-            if found:
-                rows += [row] * len(found)
-                paths += found
-                below += [path.removeprefix(prefix) for path in found]
+            images = [] if folder is None else images_among(folders.root, folders.files(f"{folder}/"))
+            if images:
+                rows += [row] * len(images)
+                paths += images
+                below += [path.removeprefix(prefix) for path in images]
                 break
-    file.report("blank name", empty, "no image name", "fill the cell or remove the row")
+    file.report_blank(empty, "no image name")
     advice = "image paths must be relative to the site's root and stay inside it; fix the row"
     file.report("path outside the root", outside, "the image's path leaves the site's root", advice)
     without = ~np.isin(np.arange(len(names)), rows) & ~outside & ~empty
     advice = "add the images, or set rows.missing_image: drop in the site's YAML"
     file.report(MISSING_IMAGE, without, "no image is in the folder of this row", advice)
-    strays = np.array([folders.strays(path) for path in paths], dtype=bool)
-    placed = Placed(pd.Series(paths, dtype=object), pd.Series(below, dtype=object), strays, np.zeros(len(paths), bool))
-    return file.frame.iloc[rows].reset_index(drop=True), placed
+    return file.frame.iloc[rows].reset_index(drop=True), Placed.find(paths, below, folders)
 
 
 def report_archives(file: TableRows, placed: Placed, folders: Folders) -> None:
@@ -126,7 +130,7 @@ def _plain(paths: pd.Series) -> pd.Series:
     return slashed.str.replace(r"^(?:\./)+", "", regex=True).str.replace(r"/(?:\./)+", "/", regex=True)
 
 
-def prefix_of(root: str) -> str:
+def normalize_root(root: str) -> str:
     """A root of `Images` as the beginning of a path: with a slash at its end, or empty."""
     name = root.replace("\\", "/").strip("/").removeprefix("./")
     return "" if name in ("", ".") else f"{name}/"

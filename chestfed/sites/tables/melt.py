@@ -69,7 +69,7 @@ def melt(rows: TableRows, values: Values) -> Long:
     flat = np.concatenate([by_pair[pair] for pair in of_pair.tolist()] or [codes])
     table.note_unknown(place, flat)
     named = (parse_meaning(code.meaning) for code in values.codes if code.kind == FINDING and code.known)
-    present = frozenset(name for said in named for name, state in said.findings.items() if state != NEGATIVE)
+    present = frozenset(name for meaning in named for name, state in meaning.findings.items() if state != NEGATIVE)
     return Long(place, flat, of_row[place], table.meanings, np.array(table.waiting, dtype=bool), readers, present)
 
 
@@ -223,7 +223,7 @@ def _cut(rows: TableRows, column: str) -> tuple[np.ndarray, list[list[str] | Non
 def _unique_pairs(first: np.ndarray, second: np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
     """The different pairs, and the place of each row's, int64 `[n]`."""
     different, places = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
-    return [(int(one), int(other)) for one, other in different], places.reshape(-1)
+    return [(int(left), int(right)) for left, right in different], places.reshape(-1)
 
 
 def _factorize_readers(rows: TableRows) -> tuple[list[str], np.ndarray]:
@@ -232,5 +232,5 @@ def _factorize_readers(rows: TableRows) -> tuple[list[str], np.ndarray]:
     if column is None:
         return [], np.zeros(len(rows.frame), dtype=np.int64)
     codes, names = pd.factorize(rows.frame[column])
-    rows.report("blank name", codes < 0, f"'{column}' is empty", "fill the cell or remove the row")
+    rows.report_blank(codes < 0, f"'{column}' is empty")
     return [*map(str, names)], codes.astype(np.int64)

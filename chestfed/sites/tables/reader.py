@@ -26,8 +26,8 @@ from chestfed.sites.tables.image_headers import join_headers
 from chestfed.sites.tables.image_paths import (
     Placed,
     image_names,
-    in_folders,
     in_roots,
+    place_in_folders,
     report_archives,
     template_columns,
 )
@@ -78,16 +78,16 @@ def _read_table(
 ) -> pd.DataFrame | None:
     columns = table.columns
     roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
-    wanted = [*table.used_columns(), *template_columns(table.images, roles)]
+    needed = [*table.used_columns(), *template_columns(table.images, roles)]
     if not source.config.splits.official and columns.split is not None:
-        wanted.remove(columns.split)
-    wanted += [name for names in source.config.labels.values() for name in names]
-    rows = read_rows(source, path, table, [name for name in wanted if name not in table.images.elements])
+        needed.remove(columns.split)
+    needed += [name for names in source.config.labels.values() for name in names]
+    rows = read_rows(source, path, table, [name for name in needed if name not in table.images.elements])
     if rows is None:
         return None
     rows = _filter(rows, values, elements=False)
     if table.images.folder and folders is not None:
-        frame, placed = in_folders(rows, roles, folders)
+        frame, placed = place_in_folders(rows, roles, folders)
     elif table.images.header is None and not table.images.folder:
         frame, placed = rows.frame, in_roots(image_names(rows.frame, table.images, roles), table.images, folders)
     elif folders is None:
@@ -114,9 +114,7 @@ def _read_images(source: Source, table: TableFormat, values: Values) -> pd.DataF
         return None
     rows = _filter(TableRows(source, FILES if elements else "images", table, frame), values, elements=False)
     frame, folders = rows.frame, Folders(source.root)
-    strays = np.array([folders.strays(image) for image in frame["image"]], dtype=bool)
-    placed = Placed(frame["image"], frame["image"], strays, np.zeros(len(frame), dtype=bool))
-    return _assemble(rows, values, placed, None)
+    return _assemble(rows, values, Placed.find(frame["image"], frame["image"], folders), None)
 
 
 def _list_images(source: Source) -> pd.DataFrame | None:
@@ -264,8 +262,8 @@ def _read_ages(rows: TableRows, values: Values) -> np.ndarray:
 def _join_rows_of_images(rows: TableRows, values: Values, raw: pd.DataFrame) -> pd.DataFrame:
     """One row per image from several, whose metadata must agree."""
     no_image, no_patient = (raw[name].isna().to_numpy(dtype=bool) for name in ("image", "patient"))
-    rows.report("blank name", no_image, "no image name", "fill the cell or remove the row")
-    rows.report("blank name", no_patient & ~no_image, "no patient", "fill the cell or remove the row")
+    rows.report_blank(no_image, "no image name")
+    rows.report_blank(no_patient & ~no_image, "no patient")
     values.report(rows)
     named = ~(no_image | no_patient)
     rows, raw = rows.select(named), raw[named].reset_index(drop=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.folders import composed
-from chestfed.sites.label_files.source import ROW, Source, nearest
+from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.left_out import TOTAL_ROW
 from chestfed.sites.tables.open import FILE, open_table
 from chestfed.sites.tables.schema import READER, FileFormat, Join, TableFormat
@@ -47,6 +47,10 @@ class TableRows:
         """Note a problem per row where `bad`, bool `[n]`."""
         for file, row in zip(self.files[bad], self.rows[bad].tolist(), strict=True):
             self.source.problem(kind, file, text, row, advice)
+
+    def report_blank(self, bad: np.ndarray, text: str) -> None:
+        """Note a problem per row that lacks a name, bool `[n]`."""
+        self.report("blank name", bad, text, "fill the cell or remove the row")
 
     def report_images(self, kind: str, bad: np.ndarray, of_image: np.ndarray, text: str, advice: str) -> None:
         """Note a problem per row where `bad`, bool `[n]`; `of_image` is the image of each row, int `[n]`.
@@ -104,25 +108,11 @@ def _read_columns(source: Source, path: Path, options: FileFormat, wanted: Seque
     for name in map(composed, dict.fromkeys(wanted)):
         names += match_reader(name, headers) or [name] if READER in name else [name]
     names = list(dict.fromkeys(names))
-    lacking = [name for name in names if name not in headers]
-    twice = [name for name in names if headers.count(name) > 1]
-    # The names of the others are shown only if this is a header: it may be the first patient.
-    others = f"; the columns are {', '.join(filter(None, headers))}" if len(lacking) < len(names) else ""
-    for name in lacking:
-        text = f"no column '{name}'{nearest(name, headers)} among {len(headers)}{others}"
-        advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
-        source.problem("missing column", source.name(path), text, options.header_row, advice)
-    for name in twice:
-        text = f"{headers.count(name)} columns are named '{name}'"
-        source.problem("duplicate column", source.name(path), text, options.header_row, "rename all but one of them")
-    if lacking or twice:
+    advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
+    if not source.has_columns(path, headers, names, row=options.header_row, advice=advice):
         return None
-    frame = opened.frame[[*names, ROW, FILE]]
-    frame = frame[frame[names].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank rows
-    if frame.empty and not source.problems:
-        source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")
-    source.refuse_formulas(path, frame, names, frame[ROW].to_numpy())
-    return frame
+    empty = "" if source.problems else "export the table again"
+    return source.clean(path, opened.frame[[*names, ROW, FILE]], names, ROW, empty=empty)
 
 
 def _read_other(source: Source, join: Join) -> pd.DataFrame | None:

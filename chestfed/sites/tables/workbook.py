@@ -1,7 +1,8 @@
 """The sheets of a workbook (xlsx, xlsm, xlsb, xls, ods) as columns of strings, by calamine.
 
 calamine reads the value that a formula had when the file was saved. Where there is none, or an error, it gives an empty
-cell: in an xlsx or ods these cells are looked for, and refused as formulas. A date is written as 2024-02-29.
+cell: in an xlsx or ods these cells are looked for, and refused as formulas; of an xls or xlsb a note says that errors
+cannot be told from empty cells. A date is written as 2024-02-29.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
     if others:
         first.notes.append(f"{label}: not read: {', '.join(others)} (hidden, or another header); see table.sheet")
     if not data.startswith(b"PK") or not scans:
-        first.notes.append(f"{label}: errors of formulas are read as empty cells in this format; xlsx is checked")
+        text = "error values such as #N/A are read as empty cells in this format; save it as xlsx to have them refused"
+        first.notes.append(f"{label}: {text}")
     return alike
 
 

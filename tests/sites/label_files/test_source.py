@@ -29,7 +29,7 @@ WRITTEN = {
 
 
 @each("encoding", list(WRITTEN))
-def test_an_encoding_of_windows_dos_or_a_mac_is_found_or_among_those_that_are_named(encoding: str) -> None:
+def test_the_written_encoding_is_a_candidate(encoding: str) -> None:
     for text in (*WRITTEN[encoding], *((FRENCH,) if encoding in ("cp1252", "mac_roman") else ())):
         assert text in [text.encode(encoding).decode(name) for name in likely(text.encode(encoding))]
 
@@ -110,7 +110,7 @@ WORDS = {
 
 @each("encoding", WORDS)
 @each("count", [2, 5, 300])
-def test_an_encoding_is_detected_or_refused_with_the_right_one_among_the_candidates(encoding: str, count: int) -> None:
+def test_an_encoding_is_detected_or_refused(encoding: str, count: int) -> None:
     draws = random.Random(f"{encoding} {count}")
     words = draws.choices([word for word in WORDS[encoding].split() if not word.isascii()], k=count)
     text = "image,finding\n" + "".join(f"{place}.png,{word}\n" for place, word in enumerate(words))
@@ -120,7 +120,7 @@ def test_an_encoding_is_detected_or_refused_with_the_right_one_among_the_candida
         assert len(found) == 1
 
 
-def test_every_ragged_row_is_named_and_the_others_keep_their_lines(tmp_path: Path) -> None:
+def test_every_ragged_row_is_named(tmp_path: Path) -> None:
     source = source_of(tmp_path, b"name,value\na,1\nb\n\nc,3,4\nd,5\n")
     frame = source.read(source.root / "train.csv", ["name"])
     assert frame is not None
@@ -135,13 +135,13 @@ def test_a_cell_may_hold_line_breaks(tmp_path: Path) -> None:
     assert frame["value"].tolist() == ["1", "2"]
 
 
-def test_a_plain_file_wins_over_its_packed_twin(tmp_path: Path) -> None:
+def test_a_plain_file_wins_over_its_gz(tmp_path: Path) -> None:
     source = source_of(tmp_path, TEXT.encode())
     write_files(tmp_path, {"train.csv.gz": gzip.compress(TEXT.encode())})
     assert source.find("train") == source.root / "train.csv"
 
 
-def test_an_optional_file_that_is_not_there_is_no_problem(tmp_path: Path) -> None:
+def test_an_optional_file_may_be_missing(tmp_path: Path) -> None:
     source = source_of(tmp_path, None)
     assert source.find("valid", required=False) is None
     assert source.problems == []
@@ -149,19 +149,19 @@ def test_an_optional_file_that_is_not_there_is_no_problem(tmp_path: Path) -> Non
     assert "looked for train.csv, CheXpert-v1.0*/train.csv" in source.problems[0].message
 
 
-def test_a_label_file_given_by_name_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_a_named_label_file_has_to_exist(tmp_path: Path) -> None:
     source = source_of(tmp_path, None)
     assert source.read(tmp_path / "mine.csv", ["name"]) is None
     assert "no such file" in source.problems[0].message
 
 
-def test_a_header_with_an_endless_cell_is_a_problem(tmp_path: Path) -> None:
+def test_an_endless_header_cell_is_a_problem(tmp_path: Path) -> None:
     source = source_of(tmp_path, b'"' + b"a" * 200_000 + b'",value\nx,1\n')
     assert source.read(source.root / "train.csv", ["value"]) is None
     assert [problem.kind for problem in source.problems] == ["empty file"]
 
 
-def test_a_file_is_read_once_for_its_header_and_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = source_of(tmp_path, TEXT.encode())
     read: list[Path] = []
     whole = Path.read_bytes
@@ -171,7 +171,7 @@ def test_a_file_is_read_once_for_its_header_and_its_cells(tmp_path: Path, monkey
     assert len(read) == 1
 
 
-def test_a_wrong_encoding_is_reported_also_after_a_look_at_the_header(tmp_path: Path) -> None:
+def test_a_header_hides_no_wrong_encoding(tmp_path: Path) -> None:
     source = source_of(tmp_path, TEXT.encode() + "groß,2\n".encode("latin-1"))
     source.keep_going = True
     source.header(source.root / "train.csv")
@@ -179,7 +179,7 @@ def test_a_wrong_encoding_is_reported_also_after_a_look_at_the_header(tmp_path: 
     assert [problem.kind for problem in source.problems] == ["wrong encoding"]
 
 
-def test_a_column_that_is_there_twice_is_a_problem(tmp_path: Path) -> None:
+def test_a_repeated_column_is_a_problem(tmp_path: Path) -> None:
     source = source_of(tmp_path, b"name,value,value\nx,1,0\n")
     assert source.read(source.root / "train.csv", ["name"], ["value"]) is None
     assert [(problem.kind, problem.row) for problem in source.problems] == [("duplicate column", 1)]

@@ -62,7 +62,7 @@ def test_images_may_lie_in_one_folder(tmp_path: Path, layout: str, images: list[
     assert column(table, "image") == images
 
 
-def test_images_are_found_in_the_numbered_folders(tmp_path: Path) -> None:
+def test_images_are_in_numbered_folders(tmp_path: Path) -> None:
     files = {f"images_001/images/{A}": b"", f"images_012/images/{B}": b"", "Data_Entry_2017.csv": HEADER + THREE}
     table = open_files(tmp_path, "chestxray8", files)
     assert column(table, "image") == [f"images_001/images/{A}", f"images_012/images/{B}", f"images/{C}"]
@@ -75,7 +75,7 @@ def test_the_two_lists_give_the_splits(tmp_path: Path) -> None:
     assert column(everything, "split") == ["train"] * 3
 
 
-def test_without_lists_every_image_is_in_train(tmp_path: Path) -> None:
+def test_without_lists_all_images_train(tmp_path: Path) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE})
     assert column(table, "split") == ["train"] * 3
 
@@ -109,7 +109,7 @@ def test_a_patient_in_both_lists_is_refused(tmp_path: Path) -> None:
 
 
 @each(("age", "years"), [("57", 57), ("058Y", 58), ("018M", 1), ("010D", 0), ("411", None), ("", None), ("old", None)])
-def test_ages_are_years_and_impossible_ones_are_missing(tmp_path: Path, age: str, years: int | None) -> None:
+def test_impossible_ages_are_missing(tmp_path: Path, age: str, years: int | None) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + row(A, age=age)})
     assert column(table, "age") == [years]
 
@@ -137,19 +137,19 @@ def test_a_bad_row_is_named(tmp_path: Path, bad: str, kind: str, message: str) -
     assert message in problems[0].message
 
 
-def test_a_blank_findings_cell_is_missing_and_not_negative(tmp_path: Path) -> None:
+def test_a_blank_findings_cell_is_missing(tmp_path: Path) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + row(A, "") + row(B, patient="2")})
     assert column(table, "edema") == [None, 0.0]
 
 
-def test_all_fourteen_findings_are_read_with_the_configuration_that_names_them(tmp_path: Path) -> None:
+def test_all_fourteen_findings_are_read(tmp_path: Path) -> None:
     table = open_files(tmp_path, "fourteen_diseases/chestxray8", {"Data_Entry_2017.csv": HEADER + THREE})
     assert len(table.diseases) == 14
     positive = [[d for d, label in zip(table.diseases, row, strict=True) if label] for row in table.labels()]
     assert positive == [["cardiomegaly", "pleural_effusion"], [], ["edema", "pleural_thickening"]]
 
 
-def test_a_disease_that_a_site_does_not_label_is_missing_and_not_negative(tmp_path: Path) -> None:
+def test_an_unlabeled_disease_is_missing(tmp_path: Path) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE}).about(["mass", "edema"])
     labels = table.labels()
     assert np.isnan(labels[:, 0]).all()
@@ -158,7 +158,7 @@ def test_a_disease_that_a_site_does_not_label_is_missing_and_not_negative(tmp_pa
 
 
 @pytest.mark.parametrize("blank", ["train_val_list.txt", "test_list.txt"])
-def test_a_list_that_names_no_image_is_refused_by_its_name(tmp_path: Path, blank: str) -> None:
+def test_an_empty_list_is_refused(tmp_path: Path, blank: str) -> None:
     lists = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n", blank: "\n"}
     found = problems_of(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **lists})
     assert (blank, "names no image") in [(problem.file, problem.message) for problem in found]

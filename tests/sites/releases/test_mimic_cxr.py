@@ -43,7 +43,7 @@ def release(labels: str = LABEL_TEXT, metadata: str = METADATA_TEXT, split: str 
     return {name: gzip.compress(text.encode()) for name, text in texts.items()}
 
 
-def test_labels_of_a_study_are_joined_on_its_images(tmp_path: Path) -> None:
+def test_study_labels_are_joined_on_images(tmp_path: Path) -> None:
     assert column(open_files(tmp_path, "mimic_cxr", release()), "view") == ["pa", "ap"]
     table = open_files(tmp_path, "paper/mimic_cxr_all_views", release(), "splits.official=true")
     assert column(table, "image") == [
@@ -66,13 +66,13 @@ def test_labels_of_a_study_are_joined_on_its_images(tmp_path: Path) -> None:
     ]
 
 
-def test_a_study_without_labels_is_missing_whatever_blank_means(tmp_path: Path) -> None:
+def test_a_study_without_labels_is_missing(tmp_path: Path) -> None:
     for blank in ("negative", "missing"):
         table = open_files(tmp_path, "mimic_cxr", release(), f"blank={blank}", "views=all")
         assert all(column(table, disease)[3] is None for disease in table.diseases)
 
 
-def test_unpacked_files_and_the_other_labeller_are_accepted(tmp_path: Path) -> None:
+def test_the_other_labeller_is_accepted(tmp_path: Path) -> None:
     files = {
         "mimic-cxr-2.0.0-negbio.csv": LABEL_TEXT,
         "mimic-cxr-2.0.0-metadata.csv": METADATA_TEXT,
@@ -92,13 +92,13 @@ def test_positions_become_views(tmp_path: Path, position: str, view: str) -> Non
     assert column(table, "view")[0] == view
 
 
-def test_the_splits_can_be_left_aside_and_then_need_no_file(tmp_path: Path) -> None:
+def test_splits_can_be_left_aside(tmp_path: Path) -> None:
     files = {name: data for name, data in release().items() if name != SPLIT}
     table = open_files(tmp_path, "mimic_cxr", files, "splits.official=false")
     assert column(table, "split") == ["train"] * 2
 
 
-def test_metadata_and_splits_are_looked_for_beside_a_label_file_given_by_name(tmp_path: Path) -> None:
+def test_files_beside_a_given_label_file(tmp_path: Path) -> None:
     folder = write_files(tmp_path, release())
     table = open_site(config_of("mimic_cxr"), tmp_path / "nowhere", folder / "site" / LABELS)
     assert len(table.frame) == 2
@@ -129,20 +129,20 @@ def test_files_that_do_not_fit_are_refused(
     assert (problem.kind, problem.file, problem.row) == (kind, file, row)
 
 
-def test_labels_of_another_release_are_refused(tmp_path: Path) -> None:
+def test_another_releases_labels_are_refused(tmp_path: Path) -> None:
     labels = LABEL_TEXT.replace("50414267", "60414267").replace("57375967", "67375967")
     (problem,) = problems_of(tmp_path, "mimic_cxr", release(labels=labels))
     assert "no image belongs to a study of the label file" in problem.message
 
 
-def test_a_download_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+def test_a_cut_download_is_refused(tmp_path: Path) -> None:
     files = {**release(), LABELS: release()[LABELS][:-9]}
     (problem,) = problems_of(tmp_path, "mimic_cxr", files)
     assert (problem.kind, problem.file) == ("unreadable file", LABELS)
 
 
 @each("ending", [".jpg", ".png", ".dcm", ".DCM", ".dicom"])
-def test_a_copy_of_the_tree_is_found_by_the_ending_that_it_has(tmp_path: Path, ending: str) -> None:
+def test_a_copy_is_found_by_its_ending(tmp_path: Path, ending: str) -> None:
     table = open_files(tmp_path, "mimic_cxr", release())
     names = [name.removesuffix(".jpg") for name in column(table, "image")]  # type: ignore[union-attr]
     files = {f"{names[1]}{ending}": b"", f"{names[1]}.json": b"", f"{names[1]}_mask{ending}": b""}
@@ -150,9 +150,7 @@ def test_a_copy_of_the_tree_is_found_by_the_ending_that_it_has(tmp_path: Path, e
     assert column(table, "image") == [f"{names[0]}.jpg", f"{names[1]}{ending}"]
 
 
-def test_of_many_folders_some_tell_the_ending_and_all_are_read_if_they_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_folders_some_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_LOOKED_FOR", 2)
     folders = [f"files/s{number}" for number in range(9)]
     source = Source(config_of("mimic_cxr"), tmp_path)
@@ -174,7 +172,7 @@ BY_HAND_TEXT = (
 )
 
 
-def test_the_studies_that_radiologists_labeled_are_a_test_set(tmp_path: Path) -> None:
+def test_radiologists_studies_are_a_test_set(tmp_path: Path) -> None:
     files = {**release(metadata=METADATA_TEXT.replace("51000000,,,", "51000000,,AP,")), BY_HAND: BY_HAND_TEXT}
     table = open_files(tmp_path, "more/mimic_cxr_test", files)
     assert column(table, "image") == ["files/p11/p11000011/s51000000/ddd.jpg"]
@@ -199,6 +197,6 @@ def test_the_studies_that_radiologists_labeled_are_a_test_set(tmp_path: Path) ->
         (BY_HAND_TEXT.replace("-1.0", "maybe"), "bad label value"),
     ],
 )
-def test_labels_of_radiologists_that_do_not_fit_are_refused(tmp_path: Path, text: str, kind: str) -> None:
+def test_radiologists_labels_have_to_fit(tmp_path: Path, text: str, kind: str) -> None:
     problems = problems_of(tmp_path, "more/mimic_cxr_test", {**release(), BY_HAND: text})
     assert [problem.kind for problem in problems] == [kind]

@@ -139,7 +139,7 @@ def test_no_odd_cell_is_silently_negative(tmp_path: Path) -> None:
     ]
 
 
-def test_without_the_column_of_sentences_unchanged_is_missing_and_said_so(tmp_path: Path) -> None:
+def test_unchanged_needs_sentences(tmp_path: Path) -> None:
     header = "ImageID,StudyID,PatientID,Projection,Labels\n"
     table = open_files(tmp_path, "padchest", {NAME: header + "a.png,1,2,PA,['unchanged']\n"})
     assert column(table, "edema") == [None]
@@ -155,18 +155,18 @@ def test_without_the_column_of_sentences_unchanged_is_missing_and_said_so(tmp_pa
         "labels.edema=[edema]",
     ],
 )
-def test_a_label_name_that_is_not_in_the_tree_is_refused_with_the_nearest(tmp_path: Path, override: str) -> None:
+def test_an_unknown_label_name_is_refused(tmp_path: Path, override: str) -> None:
     (problem,) = problems_of(tmp_path, "padchest", {NAME: HEADER + row("1")}, override)
     assert problem.kind == "unknown label name"
     assert ("pleural effusion" if "effusion" in override else "edema'?") in problem.message
 
 
-def test_a_term_without_label_that_is_not_in_the_tree_is_refused_with_the_nearest() -> None:
+def test_an_unknown_no_label_term_is_refused() -> None:
     with pytest.raises(ConfigError, match="'exclude'"):
         config_of("padchest", "reader.no_label=[excluded]")
 
 
-def test_the_tree_is_complete_and_has_no_circle() -> None:
+def test_the_tree_has_no_circle() -> None:
     assert len(tree()) == 197
     assert all(term in above and above <= tree().keys() for term, above in tree().items())
     assert tree()["air bronchogram"] == {"air bronchogram", "consolidation", "alveolar pattern", "infiltrates"}
@@ -174,7 +174,7 @@ def test_the_tree_is_complete_and_has_no_circle() -> None:
     assert sum("pleural effusion" in above for above in tree().values()) == 6
 
 
-def test_images_of_children_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_images_of_children_are_left_out(tmp_path: Path) -> None:
     text = HEADER + row("1", pediatric="PED") + row("2") + row("3", pediatric="")
     table = open_files(tmp_path, "padchest", {NAME: text})
     assert column(table, "row") == [3, 4]
@@ -184,7 +184,7 @@ def test_images_of_children_are_left_out_and_counted(tmp_path: Path) -> None:
     assert kept.notes == ()
 
 
-def test_what_beside_excluded_images_is_blank_is_a_policy(tmp_path: Path) -> None:
+def test_excluded_images_follow_the_policy(tmp_path: Path) -> None:
     assert labels_of(tmp_path, "['exclude']", "reader.no_label=[]") == [0] * 5
     assert labels_of(tmp_path, "['exclude']", "blank=negative") == [0] * 5
 
@@ -212,7 +212,7 @@ def test_an_unknown_projection_is_refused(tmp_path: Path) -> None:
     assert (problem.kind, problem.row) == ("unknown view", 2)
 
 
-def test_images_are_in_their_folder_or_beside_the_label_file(tmp_path: Path) -> None:
+def test_images_are_in_their_folder(tmp_path: Path) -> None:
     text = HEADER + row("1", folder="0") + row("2", folder="54.0") + row("3", folder="")
     flat = open_files(tmp_path, "padchest", {NAME: text})
     assert column(flat, "image") == ["1.png", "2.png", "3.png"]
@@ -233,12 +233,12 @@ def test_monochrome1_is_told_by_its_column(tmp_path: Path) -> None:
     assert column(table, "inverted") == [False, True]
 
 
-def test_age_is_year_of_study_less_year_of_birth(tmp_path: Path) -> None:
+def test_age_is_from_the_years(tmp_path: Path) -> None:
     text = HEADER + row("1") + row("2", birth="") + row("3", birth="1800")
     assert column(open_files(tmp_path, "padchest", {NAME: text}), "age") == [76.0, None, None]
 
 
-def test_labels_of_the_network_can_be_left_out(tmp_path: Path) -> None:
+def test_network_labels_may_be_left_out(tmp_path: Path) -> None:
     text = HEADER + row("1", "['cardiomegaly']", method="RNN_model") + row("2", "['cardiomegaly']")
     table = open_files(tmp_path, "padchest", {NAME: text})
     assert column(table, "cardiomegaly") == [1.0, 1.0]
@@ -254,14 +254,14 @@ def test_labels_of_the_network_can_be_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.gz"])
-def test_compression_is_told_by_content_and_not_by_name(tmp_path: Path, name: str) -> None:
+def test_compression_is_in_the_content(tmp_path: Path, name: str) -> None:
     text = (HEADER + row("1")).encode()
     for folder, content in (("plain", text), ("packed", gzip.compress(text))):
         (tmp_path / folder).mkdir()
         assert len(open_files(tmp_path / folder, "padchest", {name: content}).frame) == 1
 
 
-def test_fractions_of_the_patients_can_be_set_aside(tmp_path: Path) -> None:
+def test_patients_can_be_set_aside(tmp_path: Path) -> None:
     text = HEADER + "".join(row(str(number)) for number in range(100))
     overrides = ["splits.valid_fraction=0.1", "splits.test_fraction=0.3"]
     table = open_files(tmp_path, "padchest", {NAME: text}, *overrides)
@@ -273,7 +273,7 @@ def test_fractions_of_the_patients_can_be_set_aside(tmp_path: Path) -> None:
     assert column(other, "split") != column(table, "split")
 
 
-def test_any_term_of_the_tree_can_be_a_disease(tmp_path: Path) -> None:
+def test_any_term_can_be_a_disease(tmp_path: Path) -> None:
     keys = ["diseases=[rib_fracture, tuberculosis]", "uncertain=negative", "blank=missing"]
     keys += ["labels={rib_fracture: [rib fracture], tuberculosis: [tuberculosis]}"]
     rows = row("1", "['callus rib fracture']") + row("2")

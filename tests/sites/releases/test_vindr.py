@@ -42,7 +42,7 @@ VOTES = {
 
 @each("rule", VOTES)
 @each(("name", "text"), [(TRAIN, PHYSIONET), ("train.csv", CHALLENGE)])
-def test_votes_are_counted_by_radiologist_and_not_by_row(tmp_path: Path, name: str, text: str, rule: str) -> None:
+def test_votes_are_counted_by_radiologist(tmp_path: Path, name: str, text: str, rule: str) -> None:
     table = open_files(tmp_path, "vindr", {name: text}, f"reader.raters={rule}", "blank=negative")
     assert table.labels().tolist() == VOTES[rule]
     assert column(table, "image") == ["train/aa.dicom", "train/bb.dicom"]
@@ -61,7 +61,7 @@ def test_one_radiologist_can_be_named(tmp_path: Path) -> None:
     assert "no rater 'R1'; found: R10, R11, R8, R9" in problem.message
 
 
-def test_edema_is_missing_in_the_challenge_and_negative_where_the_paper_is_followed(tmp_path: Path) -> None:
+def test_edema_is_missing_in_the_challenge(tmp_path: Path) -> None:
     table = open_files(tmp_path, "vindr", {"train.csv": CHALLENGE})
     assert column(table, "edema") == [None, None]
     assert column(table, "cardiomegaly") == [1.0, 0.0]
@@ -84,7 +84,7 @@ def test_an_image_is_its_own_patient(tmp_path: Path) -> None:
     assert column(table, "row") == [2, 5]
 
 
-def test_the_test_set_has_one_consensus_row_per_image(tmp_path: Path) -> None:
+def test_the_test_set_has_consensus_rows(tmp_path: Path) -> None:
     test = f"image_id,{NAMES}\ncc,0,0,0,0,1,0,0\n"
     for rule in ("any", "majority", "R8"):
         table = open_files(tmp_path, "vindr", {TRAIN: PHYSIONET, TEST: test}, f"reader.raters={rule}").select(
@@ -94,12 +94,12 @@ def test_the_test_set_has_one_consensus_row_per_image(tmp_path: Path) -> None:
         assert table.labels().tolist() == [[0, 0, 0, 0, 1]]
 
 
-def test_the_extension_is_the_one_that_the_file_has(tmp_path: Path) -> None:
+def test_the_extension_is_the_files(tmp_path: Path) -> None:
     files = {TRAIN: PHYSIONET, "train/aa.dcm": b"", "train/bb.dicom": b""}
     assert column(open_files(tmp_path, "vindr", files), "image") == ["train/aa.dcm", "train/bb.dicom"]
 
 
-def test_a_test_label_file_given_by_name_is_the_test_split(tmp_path: Path) -> None:
+def test_a_given_test_file_is_the_test_split(tmp_path: Path) -> None:
     folder = write_files(tmp_path, {"image_labels_test.csv": f"image_id,{NAMES}\ncc,0,0,0,0,1,0,0\n"})
     table = open_site(config_of("vindr"), tmp_path, folder / "site" / "image_labels_test.csv")
     assert column(table, "split") == ["test"]
@@ -135,7 +135,7 @@ def test_test_or_train_alone_is_enough(tmp_path: Path) -> None:
     assert TEST in problem.message
 
 
-def test_sex_and_age_are_in_the_headers_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
+def test_sex_and_age_are_in_the_headers(tmp_path: Path) -> None:
     said = {"aa": ("M", "071Y"), "bb": ("O", "000Y")}
     for image, (sex, age) in said.items():
         save_dicom(tmp_path / f"site/train/{image}.dicom", PatientSex=sex, PatientAge=age)
@@ -148,7 +148,7 @@ def test_sex_and_age_are_in_the_headers_and_a_damaged_one_is_counted(tmp_path: P
     assert column(open_files(tmp_path, "vindr", {}, "reader.headers=false"), "sex") == [None] * 4
 
 
-def test_an_image_in_train_and_test_is_refused(tmp_path: Path) -> None:
+def test_an_image_in_two_splits_is_refused(tmp_path: Path) -> None:
     test = f"image_id,{NAMES}\nbb,0,0,0,0,1,0,0\n"
     (problem,) = problems_of(tmp_path, "vindr", {TRAIN: PHYSIONET, TEST: test})
     assert problem.kind == "patient in two splits"

@@ -287,14 +287,14 @@ def test_a_folder_is_one_table(tmp_path: Path, files: dict[str, bytes], expected
     assert table is None or len(files) == 1 or FILE_NAME in table.frame or len(expected) == 1
 
 
-def test_zipped_images_name_the_unzip_command(tmp_path: Path) -> None:
+def test_a_zip_names_the_unzip_command(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as file:
         file.writestr("1.png", b"")
     (problem,) = open_files(tmp_path, "images.zip")[0].problems
     assert "unzip 'images.zip' -d 'images'" in problem.advice
 
 
-def test_a_site_with_zipped_images_is_refused(tmp_path: Path) -> None:
+def test_a_site_of_zipped_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "images.zip").touch()
     assert [problem.kind for problem in problems(tmp_path, {}, [wide(1)])] == ["zipped images"]

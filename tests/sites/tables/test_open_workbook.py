@@ -176,7 +176,7 @@ def test_a_date_is_written_as_one(tmp_path: Path) -> None:
         ('table:formula="of:=1"', True),
     ],
 )
-def test_an_ods_is_read_and_its_formulas_are_checked(tmp_path: Path, cell: str, refused: bool) -> None:
+def test_formulas_of_an_ods_are_checked(tmp_path: Path, cell: str, refused: bool) -> None:
     spaces = "".join(
         f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
     )
