@@ -221,14 +221,16 @@ class Place:
 Shape = Callable[[Place], Case]
 #: Name -> (what is odd about it, how it is made).
 SHAPES: dict[str, tuple[str, Shape]] = {}
+#: The same for shapes that were written apart, without regard to how the code treats them.
+FURTHER: dict[str, tuple[str, Shape]] = {}
 
 
-def shape(about: str, name: str = "") -> Callable[[Shape], Shape]:
+def shape(about: str, name: str = "", into: dict[str, tuple[str, Shape]] = SHAPES) -> Callable[[Shape], Shape]:
     """Registers a hospital under the name of its function."""
 
     def keep(make: Shape) -> Shape:
-        assert (name or make.__name__) not in SHAPES
-        SHAPES[name or make.__name__] = about, make
+        assert (name or make.__name__) not in {**SHAPES, **FURTHER}
+        into[name or make.__name__] = about, make
         return make
 
     return keep
@@ -248,6 +250,7 @@ def changed(
     truth: Mapping[str, Any] | None = None,
     how: Mapping[str, str] | None = None,
     repaired: Mapping[str, Any] | None = None,
+    into: dict[str, tuple[str, Shape]] = SHAPES,
     **case: Any,
 ) -> None:
     """Registers a wide table whose rows are changed: `change` alters the cells, or returns other ones.
@@ -272,7 +275,7 @@ def changed(
             tell_truth(made, where, told, **(truth or {})), file, repair=after and (lambda: after() and None), **case
         )
 
-    shape(about, name)(make)
+    shape(about, name, into)(make)
 
 
 def renamed(rename: Callable[[str], str], drop: Sequence[str] = ()) -> Callable[[Row, Film, int], Row]:

@@ -21,7 +21,7 @@ from chestfed.cli import app
 from chestfed.core.errors import ChestfedError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.tables.codebook import EMPTY, in_form, read_book, write_book
-from tests.new_site.campaign.maker import DISEASES, SHAPES, Case, Place
+from tests.new_site.campaign.maker import DISEASES, FURTHER, SHAPES, Case, Place
 
 MOST_CALLS = 3
 
@@ -70,7 +70,7 @@ def compare(path: Path, data: Path, truth: Mapping[str, Mapping[str, Any]], outc
 
 def describe(name: str, folder: Path) -> Outcome:
     """One hospital, from its folder to a YAML that is right."""
-    about, make = SHAPES[name]
+    about, make = {**SHAPES, **FURTHER}[name]
     case, outcome = make(Place(folder)), Outcome(name, about)
     book, means = folder / "out" / "hospital.codes.csv", []
     options = list(case.first)
