@@ -18,13 +18,13 @@ from pydantic import ValidationError
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
-from chestfed.new_site.codes import propose_findings, propose_words
+from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_words
 from chestfed.new_site.columns import propose_filters, propose_others, propose_patient
 from chestfed.new_site.images import propose_images
-from chestfed.new_site.labels import ask_policies, propose_label_columns, use_findings
+from chestfed.new_site.labels import propose_label_columns, use_findings
 from chestfed.new_site.lexicon import VALUES, name_disease, suggest
 from chestfed.new_site.matching import Pictures, list_pictures
-from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, option
+from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, find_called, is_called, option
 from chestfed.new_site.writing import Draft, write_draft
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.encodings import as_utf8
@@ -111,6 +111,14 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     source = Source(config, pictures.root, labels)
     assert config.table is not None
     opened = open_table(source, [labels], config.table)
+    if "header_row" not in given and (opened is None or _count_known(opened.frame) <= 1):
+        header = _find_header(config, pictures.root, labels)
+        if header is not None:
+            proposal.table["header_row"] = given["header_row"] = header
+            proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
+            config = _make_site(proposal.name, str(pictures.root), {"table": files}, given)
+            source = Source(config, pictures.root, labels)
+            opened = open_table(source, [labels], config.table or FileFormat())
     if opened is None:
         raise SiteError(proposal.name, source.problems)
     notes = dict.fromkeys([*opened.notes, *source.remarks])
@@ -124,9 +132,14 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
         frame = frame.reset_index(drop=True)
         proposal.notes.append("rows are numbered through all sheets or files, from 0")
     proposal.frame = frame = _drop_nameless(proposal, frame)
-    if rows.get("total") == "drop":
-        totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False)).any(axis=1)
-        proposal.frame = frame[~totals.astype(bool)]
+    totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False))
+    names = [name for name in proposal.headers if is_called("image", name) or is_called("patient", name)]
+    below = int(totals[names].any(axis=1).sum()) if names else 0
+    if "total" not in rows and below and totals[names].any(axis=1).tail(below).all():  # the last rows
+        proposal.rows["total"] = "drop"
+        proposal.first.append(f"{below:,} rows of totals below the table: left out")
+    if {**proposal.rows, **rows}.get("total") == "drop":
+        proposal.frame = frame[~totals.any(axis=1).astype(bool)]
     number = len(frame)
     elements = propose_images(proposal, read, _HEADERS)
     propose_patient(proposal)
@@ -139,6 +152,25 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     propose_filters(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
     return write_draft(proposal, f"{line}{number:,} rows in {labels.name}", {"table": files})
+
+
+def _find_header(config: SiteConfig, root: Path, labels: Path) -> int | None:
+    """The row with at least three names of columns, if it is the only one of the rows 2 to 10."""
+    rows = []
+    for row in range(2, 11) if labels.is_file() and config.table is not None else ():
+        opened = open_table(Source(config, root, labels), [labels], config.table.model_copy(update={"header_row": row}))
+        if opened is not None and _count_known(opened.frame) >= 3:
+            rows.append(row)
+    return rows[0] if len(rows) == 1 else None
+
+
+def _count_known(frame: pd.DataFrame) -> int:
+    """How many columns are called like a disease or a thing that a table may tell of an image."""
+    names = [str(name) for name in frame]
+    called = sum(
+        bool(find_called(role, names)) for role in ("image", "patient", "study", "view", "split", "sex", "age")
+    )
+    return called + len({name_disease(name) for name in names} - {None})
 
 
 def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
@@ -219,9 +251,10 @@ def _draft_folders(proposal: Proposal) -> Draft:
     proposal.image = paths
     proposal.frame = pd.DataFrame({"path": paths})
     counts = Counter(in_form("finding", str(term)) for term in groups["finding"].dropna())
-    use_findings(proposal, propose_findings(proposal, counts, "the folders"))
-    cells = groups["finding"]
-    ask_policies(proposal, cells)
+    codes = propose_findings(proposal, counts, "the folders")
+    use_findings(proposal, codes)
+    total = count_findings(proposal, codes, groups["finding"], None, lists=False)
+    ask_policies(proposal, total, "a disease that is not mentioned")
     if not proposal.is_in_path("view") and "default_view" not in table:
         proposal.first.append(
             "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"

@@ -139,7 +139,8 @@ class Proposal:
     """A hospital that is being described.
 
     `frame` has all cells as text, indexed by the number of the row in the file; `image` is the image of each row.
-    `evidence` says why, by role, disease and key; `rule` are the keys of `table.images`.
+    `evidence` says why, by role, disease and key; `rule` are the keys of `table.images`,
+    `rows` those of `rows` that need no answer.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Proposal:
     rule: dict[str, Any] = field(default_factory=dict)
     table: dict[str, Any] = field(default_factory=dict)
     site: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, str] = field(default_factory=dict)
     labels: dict[str, list[str]] = field(default_factory=dict)
     diseases: list[str] = field(default_factory=list)
     codes: list[Code] = field(default_factory=list)

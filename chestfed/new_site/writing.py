@@ -75,6 +75,10 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
     labels = {disease: (names, why.get(disease, "")) for disease, names in proposal.labels.items()}
     splits = {"valid_fraction": 0.0, "test_fraction": 0.0, **proposal.site.get("splits", {})}
     keys = {key: value for key, value in proposal.answers.keys.items() if key in ("rows", "one_class", "title")}
+    why_keys = dict.fromkeys(keys, "given")
+    if proposal.rows:
+        keys["rows"] = {**proposal.rows, **keys.get("rows", {})}
+        why_keys["rows"] = "rows that are left out, and counted"
     entries: dict[str, Any] = {
         "site": (proposal.name, ""),
         "title": (keys.pop("title", proposal.name.replace("-", " ").replace("_", " ").title()), ""),
@@ -86,7 +90,7 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         **({"labels": labels} if labels else {}),
         "uncertain": (proposal.site["uncertain"], "how uncertain labels count"),
         "blank": (proposal.site["blank"], "how diseases that are not mentioned count"),
-        **{key: (value, "given") for key, value in keys.items()},
+        **{key: (value, why_keys[key]) for key, value in keys.items()},
         "table": table,
         "splits": (
             splits,

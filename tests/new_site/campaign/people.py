@@ -287,7 +287,7 @@ def _annotators(place: Place, column: str, then: list[str]) -> Case:
         film.said = {d: int(sum(cast) > 1) for d, cast in votes.items()}
         rows += [{**row(film), column: f"R{n}", **{EN[d]: votes[d][n] for d in DISEASES}} for n in range(3)]
     place.save(rows, "labels.xlsx")
-    return Case(tell_truth(made), "labels.xlsx", then=then)
+    return Case(tell_truth(made), "labels.xlsx", first=["--raters=majority"], then=then)
 
 
 shape("three annotators, a row each, votes of the majority", "annotators")(

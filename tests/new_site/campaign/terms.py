@@ -167,6 +167,7 @@ def _long(place: Place, annotators: Sequence[str], *, value: bool = False, colum
                 cells = {**row(film), "Finding": EN[disease], **({"Present": vote} if value else {})}
                 rows.append({**cells, **({column: name} if annotators else {}), "x_min": draw.randint(0, 10**6)})
     place.save(rows)
+    case["first"] = [*case.pop("first", ()), *(["--raters=majority"] if annotators else [])]
     return Case(tell_truth(made), **case)
 
 

@@ -153,9 +153,7 @@ def decoys(place: Place) -> Case:
         for name in ("Pericardial effusion", "Prior atelectasis", "Subcutaneous emphysema", "Edema confidence"):
             cells[name] = draw.choice(["yes", "no"])
     place.save(rows)
-    return Case(
-        tell_truth(made, diseases=[d for d in DISEASES if d != "edema"]), then=["--label=atelectasis=Atelectasis"]
-    )
+    return Case(tell_truth(made, diseases=[d for d in DISEASES if d != "edema"]), then=["--label=edema=none"])
 
 
 @shape("all five columns deny their disease")
@@ -181,7 +179,7 @@ def votes_in_columns(place: Place) -> Case:
             cells |= {f"{disease}_reader{n + 1}": vote for n, vote in enumerate(votes)}
         rows.append(cells)
     place.save(rows)
-    return Case(tell_truth(made))
+    return Case(tell_truth(made), first=["--raters=majority"])
 
 
 changed("two of the five diseases only", "two_diseases", lambda cells, film, n: {k: v for k, v in cells.items()
