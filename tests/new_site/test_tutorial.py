@@ -40,13 +40,13 @@ def printed(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     return home, [*found, run(home, COMMANDS[-1], "--no-tracking")]
 
 
-def test_the_page_has_the_commands_of_the_three_steps() -> None:
+def test_page_has_commands_of_three_steps() -> None:
     parts = [command.split()[1:3] for command in COMMANDS]
     looks = [["site", "check"], ["site", "stats"]]
     assert parts == [["samples", "--extra"], *2 * [["site", "new"]], *looks, ["study", "--add-site"]]
 
 
-def test_each_command_prints_what_the_page_shows_of_it(printed: tuple[Path, list[str]]) -> None:
+def test_commands_print_what_the_page_shows(printed: tuple[Path, list[str]]) -> None:
     home, outputs = printed
     for (command, shown), output in zip(STEPS[:-1], outputs[:-1], strict=True):
         expected = [line for line in lines(shown, home) if line != "…"]
@@ -64,7 +64,7 @@ def read_numbers(text: str, head: str) -> list[float]:
 
 
 @pytest.mark.parametrize("head", ["│ K=1 │ chexpert", "│ K=6 │ st-anne", "With K=6 the mean AUC is", "│ st-anne"])
-def test_the_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], head: str) -> None:
+def test_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], head: str) -> None:
     """To two decimals: on another processor sums are rounded otherwise, which training amplifies."""
     _, outputs = printed
     output = re.sub(r" *\n(?![│┏┡└┃])", " ", outputs[-1]).replace("With K=6", "\nWith K=6")
@@ -74,7 +74,7 @@ def test_the_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], he
         assert shown[place] == pytest.approx(found[place], abs=0.01)
 
 
-def test_the_yaml_and_the_table_on_the_page_are_those_that_are_written(printed: tuple[Path, list[str]]) -> None:
+def test_yaml_and_table_are_on_the_page(printed: tuple[Path, list[str]]) -> None:
     home, _ = printed
     (yaml,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     written = (home / "site_configs/st-anne.yaml").read_text(encoding="utf-8")
