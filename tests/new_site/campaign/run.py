@@ -28,7 +28,7 @@ from tests.new_site.campaign.maker import DISEASES, FURTHER, SHAPES, Case, Place
 
 MOST_CALLS = 3
 #: Options that the first section of the tutorial tells a user to give in the first call, besides the policies.
-LISTED = ("--set=header_row", "--set=sheet", "--set=threshold", "--column=patient=")
+LISTED = ("--set=header_row", "--set=sheet", "--set=threshold", "--column=patient=folder", "--column=patient=none")
 #: Values whose meaning it tells to give at once: numbers, shares, single letters, signs.
 _CODED = re.compile(r"[+-]?\d+([.,/]\d+)?|\w|[^\w\s]+(/[^\w\s]+)?")
 
