@@ -31,7 +31,7 @@ from chestfed.sites.label_files.encodings import as_utf8
 from chestfed.sites.label_files.source import ROW, Source, unpacked
 from chestfed.sites.tables.codebook import in_form
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.open import FILE, open_table
+from chestfed.sites.tables.open import FILE, OpenedTable, open_table
 from chestfed.sites.tables.rows import SUM
 from chestfed.sites.tables.schema import FileFormat, TableFormat
 
@@ -43,6 +43,9 @@ _HEADERS: Final = {
     "sex": "PatientSex",
     "age": "PatientAge",
 }
+#: The header is looked for down to this row, and has so many known names.
+_LAST_HEADER: Final = 10
+_HEADERS_KNOWN: Final = 3
 _NO_PATIENT: Final = "(?P<patient>[^/]+)$"
 
 
@@ -104,43 +107,13 @@ def _refuse_idle(proposal: Proposal) -> None:
 
 
 def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
-    pictures, rows = proposal.pictures, proposal.answers.keys.get("rows", {})
-    files = [glob.escape(labels.relative_to(pictures.root).as_posix())]
-    given = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
-    config = _make_site(proposal.name, str(pictures.root), {"table": files}, given)
-    source = Source(config, pictures.root, labels)
-    assert config.table is not None
-    opened = open_table(source, [labels], config.table)
-    if "header_row" not in given and (opened is None or _count_known(opened.frame) <= 1):
-        header = _find_header(config, pictures.root, labels)
-        if header is not None:
-            proposal.table["header_row"] = given["header_row"] = header
-            proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
-            config = _make_site(proposal.name, str(pictures.root), {"table": files}, given)
-            source = Source(config, pictures.root, labels)
-            opened = open_table(source, [labels], config.table or FileFormat())
-    if opened is None:
-        raise SiteError(proposal.name, source.problems)
-    notes = dict.fromkeys([*opened.notes, *source.remarks])
-    if "encoding" not in given and any("which was detected" in note for note in notes):
-        proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
-        proposal.evidence["encoding"] = "detected: look whether accented letters are right"
-        notes = {note: None for note in notes if "which was detected" not in note}
-    proposal.notes += notes
-    frame = opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
+    pictures, files = proposal.pictures, [glob.escape(labels.relative_to(proposal.pictures.root).as_posix())]
+    frame = _read_table(proposal, labels, files)
     if not frame.index.is_unique:  # several sheets or files
         frame = frame.reset_index(drop=True)
         proposal.notes.append("rows are numbered through all sheets or files, from 0")
     proposal.frame = frame = _drop_nameless(proposal, frame)
-    totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False))
-    names = [name for name in proposal.headers if is_called("image", name) or is_called("patient", name)]
-    below = int(totals[names].any(axis=1).sum()) if names else 0
-    if "total" not in rows and below and totals[names].any(axis=1).tail(below).all():  # the last rows
-        proposal.rows["total"] = "drop"
-        proposal.first.append(f"{below:,} rows of totals below the table: left out")
-    if {**proposal.rows, **rows}.get("total") == "drop":
-        proposal.frame = frame[~totals.any(axis=1).astype(bool)]
-    number = len(frame)
+    _drop_totals(proposal)
     elements = propose_images(proposal, read, _HEADERS)
     propose_patient(proposal)
     propose_others(proposal)
@@ -151,26 +124,58 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     propose_label_columns(proposal)
     propose_filters(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
-    return write_draft(proposal, f"{line}{number:,} rows in {labels.name}", {"table": files})
+    return write_draft(proposal, f"{line}{len(frame):,} rows in {labels.name}", {"table": files})
 
 
-def _find_header(config: SiteConfig, root: Path, labels: Path) -> int | None:
-    """The row with at least three names of columns, if it is the only one of the rows 2 to 10."""
-    rows = []
-    for row in range(2, 11) if labels.is_file() and config.table is not None else ():
-        opened = open_table(Source(config, root, labels), [labels], config.table.model_copy(update={"header_row": row}))
-        if opened is not None and _count_known(opened.frame) >= 3:
-            rows.append(row)
-    return rows[0] if len(rows) == 1 else None
+def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFrame:
+    """All cells as text, by the number of the row; how the file was read is noted. Raises `SiteError`."""
+    given = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
+
+    def open_at(row: int | None) -> tuple[Source, OpenedTable | None]:
+        keys = given if row is None else {**given, "header_row": row}
+        config = _make_site(proposal.name, str(proposal.pictures.root), {"table": files}, keys)
+        source = Source(config, proposal.pictures.root, labels)
+        assert config.table is not None
+        return source, open_table(source, [labels], config.table)
+
+    source, opened = open_at(None)
+    if "header_row" not in given and labels.is_file() and _count_known(opened) <= 1:
+        rows = [row for row in range(2, _LAST_HEADER + 1) if _count_known(open_at(row)[1]) >= _HEADERS_KNOWN]
+        if len(rows) == 1:
+            source, opened = open_at(rows[0])
+            proposal.table["header_row"] = rows[0]
+            proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
+    if opened is None:
+        raise SiteError(proposal.name, source.problems)
+    notes = dict.fromkeys([*opened.notes, *source.remarks])
+    if "encoding" not in given and any("which was detected" in note for note in notes):
+        proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
+        proposal.evidence["encoding"] = "detected: look whether accented letters are right"
+        notes = {note: None for note in notes if "which was detected" not in note}
+    proposal.notes += notes
+    return opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
 
 
-def _count_known(frame: pd.DataFrame) -> int:
-    """How many columns are called like a disease or a thing that a table may tell of an image."""
-    names = [str(name) for name in frame]
+def _count_known(opened: OpenedTable | None) -> int:
+    """How many columns are called like a disease, or like what a table may tell of an image."""
+    names = [] if opened is None else [str(name) for name in opened.frame]
     called = sum(
         bool(find_called(role, names)) for role in ("image", "patient", "study", "view", "split", "sex", "age")
     )
     return called + len({name_disease(name) for name in names} - {None})
+
+
+def _drop_totals(proposal: Proposal) -> None:
+    """Leave out rows of totals: if the user says so, or those below the table that name no image or patient."""
+    totals = proposal.frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False))
+    policy = proposal.answers.keys.get("rows", {}).get("total")
+    names = [name for name in proposal.headers if is_called("image", name) or is_called("patient", name)]
+    named = totals[names].any(axis=1).astype(bool)
+    if policy is None and named.any() and named.tail(int(named.sum())).all():
+        policy = proposal.rows["total"] = "drop"
+        proposal.first.append(f"{int(named.sum()):,} rows of totals below the table: left out")
+    if policy == "drop":
+        proposal.frame = proposal.frame[~totals.any(axis=1).astype(bool)]
 
 
 def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
@@ -286,21 +291,9 @@ def _make_site(name: str, root: str, files: dict[str, list[str]], table: dict[st
     columns = {"image": "image", "patient": "image", "findings": "image"}
     if "images" in files:
         columns = {"patient": "PatientID", "findings": "ImageComments"}
-    keys = {"columns": columns, **table}
+    keys: dict[str, Any] = {"site": name, "title": name, "reader": "table", "root": root, "label_files": files}
+    keys |= {"views": "all", "labels": {}, "uncertain": "missing", "blank": "missing"}
     try:
-        return SiteConfig.model_validate(
-            {
-                "site": name,
-                "title": name,
-                "reader": "table",
-                "root": root,
-                "label_files": files,
-                "views": "all",
-                "labels": {},
-                "uncertain": "missing",
-                "blank": "missing",
-                "table": keys,
-            }
-        )
+        return SiteConfig.model_validate({**keys, "table": {"columns": columns, **table}})
     except ValidationError as error:
         raise ConfigError("; ".join(f"--set {each['loc'][-1]}: {each['msg']}" for each in error.errors())) from None
