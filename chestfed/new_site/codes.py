@@ -92,9 +92,9 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
     """The meaning of a word in a column of views, splits or sexes that has these words."""
     words, values = lexicon.WORDS[role], set(counts)
     letters = {word for word in values if len(word) == 1}
-    own: dict[str, str] = {}
+    letters_known: dict[str, str] = {}
     if role == "sex" and letters <= {"w", "m"}:
-        own = {"w": "F"}
+        letters_known = {"w": "F"}
     unsure = {"h": "M", "v": "M", "w": "F"} if role == "sex" else {}
     unsafe = role == "sex" and bool(letters - {"f", "m", "w"})  # m beside h is mujer
     header = plain(column)
@@ -106,7 +106,7 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
         unsure |= {"development": "train", "dev": "valid"}
 
     def guess(value: str) -> _Guess:
-        meaning = own.get(value) or words.get(plain(value)) or (name_view(value) if role == "view" else None)
+        meaning = letters_known.get(value) or words.get(plain(value)) or (name_view(value) if role == "view" else None)
         if value in lexicon.MISSING:
             return MISSING, "an empty cell", True
         if header == "is test" and value in unsure:
@@ -145,21 +145,21 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
     if "threshold" in proposal.table:
         counts = {name: {v: n for v, n in counts[name].items() if v not in numbers[name]} for name in columns}
         numbers = {name: set() for name in columns}
-    given = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
-    odd = any(values - {"0", "1"} or values & given for values in numbers.values())
+    answered = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
+    odd = any(values - {"0", "1"} or values & answered for values in numbers.values())
     alike = len({"0" in values for values in numbers.values() if values}) <= 1
     merged: dict[str, int] = {}
     for name in columns:
-        own = {}
+        separate = {}
         for value, number in counts[name].items():
             if value in numbers[name] and not odd:
                 continue  # plain 0 and 1
             if value in numbers[name] and not alike:
-                own[value] = number
+                separate[value] = number
             else:
                 merged[value] = merged.get(value, 0) + number
-        if own:
-            rows_by_column[name] = add_codes(proposal, name, LABEL, own, _guess_number)
+        if separate:
+            rows_by_column[name] = add_codes(proposal, name, LABEL, separate, _guess_number)
             ask_codes(proposal, f"column '{name}'", name, rows_by_column[name])
     rows_by_column[""] = add_codes(proposal, "", LABEL, merged, guess_label)
     ask_codes(proposal, "label columns", "labels", rows_by_column[""])
@@ -293,8 +293,8 @@ def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
         return
     for disease, number in total.items():
         negatives = number["negative"] + (number["blank"] if site["blank"] == "negative" else 0)
-        settled = answers.blank is not None or not number["blank"]
-        if settled and disease not in answers.keys.get("one_class", []) and not (number["positive"] and negatives):
+        is_settled = answers.blank is not None or not number["blank"]
+        if is_settled and disease not in answers.keys.get("one_class", []) and not (number["positive"] and negatives):
             lacking = "negative" if number["positive"] else "positive"
             proposal.ask(
                 f"labels: {disease} has no {lacking} image",

@@ -90,20 +90,20 @@ def draft_site(
 
 def _refuse_idle(proposal: Proposal) -> None:
     """Refuse options without an effect: a mistyped value would leave a label as it was."""
-    held = {(code.kind, code.value) for code in proposal.codes} | {(code.column, code.value) for code in proposal.codes}
-    idle = [
+    values = {(head, code.value) for code in proposal.codes for head in (code.kind, code.column)}
+    unused = [
         f"--code {code.column or code.kind}:{code.value}"
         for code in proposal.answers.codes
-        if code.evidence == OPTION and (code.column or code.kind, code.value) not in held
+        if code.evidence == OPTION and (code.column or code.kind, code.value) not in values
     ]
     if proposal.labels:
-        idle += [
+        unused += [
             f"--label {disease}=..."
             for disease, names in proposal.answers.labels.items()
             if names and disease not in proposal.labels
         ]
-    if idle:
-        raise ConfigError(f"{', '.join(idle)}: the table has no such value or column, so this would have no effect")
+    if unused:
+        raise ConfigError(f"{', '.join(unused)}: the table has no such value or column, so this would have no effect")
 
 
 def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
@@ -129,17 +129,17 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
 
 def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFrame:
     """All cells as text, by the number of the row; how the file was read is noted. Raises `SiteError`."""
-    given = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
+    options = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
 
     def open_at(row: int | None) -> tuple[Source, OpenedTable | None]:
-        keys = given if row is None else {**given, "header_row": row}
+        keys = options if row is None else {**options, "header_row": row}
         config = _make_site(proposal.name, str(proposal.pictures.root), {"table": files}, keys)
         source = Source(config, proposal.pictures.root, labels)
         assert config.table is not None
         return source, open_table(source, [labels], config.table)
 
     source, opened = open_at(None)
-    if "header_row" not in given and labels.is_file() and _count_known(opened) <= 1:
+    if "header_row" not in options and labels.is_file() and _count_known(opened) <= 1:
         rows = [row for row in range(2, _LAST_HEADER + 1) if _count_known(open_at(row)[1]) >= _HEADERS_KNOWN]
         if len(rows) == 1:
             source, opened = open_at(rows[0])
@@ -148,7 +148,7 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
     if opened is None:
         raise SiteError(proposal.name, source.problems)
     notes = dict.fromkeys([*opened.notes, *source.remarks])
-    if "encoding" not in given and any("which was detected" in note for note in notes):
+    if "encoding" not in options and any("which was detected" in note for note in notes):
         proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
         proposal.evidence["encoding"] = "detected: look whether accented letters are right"
         notes = {note: None for note in notes if "which was detected" not in note}

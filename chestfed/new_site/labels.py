@@ -121,9 +121,9 @@ def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]])
         limit = proposal.table["threshold"]
         limit = limit if isinstance(limit, int | float) else 0.5
         numbers = pd.to_numeric(proposal.frame[name].str.replace(",", ".").str.rstrip("% "), errors="coerce")
-        given = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
-        given["blank"] = int(numbers.isna().sum())
-        return given
+        totals = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
+        totals["blank"] = int(numbers.isna().sum())
+        return totals
     counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
     for cell, number in proposal.frame[name].value_counts().items():
         value = in_form("label", str(cell))
@@ -150,12 +150,12 @@ def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
 
 def _find_terms(proposal: Proposal, free: Sequence[str]) -> tuple[str, str | None, set[str]] | None:
     """The column of findings in words, its separator, and the diseases in it; None if there is none."""
-    said = proposal.get_answer("findings") or proposal.get_answer("finding")
-    if said == NONE:
+    answer = proposal.get_answer("findings") or proposal.get_answer("finding")
+    if answer == NONE:
         return None
-    if said is not None:
-        attempt = _look_at(proposal, said, called=True)
-        return said, attempt[1], attempt[2]
+    if answer is not None:
+        attempt = _look_at(proposal, answer, called=True)
+        return answer, attempt[1], attempt[2]
     good = []
     for name in free:
         called = bool(find_called("findings", [name]))
@@ -182,20 +182,20 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
     """
     counted = proposal.frame[name].dropna().value_counts().head(_SAMPLE)
     pairs = [(str(cell), int(number)) for cell, number in counted.items()]
-    total, given = max(1, sum(number for _, number in pairs)), proposal.table.get("separator")
+    total, answer = max(1, sum(number for _, number in pairs)), proposal.table.get("separator")
     ways: list[tuple[str | None, list[tuple[list[str], int]]]]
     if pairs and sum(number for cell, number in pairs if listed(cell) is not None) >= 0.95 * total:
         ways = [(None, [(listed(cell) or [], number) for cell, number in pairs])]
     else:
         ways = [(None, [([cell], number) for cell, number in pairs])]
-        for sign in [given] if given else ["|", ";", *LOOSE_SEPARATORS]:
+        for sign in [answer] if answer else ["|", ";", *LOOSE_SEPARATORS]:
             cut = [(cell.split(sign), number) for cell, number in pairs]
             loose = sign in LOOSE_SEPARATORS and any(
                 may_turn(p) for parts, _ in cut if len(parts) > 1 for p in parts if p.strip()
             )
             if any(len(parts) > 1 for parts, _ in cut) and not loose:
                 ways.append((sign, cut))
-            elif given and loose:
+            elif answer and loose:
                 raise ConfigError(
                     f"--set separator={sign}: cells deny or doubt something, which may go on behind it: "
                     "without a separator, each cell is one term of the code book"
@@ -209,7 +209,7 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
             score += number * sum(1 if s.certain else 0.5 if s in useful else -0.25 for s in suggestions)
             telling += number if any(s.meaning and (s.meaning.findings or s.meaning.healthy) for s in useful) else 0
             diseases |= {d for s in useful if s.meaning for d in s.meaning.findings}
-        if best is None or score > best[0] or (given and separator):
+        if best is None or score > best[0] or (answer and separator):
             best = score, telling / total, separator, diseases
     assert best is not None
     return best[1], best[2], best[3]

@@ -53,8 +53,8 @@ class Answers:
     def get_code(self, column: str, kind: str, value: str) -> Code | None:
         """The last confirmed row of the book for a value: of its column, else of its kind."""
         rows = [code for code in self.codes if (code.kind, code.value) == (kind, value) and code.known]
-        own = [code for code in rows if code.column == column] or [code for code in rows if not code.column]
-        return own[-1] if own else None
+        matches = [code for code in rows if code.column == column] or [code for code in rows if not code.column]
+        return matches[-1] if matches else None
 
 
 def parse_answers(

@@ -89,12 +89,12 @@ def _ask_raters(proposal: Proposal, number: float, names: Sequence[str]) -> None
 
 def _cut_common(names: Sequence[str]) -> tuple[str, str, list[str]]:
     """What names begin and end with in common, and what differs."""
-    before = re.sub(r"\d+$", "", _common_beginning(names))
-    behind = _common_beginning([name[len(before) :][::-1] for name in names])[::-1]
+    before = re.sub(r"\d+$", "", _find_beginning(names))
+    behind = _find_beginning([name[len(before) :][::-1] for name in names])[::-1]
     return before, behind, [name[len(before) : len(name) - len(behind)] for name in names]
 
 
-def _common_beginning(names: Sequence[str]) -> str:
+def _find_beginning(names: Sequence[str]) -> str:
     same = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
     return names[0][: same.index(False) if False in same else len(same)]
 
@@ -102,11 +102,11 @@ def _common_beginning(names: Sequence[str]) -> str:
 def find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> None:
     """Note the annotator's column, if images have several rows."""
     image, frame = proposal.image, proposal.frame
-    said = proposal.get_answer("reader")
+    answer = proposal.get_answer("reader")
     several = image.dropna().duplicated().any()
-    if said == NONE or (not several and said is None):
+    if answer == NONE or (not several and answer is None):
         return
-    column = said
+    column = answer
     if column is None:
         free = [name for name in proposal.free if name not in labels and frame[name].notna().all()]
         fitting = [name for name in free if 2 <= frame[name].nunique() <= _MOST_READERS]

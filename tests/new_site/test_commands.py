@@ -79,12 +79,12 @@ def add_site(home: Path, shape: str, *more: object) -> str:
     return chestfed(*command)
 
 
-def with_sites(shapes: Iterable[str]) -> list[str]:
+def list_sites(shapes: Iterable[str]) -> list[str]:
     """The options that add them to a study."""
     return [word for shape in shapes for word in ("--add-site", f"site_configs/st-{shape}.yaml")]
 
 
-def opened(home: Path, shape: str) -> SiteTable:
+def open_added(home: Path, shape: str) -> SiteTable:
     return open_site(load_site_config(home / f"site_configs/st-{shape}.yaml"), home / "nowhere")
 
 
@@ -100,7 +100,7 @@ def test_added_hospitals_extend_k(home: Path) -> None:
     for shapes in (SHAPES, ["wide"]):
         for shape in shapes:
             add_site(home, shape)
-        plan = chestfed("study", *with_sites(shapes), "--dry-run", *SMALL)
+        plan = chestfed("study", *list_sites(shapes), "--dry-run", *SMALL)
         for shape in shapes:
             assert re.search(rf"st-{shape}\b", plan)
         ks = [int(k) for k in re.findall(r"stage 2, K=(\d+) ", plan)]
@@ -115,7 +115,7 @@ def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
     from chestfed.samples.hospitals import SIZES, Hospital, films_of
 
     add_site(home, shape, "--uncertain", "positive")
-    table = opened(home, shape)
+    table = open_added(home, shape)
     look = {"mix": extra._MIX, "look": extra._LOOK}
     of = Hospital(f"st-{shape}", "", 60, 0, 12, studies=1.4, lateral=0.08, counts_lateral=True, **look)  # type: ignore[arg-type]
     films = {extra.SHAPES[shape].picture(film): film for film in films_of(of, 1, SIZES["tiny"])}
@@ -140,7 +140,7 @@ def test_output_and_yaml_name_no_patient(home: Path, shape: str) -> None:
     said = add_site(home, shape)
     said = "\n".join(line for line in said.splitlines() if not re.match(r" +row \d+ -> ", line))
     written = (home / f"site_configs/st-{shape}.yaml").read_text(encoding="utf-8")
-    frame = opened(home, shape).frame
+    frame = open_added(home, shape).frame
     names = {*frame["patient"], *frame["study"], *(Path(image).stem for image in frame["image"])}
     names = {name for name in names if len(name) > 3 and not name.startswith("view")}
     assert len(names) > 20 or shape == "long"
@@ -154,7 +154,7 @@ def test_study_runs_with_all_shapes(home: Path, tmp_path: Path) -> None:
         add_site(home, shape)
         assert "passed" in chestfed("site", "check", f"site_configs/st-{shape}.yaml")
     ks = (1, 5 + len(SHAPES))
-    study = ["study", *with_sites(SHAPES), "--set", f"k={list(ks)}", *SMALL, "--no-tracking", "--out", str(tmp_path)]
+    study = ["study", *list_sites(SHAPES), "--set", f"k={list(ks)}", *SMALL, "--no-tracking", "--out", str(tmp_path)]
     said = chestfed(*study)
     assert all(f"st-{shape}" in said for shape in SHAPES)
     (folder,) = tmp_path.glob("synthetic-source_addition_samples-*")

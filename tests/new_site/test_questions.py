@@ -14,7 +14,7 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.tables.codebook import read_book
 from tests.command_line import Called, call
-from tests.new_site.campaign.maker import EN, Place, Row, films, wide
+from tests.new_site.campaign.maker import EN, Place, Row, make_films, wide
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def bring(tmp_path: Path) -> Callable[..., Callable[..., Called]]:
     """Writes a wide table whose rows are changed, and calls `site new` on it."""
 
     def write(change: Callable[[Row, int], Row] = lambda cells, n: cells, **how: Any) -> Callable[..., Called]:
-        place, made = Place(tmp_path), films(doubt=False)
+        place, made = Place(tmp_path), make_films(doubt=False)
         place.pictures(made)
         place.save([change(cells, n) for n, cells in enumerate(wide(made, **how))])
         names = ("--images", "images", "--labels", "labels.csv", "--no-input")
@@ -63,7 +63,7 @@ def test_everything_open_is_listed_at_once(bring: Bring, tmp_path: Path) -> None
 
 
 def test_hospital_without_a_split_is_asked(bring: Bring, tmp_path: Path) -> None:
-    result = bring(told=("view",))
+    result = bring(roles=("view",))
     assert "--test-fraction 0.2" in result().out
     assert result("--test-fraction", "0.2").code == 0
     assert read_site(tmp_path)["splits"]["test_fraction"] == 0.2
@@ -72,7 +72,7 @@ def test_hospital_without_a_split_is_asked(bring: Bring, tmp_path: Path) -> None
 def test_blanks_show_both_counts(bring: Bring) -> None:
     run = bring(lambda cells, n: {**cells, "Edema": cells["Edema"] if n % 2 else None})
     text = " ".join(run().out.split())
-    positives = sum(film.said["edema"] == 1 for film in films(doubt=False)[1::2])
+    positives = sum(film.findings["edema"] == 1 for film in make_films(doubt=False)[1::2])
     assert f"edema {positives}/{18 - positives} or {positives}/{36 - positives}" in text
     assert run("--blank", "missing").code == 0
 
@@ -140,7 +140,7 @@ def test_no_patient_is_named(bring: Bring, tmp_path: Path) -> None:
     assert "zappa" in (tmp_path / "site_configs/hospital.codes.csv").read_text(encoding="utf-8")
     assert run("--code", "zappa frank=missing").code == 0
     text = (tmp_path / "site_configs/hospital.yaml").read_text(encoding="utf-8")
-    assert not any(film.patient in text or film.name in text for film in films())
+    assert not any(film.patient in text or film.name in text for film in make_films())
 
 
 def test_existing_yaml_is_kept(bring: Bring, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_terminal_answers_become_options(bring: Bring, tmp_path: Path, monkeypat
     assert (options["blank"], options["no_split"], options["test_fraction"]) == ("missing", True, 0.3)
     with pytest.raises(ConfigError):
         new.add_options(options, "7")
-    bring(told=("view",))
+    bring(roles=("view",))
     monkeypatch.setattr(new, "is_terminal", lambda: True)
     monkeypatch.setattr(new.typer, "prompt", lambda text: "1")
     names = ("--images", "images", "--labels", "labels.csv")
@@ -212,9 +212,9 @@ def test_consensus_goes_before_readers(bring: Bring, tmp_path: Path) -> None:
 
 
 def test_folders_of_views_are_asked(tmp_path: Path) -> None:
-    place, made = Place(tmp_path), films(doubt=False)
+    place, made = Place(tmp_path), make_films(doubt=False)
     place.pictures(made, lambda film: f"images/{film.view}/{film.file}")
-    place.save(wide(made, told=("split",)))
+    place.save(wide(made, roles=("split",)))
     names = ("--images", "images", "--labels", "labels.csv", "--no-input")
     assert call("site", "new", "hospital", *names, folder=tmp_path).code == 2
     pattern = "from_path=^(?P<view>[^/]+)/"
@@ -243,7 +243,7 @@ def test_known_body_parts_need_no_answer(bring: Bring, tmp_path: Path) -> None:
 
 
 def test_totals_and_copies_are_left_out(tmp_path: Path) -> None:
-    place, made = Place(tmp_path), films(doubt=False)
+    place, made = Place(tmp_path), make_films(doubt=False)
     place.pictures(made)
     rows = wide(made)
     place.save([*rows, rows[3], {**dict.fromkeys(rows[0]), "File": "Total", "Edema": 12}])

@@ -20,16 +20,16 @@ from tests.new_site.campaign.maker import (
     Place,
     Row,
     add_cells,
-    films,
-    renamed,
+    list_terms,
+    make_films,
+    rename_labels,
     row,
     tell_truth,
-    terms_of,
     wide,
 )
 from tests.new_site.campaign.run import Outcome
 
-changed = partial(maker.changed, into=FURTHER)
+register = partial(maker.register, into=FURTHER)
 shape = partial(maker.shape, into=FURTHER)
 BINARY = {1: 1, 0: 0}
 WITHOUT_AGE, WITHOUT_VIEW, WITHOUT_SPLIT = ("view", "split", "sex"), ("split", "sex", "age"), ("view", "sex", "age")
@@ -65,15 +65,15 @@ for _name, _about, _codes, _book in (
     _given = {"blank": None in _codes and 0 in _codes, "doubt": -1 in _codes}
     _truth: dict[str, Any] = {}
     if _name == "numbers_and_words":  # the 1 is a yes too
-        _truth = {d: lambda film, d=d: int(film.said[d] != 0) for d in DISEASES}
+        _truth = {d: lambda film, d=d: int(film.findings[d] != 0) for d in DISEASES}
     _first = ["--blank=negative"] if _name == "ones_and_blanks" else []
     _first += ["--code=0=positive", "--code=1=negative"] if _name == "reversed" else []
-    changed(_about, _name, films_with=_given, codes=_codes, book=_book, first=_first, truth=_truth)
+    register(_about, _name, films_with=_given, codes=_codes, book=_book, first=_first, truth=_truth)
 
 
 @shape("each column has a code of its own: 1 and 2, or 0 and 1")
 def codes_by_column(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     rows = wide(made, codes=BINARY)
     place.save([{**cells, "Edema": 2 - cells["Edema"], "Atelectasis": 2 - cells["Atelectasis"]} for cells in rows])
@@ -83,34 +83,34 @@ def codes_by_column(place: Place) -> Case:
 
 def _percent(cells: Row, film: Film, n: int, form: str = "{:.1f} %", whole: float = 100) -> Row:
     draw = random.Random(n)
-    scores = {EN[d]: draw.uniform(0.55, 1) if film.said[d] else draw.uniform(0, 0.45) for d in DISEASES}
+    scores = {EN[d]: draw.uniform(0.55, 1) if film.findings[d] else draw.uniform(0, 0.45) for d in DISEASES}
     return {**cells, **{name: form.format(score * whole).replace(".", ",") for name, score in scores.items()}}
 
 
-changed("percent with its sign and a decimal comma", "percent_signs", _percent, how={"delimiter": ";"},
+register("percent with its sign and a decimal comma", "percent_signs", _percent, how={"delimiter": ";"},
     then=["--set=threshold=50"])  # fmt: skip
-changed("probabilities with a decimal comma", "comma_scores", partial(_percent, form="{:.3f}", whole=1),
+register("probabilities with a decimal comma", "comma_scores", partial(_percent, form="{:.3f}", whole=1),
     how={"delimiter": ";"}, then=["--set=threshold=0.5"])  # fmt: skip
 
 # Headers ------------------------------------------------------------------------------------------------------------
-changed("REDCap's checkboxes find___1 to find___5, and an event", "redcap_numbers",
-    lambda cells, film, n: {"redcap_event_name": "baseline_arm_1", **renamed(lambda name:
+register("REDCap's checkboxes find___1 to find___5, and an event", "redcap_numbers",
+    lambda cells, film, n: {"redcap_event_name": "baseline_arm_1", **rename_labels(lambda name:
     f"find___{NAMES.index(name) + 1}")(cells, film, n)}, codes=BINARY,
     then=[f"--label={d}=find___{n + 1}" for n, d in enumerate(DISEASES)])  # fmt: skip
-changed("no-break spaces and line breaks in the headers", "broken_headers",
-    renamed(lambda name: f"{name} ".replace(" ", "\u00a0") if "P" in name else f"{name}\n(0/1)"), codes=BINARY,
+register("no-break spaces and line breaks in the headers", "broken_headers",
+    rename_labels(lambda name: f"{name} ".replace(" ", "\u00a0") if "P" in name else f"{name}\n(0/1)"), codes=BINARY,
     then=[f"--label={d}={EN[d]}\n(0/1)" for d in DISEASES[:4]])  # fmt: skip
-changed("comments and dates beside each label", "beside_labels", add_cells(**{
+register("comments and dates beside each label", "beside_labels", add_cells(**{
     "Edema comment": "see report", "Edema date": "2026-01-02", "Edema_severity": lambda film, n: n % 4,
     "Atelectasis side": "left"}))  # fmt: skip
-changed("findings of the film before beside those of this", "prior_findings", add_cells(**{
+register("findings of the film before beside those of this", "prior_findings", add_cells(**{
     f"{EN[d]} (prior)": lambda film, n: ("yes", "no")[n % 2] for d in DISEASES}))  # fmt: skip
-changed("Normal heart in place of cardiomegaly", "normal_heart", lambda cells, film, n: {
+register("Normal heart in place of cardiomegaly", "normal_heart", lambda cells, film, n: {
     {"Cardiomegaly": "Normal heart"}.get(k, k): {"yes": "no", "no": "yes"}[v] if k == "Cardiomegaly" else v
     for k, v in cells.items()}, truth={"diseases": DISEASES[1:]})  # fmt: skip
-changed("Edema and Oedema, both the same", "twins", lambda cells, film, n: {**cells, "Oedema": cells["Edema"]},
+register("Edema and Oedema, both the same", "twins", lambda cells, film, n: {**cells, "Oedema": cells["Edema"]},
     then=["--label=edema=Edema"])  # fmt: skip
-changed("labels of a program and of a radiologist", "auto_and_manual", lambda cells, film, n: {
+register("labels of a program and of a radiologist", "auto_and_manual", lambda cells, film, n: {
     **{k: v for k, v in cells.items() if k not in NAMES}, **{f"{k}_auto": n % 2 for k in NAMES},
     **{f"{k}_manual": cells[k] for k in NAMES}}, codes=BINARY,
     then=[f"--label={d}={EN[d]}_manual" for d in DISEASES])  # fmt: skip
@@ -118,15 +118,15 @@ changed("labels of a program and of a radiologist", "auto_and_manual", lambda ce
 
 def _readings(place: Place, readers: Sequence[str], agreed: str = "", **case: Any) -> Case:
     """A column for each disease and reader, such as edema_r1; `agreed` is that of the consensus."""
-    made, draw, rows = films(doubt=False), random.Random(8), []
+    made, draw, rows = make_films(doubt=False), random.Random(8), []
     place.pictures(made)
     for film in made:
         cells = row(film)
         for disease in DISEASES:
             votes = [draw.randint(0, 1) for _ in readers]
             cells |= {f"{disease}_{name}": vote for name, vote in zip(readers, votes, strict=True)}
-            film.said[disease] = draw.randint(0, 1) if agreed else int(all(votes))
-            cells |= {f"{disease}_{agreed}": film.said[disease]} if agreed else {}
+            film.findings[disease] = draw.randint(0, 1) if agreed else int(all(votes))
+            cells |= {f"{disease}_{agreed}": film.findings[disease]} if agreed else {}
         rows.append(cells)
     place.save(rows)
     return Case(tell_truth(made), **case)
@@ -140,7 +140,7 @@ shape("three readings and a consensus, edema_consensus", "consensus")(partial(_r
 
 @shape("CheXpert's form: No Finding, 1, -1 and blanks")
 def chexpert_form(place: Place) -> Case:
-    made = films(blank=True)
+    made = make_films(blank=True)
     place.pictures(made)
     rows = wide(made, codes={1: "1.0", 0: "0.0", -1: "-1.0", None: None})
     place.save([{**cells, "No Finding": "1.0" if n % 9 == 0 else None} for n, cells in enumerate(rows)])
@@ -149,13 +149,13 @@ def chexpert_form(place: Place) -> Case:
 
 # Languages ----------------------------------------------------------------------------------------------------------
 def _translated(place: Place, language: str, odd: Mapping[str, str], **case: Any) -> Case:
-    made, words = films(blank=True), {**WORDS[language], **odd}
+    made, words = make_films(blank=True), {**WORDS[language], **odd}
     place.pictures(made)
     place.save(wide(made, words), delimiter=";", encoding="utf-8-sig")
     return Case(tell_truth(made), **case)
 
 
-for _name, _about, _language, _odd, _case in (
+for _name, _about, _language, locate_odd, _case in (
     ("french_ris", "a French export: Numéro de patient, face", "fr", {"image": "Nom du fichier",
      "patient": "Numéro de patient", "cardiomegaly": "Cardiomégalie (oui/non)", "view": "Incidence",
      "F": "Féminin", "M": "Masculin"}, {"then": ["--label=cardiomegaly=Cardiomégalie (oui/non)"]}),
@@ -173,65 +173,65 @@ for _name, _about, _language, _odd, _case in (
     ("chinese_words", "Chinese words below English headers", "en", {"yes": "有", "no": "无", "maybe": "可疑", "F": "女",
      "M": "男"}, {"book": {"有": "positive", "无": "negative", "可疑": "uncertain", "女": "F", "男": "M"}}),
 ):  # fmt: skip
-    shape(_about, _name)(partial(_translated, language=_language, odd=_odd, **_case))
+    shape(_about, _name)(partial(_translated, language=_language, odd=locate_odd, **_case))
 
 
 # Patients, views, splits, ages --------------------------------------------------------------------------------------
-changed(
+register(
     "Patient is the examination; the person is in MRN",
     "patient_is_study",
     lambda cells, film, n: {**cells, "Patient": f"E{n:04d}", "MRN": film.patient},
     then=["--column=patient=MRN"],
 )
-changed("only the patient's name", "patient_names",
+register("only the patient's name", "patient_names",
     lambda cells, film, n: {"Patient name" if k == "Patient" else k: f"DOE^{film.patient[1:]}" if k == "Patient" else v
     for k, v in cells.items()}, then=["--column=patient=Patient name"])  # fmt: skip
-changed("patient numbers that begin with the date of birth", "born_numbers",
+register("patient numbers that begin with the date of birth", "born_numbers",
     _put("Patient", lambda film, n: f"19{int(film.patient[1:]) % 90 + 10}0203-{film.patient[1:]}"))  # fmt: skip
-changed("p1001 and P1001 are one patient", "patient_capitals",
+register("p1001 and P1001 are one patient", "patient_capitals",
     _put("Patient", lambda film, n: film.patient.lower() if n % 2 else film.patient),
     repaired={"change": _put("Patient", lambda film, n: film.patient)})  # fmt: skip
-changed("a folder for each view, which no column tells", "view_folders", lambda cells, film, n: {
+register("a folder for each view, which no column tells", "view_folders", lambda cells, film, n: {
     k: v for k, v in cells.items() if k != "View"}, where=lambda film: f"images/{film.view.upper()}/{film.file}",
     then=[r"--set=from_path=^(?P<view>\w+)/"])  # fmt: skip
-changed("views in the description of the series: CHEST PA, CHEST LAT", "series_views", lambda cells, film, n: {
+register("views in the description of the series: CHEST PA, CHEST LAT", "series_views", lambda cells, film, n: {
     "Series Description" if k == "View" else k: {"PA": "CHEST PA", "AP": "CHEST AP PORT", "LATERAL": "CHEST LAT"}[v]
     if k == "View" else v for k, v in cells.items()}, then=["--column=view=Series Description"],
     book={"chest pa": "pa", "chest ap port": "ap", "chest lat": "lateral"})  # fmt: skip
-changed("a column each for train, val and test, 0 and 1", "split_columns", lambda cells, film, n: {
+register("a column each for train, val and test, 0 and 1", "split_columns", lambda cells, film, n: {
     **{k: v for k, v in cells.items() if k != "Split"}, "train": int(film.split == "train"), "val": 0,
     "test": int(film.split == "test")}, then=["--column=split=test"], book={"1": "test", "0": "train"})  # fmt: skip
-changed("folds, of which -1 is the test set", "test_fold", lambda cells, film, n: {
+register("folds, of which -1 is the test set", "test_fold", lambda cells, film, n: {
     **{k: v for k, v in cells.items() if k != "Split"}, "fold": -1 if film.split == "test" else n % 3},
     then=["--column=split=fold"], book={"-1": "test", "0": "train", "1": "train", "2": "train"})  # fmt: skip
-changed("a year, of which the last is for testing as the protocol says", "last_year", lambda cells, film, n: {
+register("a year, of which the last is for testing as the protocol says", "last_year", lambda cells, film, n: {
     **{k: v for k, v in cells.items() if k != "Split"}, "Year": 2025 if film.split == "test" else 2021 + n % 4},
     then=["--column=split=Year"], book={"2025": "test", **{str(y): "train" for y in range(2021, 2025)}})  # fmt: skip
-changed("train or test is in the folder only", "split_folders", lambda cells, film, n: {
+register("train or test is in the folder only", "split_folders", lambda cells, film, n: {
     k: v for k, v in cells.items() if k != "Split"}, where=lambda film: f"images/{film.split}/{film.file}",
     then=[r"--set=from_path=^(?P<split>\w+)/"])  # fmt: skip
-changed("sexes 1, 2 and 9 as ISO 5218", "iso_sex", _put("Sex", {"M": "1", "F": "2"}), book={"1": "M", "2": "F"})
-changed("sexes in German words", "german_sex", _put("Sex", {"F": "weiblich", "M": "männlich"}))
-changed("the year of birth in place of ages", "birth_years", lambda cells, film, n: {
+register("sexes 1, 2 and 9 as ISO 5218", "iso_sex", _put("Sex", {"M": "1", "F": "2"}), book={"1": "M", "2": "F"})
+register("sexes in German words", "german_sex", _put("Sex", {"F": "weiblich", "M": "männlich"}))
+register("the year of birth in place of ages", "birth_years", lambda cells, film, n: {
     "Year of birth" if k == "Age" else k: 2026 - film.age if k == "Age" else v for k, v in cells.items()},
-    told=WITHOUT_AGE)  # fmt: skip
-changed("ages in bands, 60-69", "age_bands", _put("Age", lambda film, n: f"{film.age // 10 * 10}-{film.age // 10}9"),
+    roles=WITHOUT_AGE)  # fmt: skip
+register("ages in bands, 60-69", "age_bands", _put("Age", lambda film, n: f"{film.age // 10 * 10}-{film.age // 10}9"),
     truth={"age": lambda film: None})  # fmt: skip
-changed(
+register(
     "999 for an unknown age",
     "age_999",
     _put("Age", lambda film, n: 999 if n % 5 == 0 else film.age),
     book={"999": "missing"},
     truth={"age": lambda film: None if int(film.name[-3:]) % 5 == 0 else film.age},
 )
-changed("ages in months, 756M", "age_months", _put("Age", lambda film, n: f"{film.age * 12}M"))
-changed("films of a CT among them, by the modality", "modality_ct", films_with={"doubt": False, "lateral": False},
-    change=add_cells(Modality="DX"), told=WITHOUT_VIEW)  # fmt: skip
+register("ages in months, 756M", "age_months", _put("Age", lambda film, n: f"{film.age * 12}M"))
+register("films of a CT among them, by the modality", "modality_ct", films_with={"doubt": False, "lateral": False},
+    change=add_cells(Modality="DX"), roles=WITHOUT_VIEW)  # fmt: skip
 
 
 @shape("rows of CT slices in the table, of which the folder has pictures")
 def ct_rows(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     place.save([{**cells, "Modality": "CT" if n % 4 == 0 else "CR"} for n, cells in enumerate(wide(made))])
     return Case(tell_truth([film for n, film in enumerate(made) if n % 4]), book={"ct": "drop", "cr": "keep"})
@@ -240,7 +240,7 @@ def ct_rows(place: Place) -> Case:
 # What a row is ------------------------------------------------------------------------------------------------------
 @shape("REDCap's repeated instrument: a row of the person, then a row for each film")
 def repeated_instrument(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows: list[Row] = []
     for n, (film, cells) in enumerate(zip(made, wide(made), strict=True)):
@@ -248,12 +248,12 @@ def repeated_instrument(place: Place) -> Case:
             rows.append({**dict.fromkeys(cells), "Patient": film.patient, "Sex": film.sex, "Age": film.age})
         rows.append({**cells, "Sex": None, "Age": None})
     place.save([{"record_id": cells.pop("Patient"), **cells} for cells in rows])
-    truth = tell_truth(made, told=("view", "split"))
+    truth = tell_truth(made, roles=("view", "split"))
     return Case(truth, then=["--column=patient=record_id", "--set=rows.unnamed=drop"])
 
 
 def _one_per_box(place: Place) -> Case:
-    made, rows = films(doubt=False), []
+    made, rows = make_films(doubt=False), []
     place.pictures(made)
     for cells in wide(made, codes=BINARY):
         present = [name for name in NAMES if cells[name]]
@@ -266,15 +266,15 @@ shape("a row for each box, with a 1 for its disease and zeros beside it", "boxes
 
 
 def _omop(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     value = {1: "Present", 0: "Absent"}
     place.save([{"person_id": film.patient, "image_file": film.file, "measurement_id": n * 5 + m,
-        "concept_name": EN[d], "value_as_concept_name": value[film.said[d] or 0]}
+        "concept_name": EN[d], "value_as_concept_name": value[film.findings[d] or 0]}
         for n, film in enumerate(made) for m, d in enumerate(DISEASES)])  # fmt: skip
     then = ["--column=patient=person_id", "--column=finding=concept_name", "--column=value=value_as_concept_name",
         "--column=reader=none", "--column=image=image_file"]  # fmt: skip
-    return Case(tell_truth(made, told=()), then=then)
+    return Case(tell_truth(made, roles=()), then=then)
 
 
 shape("OMOP's measurements, a row for each concept", "omop")(_omop)
@@ -282,12 +282,12 @@ shape("OMOP's measurements, a row for each concept", "omop")(_omop)
 
 @shape("a number for each class in one column")
 def class_numbers(place: Place) -> Case:
-    made, draw = films(doubt=False), random.Random(5)
+    made, draw = make_films(doubt=False), random.Random(5)
     place.pictures(made)
     rows = []
     for film in made:
         number = draw.randint(0, 5)
-        film.said = {d: int(n + 1 == number) for n, d in enumerate(DISEASES)}
+        film.findings = {d: int(n + 1 == number) for n, d in enumerate(DISEASES)}
         rows.append({**row(film), "class_id": number})
     place.save(rows)
     book = {"0": "normal", **{str(n + 1): d for n, d in enumerate(DISEASES)}}
@@ -296,23 +296,23 @@ def class_numbers(place: Place) -> Case:
 
 @shape("the findings as digits: 01010")
 def digits(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
-    place.save([{**row(film), "labels": "L" + "".join(str(film.said[d]) for d in DISEASES)} for film in made])
+    place.save([{**row(film), "labels": "L" + "".join(str(film.findings[d]) for d in DISEASES)} for film in made])
     return Case(tell_truth(made), repair=lambda: place.save(wide(made, codes=BINARY)))
 
 
 @shape("findings that are present, between commas; normal otherwise")
 def comma_list(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     place.save(
         [
             {
                 **row(film),
-                "Diagnosis": ", ".join(terms_of(film, {**EN, "deny": ""})).replace(", ,", ",")
-                if not any(film.said.values())
-                else ", ".join(EN[d] for d in DISEASES if film.said[d]),
+                "Diagnosis": ", ".join(list_terms(film, {**EN, "deny": ""})).replace(", ,", ",")
+                if not any(film.findings.values())
+                else ", ".join(EN[d] for d in DISEASES if film.findings[d]),
             }
             for film in made
         ]
@@ -322,7 +322,7 @@ def comma_list(place: Place) -> Case:
 
 @shape("train and test in two files of one folder")
 def file_per_split(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     bare = [{k: v for k, v in cells.items() if k != "Split"} for cells in rows]
@@ -341,7 +341,7 @@ def _repaired(name: str, about: str, text: Any, file: str = "labels.csv") -> Non
     """A file that has to be converted."""
 
     def make(place: Place) -> Case:
-        made = films(doubt=False)
+        made = make_films(doubt=False)
         place.pictures(made)
         write_text(place.folder / file, text(made))
         return Case(tell_truth(made), file, repair=lambda: place.save(wide(made), file))
@@ -351,10 +351,10 @@ def _repaired(name: str, about: str, text: Any, file: str = "labels.csv") -> Non
 
 _repaired("hl7", "HL7: OBX lines without a header", lambda made: "\n".join(
     f"MSH|^~\\&|RIS|H|||20260101||ORU^R01|{n}|P|2.5\nPID|1||{film.patient}\nOBX|1|ST|{EN['edema']}||"
-    f"{'Y' if film.said['edema'] else 'N'}||||||F" for n, film in enumerate(made)))  # fmt: skip
+    f"{'Y' if film.findings['edema'] else 'N'}||||||F" for n, film in enumerate(made)))  # fmt: skip
 _repaired("fhir_bundle", "a FHIR bundle of reports", lambda made: json.dumps({"resourceType": "Bundle", "entry": [
     {"resource": {"resourceType": "DiagnosticReport", "subject": {"reference": film.patient}, "media":
-    [{"link": {"display": film.file}}], "conclusionCode": [{"text": EN[d]} for d in DISEASES if film.said[d]]}}
+    [{"link": {"display": film.file}}], "conclusionCode": [{"text": EN[d]} for d in DISEASES if film.findings[d]]}}
     for film in made]}), "labels.json")  # fmt: skip
 _repaired("transposed", "a column for each film", lambda made: "\n".join(
     ",".join([name, *(str(cells[name]) for cells in wide(made))]) for name in wide(made)[0]))  # fmt: skip
@@ -364,7 +364,7 @@ _repaired("apostrophes", "Excel's apostrophe in front of names and numbers", lam
 
 @shape("comments with # above the header, CRLF and a mark of UTF-8")
 def commented(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     text = "# exported 2026-01-05\r\n# by PACS\r\n" + format_rows(wide(made), newline="\r\n")
     write_text(place.folder / "labels.csv", text, "utf-8-sig")
@@ -373,11 +373,12 @@ def commented(place: Place) -> Case:
 
 @shape("left and right below a merged header")
 def merged_sides(place: Place) -> Case:
-    made, draw = films(doubt=False), random.Random(4)
+    made, draw = make_films(doubt=False), random.Random(4)
     place.pictures(made)
     rows = [[film.file, film.patient, EN[film.view], film.split, film.sex, film.age,
-        *(film.said[d] for d in DISEASES[:4]),
-        *(draw.choice([(1, 0), (0, 1)]) if film.said["pleural_effusion"] else (0, 0))] for film in made]  # fmt: skip
+        *(film.findings[d] for d in DISEASES[:4]),
+        *(draw.choice([(1, 0), (0, 1)]) if film.findings["pleural_effusion"] else (0, 0))]
+        for film in made]  # fmt: skip
     top = ["File", "Patient", "View", "Split", "Sex", "Age", *NAMES[:4], "Pleural Effusion", None]
     write_sheets(place.folder / "labels.xlsx", {"Data": [top, [*[None] * 10, "left", "right"], *rows]}, ("K1:L1",))
     named = [*top[:10], "Left pleural effusion", "Right pleural effusion"]
@@ -388,9 +389,9 @@ def merged_sides(place: Place) -> Case:
 @shape("MIMIC's folders: p10/p1000/s5000/ID.jpg, told by subject_id, study_id and dicom_id")
 def mimic_form(place: Place) -> Case:
     where = lambda film: f"images/p{film.patient[1:3]}/p{film.patient[1:]}/s{film.study[1:]}/{film.name}.jpg"  # noqa: E731
-    made = films()
+    made = make_films()
     place.pictures(made, where)
-    rows = wide(made, codes={1: "1.0", 0: "0.0", -1: "-1.0", None: None}, told=("view", "split"))
+    rows = wide(made, codes={1: "1.0", 0: "0.0", -1: "-1.0", None: None}, roles=("view", "split"))
     place.save([{"dicom_id": film.name, "subject_id": film.patient[1:], "study_id": film.study[1:],
         "ViewPosition": cells.pop("View"), **{k: v for k, v in cells.items() if k not in ("File", "Patient")}}
         for film, cells in zip(made, rows, strict=True)])  # fmt: skip
@@ -400,13 +401,13 @@ def mimic_form(place: Place) -> Case:
 
 @shape("folders of split, finding and patient, no table")
 def kaggle_folders(place: Place) -> Case:
-    made, draw = films(doubt=False, lateral=False), random.Random(3)
+    made, draw = make_films(doubt=False, lateral=False), random.Random(3)
     for film in made:
         present = draw.choice([None, *DISEASES])
-        film.said = {d: int(d == present) for d in DISEASES}
+        film.findings = {d: int(d == present) for d in DISEASES}
 
     def where(film: Film) -> str:
-        finding = next((d for d in DISEASES if film.said[d]), "normal")
+        finding = next((d for d in DISEASES if film.findings[d]), "normal")
         return f"images/{film.split}/{finding.upper()}/{film.patient}/{film.file}"
 
     place.pictures(made, where)

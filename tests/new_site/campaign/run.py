@@ -68,12 +68,12 @@ def compare(path: Path, data: Path, truth: Mapping[str, Mapping[str, Any]], outc
         row = rows.get(image)
         for column, value in about.items():
             outcome.cells += 1
-            found = None if row is None or pd.isna(row.get(column)) else row[column]
-            if column == "patient" and found is not None:
-                patients.setdefault(value, set()).add(str(found))
-            elif found is None or (column == "view" and found == "unknown" != value):
+            value_read = None if row is None or pd.isna(row.get(column)) else row[column]
+            if column == "patient" and value_read is not None:
+                patients.setdefault(value, set()).add(str(value_read))
+            elif value_read is None or (column == "view" and value_read == "unknown" != value):
                 outcome.missing += value is not None
-            elif value is None or (str(found) != value if isinstance(value, str) else float(found) != value):
+            elif value is None or (str(value_read) != value if isinstance(value, str) else float(value_read) != value):
                 outcome.wrong += 1
     names = [name for names in patients.values() for name in names]
     outcome.wrong += sum(len(of) > 1 for of in patients.values()) + len(names) - len(set(names))
