@@ -181,7 +181,7 @@ def _locate_sites(document: Document) -> None:
 def _append_sites(document: Document, added: Sequence[Path]) -> None:
     sites = document.data.get("sites")
     if not isinstance(sites, list) or not sites:
-        raise ConfigError(f"--add-site: {document.path} has no 'sites' to add a hospital to")
+        raise ConfigError(f"--add-site: {document.path} has no 'sites' to add a hospital to", kind="no sites")
     configs = [load_site_config(site) for site in added]
     entries = [
         {"config": str(site.absolute()), **_own_root(site, config.root)}

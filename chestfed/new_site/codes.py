@@ -1,8 +1,9 @@
-"""The code book of a proposal: what each value means, from the book, the lexicon, or open for a person."""
+"""The code book of a proposal: what each value means, from the book, the lexicon, or open; and how open cells count."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,7 +17,7 @@ from chestfed.new_site.lexicon import name_view, plain, suggest
 from chestfed.new_site.proposal import NONE, Proposal, option
 from chestfed.sites.reader import ages
 from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, LEXICON, MISSING, Code, in_form
-from chestfed.sites.terms import NORMAL, Meaning
+from chestfed.sites.terms import NORMAL, Meaning, listed, parse_meaning
 
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?%?")
 #: More different values than this are not words of a view, a split or a sex.
@@ -51,9 +52,9 @@ def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *ot
     shown = [row for row in waiting if row.rows >= 3][:8]
     text = ", ".join(f"'{row.value}' ({row.rows:,}{f', {row.proposal}?' if row.proposal else ''})" for row in shown)
     more = len(waiting) - len(shown)
-    listed = text + (f"{', and ' if shown else ''}{more} in fewer than 3 rows, in the code book" if more else "")
+    values = text + (f"{', and ' if shown else ''}{more} in fewer than 3 rows, in the code book" if more else "")
     examples = [option("--code", f"{key}:{row.value}={row.proposal or 'MEANING'}") + " ..." for row in shown[:1]]
-    proposal.ask(f"{what}: what do these values mean? {listed}", *examples, *others)
+    proposal.ask(f"{what}: what do these values mean? {values}", *examples, *others)
 
 
 def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
@@ -91,9 +92,9 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
     """The meaning of a word in a column of views, splits or sexes that has these words."""
     words, values = lexicon.WORDS[role], set(counts)
     letters = {word for word in values if len(word) == 1}
-    own: dict[str, str] = {}
+    letters_known: dict[str, str] = {}
     if role == "sex" and letters <= {"w", "m"}:
-        own = {"w": "F"}
+        letters_known = {"w": "F"}
     unsure = {"h": "M", "v": "M", "w": "F"} if role == "sex" else {}
     unsafe = role == "sex" and bool(letters - {"f", "m", "w"})  # m beside h is mujer
     header = plain(column)
@@ -105,9 +106,11 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
         unsure |= {"development": "train", "dev": "valid"}
 
     def guess(value: str) -> _Guess:
-        meaning = own.get(value) or words.get(plain(value)) or (name_view(value) if role == "view" else None)
+        meaning = letters_known.get(value) or words.get(plain(value)) or (name_view(value) if role == "view" else None)
         if value in lexicon.MISSING:
             return MISSING, "an empty cell", True
+        if header == "is test" and value in unsure:
+            return unsure[value], "by the column's name", True
         if meaning is not None and not (unsafe and len(value) == 1):
             return meaning, "a known word", True
         return unsure.get(value, ""), "" if value not in unsure else "perhaps", False
@@ -142,21 +145,21 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
     if "threshold" in proposal.table:
         counts = {name: {v: n for v, n in counts[name].items() if v not in numbers[name]} for name in columns}
         numbers = {name: set() for name in columns}
-    given = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
-    odd = any(values - {"0", "1"} or values & given for values in numbers.values())
+    answered = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
+    odd = any(values - {"0", "1"} or values & answered for values in numbers.values())
     alike = len({"0" in values for values in numbers.values() if values}) <= 1
     merged: dict[str, int] = {}
     for name in columns:
-        own = {}
+        separate = {}
         for value, number in counts[name].items():
             if value in numbers[name] and not odd:
                 continue  # plain 0 and 1
             if value in numbers[name] and not alike:
-                own[value] = number
+                separate[value] = number
             else:
                 merged[value] = merged.get(value, 0) + number
-        if own:
-            rows_by_column[name] = add_codes(proposal, name, LABEL, own, _guess_number)
+        if separate:
+            rows_by_column[name] = add_codes(proposal, name, LABEL, separate, _guess_number)
             ask_codes(proposal, f"column '{name}'", name, rows_by_column[name])
     rows_by_column[""] = add_codes(proposal, "", LABEL, merged, guess_label)
     ask_codes(proposal, "label columns", "labels", rows_by_column[""])
@@ -178,9 +181,16 @@ def propose_keep(proposal: Proposal, column: str) -> None:
     counts = count_values(proposal.frame[column], KEEP)
 
     def guess(value: str) -> _Guess:
-        return "keep" if plain(value) in lexicon.KEPT else "drop" if plain(value) in lexicon.DROPPED else "", "", False
+        word = plain(value)
+        if word in lexicon.KEPT or word in lexicon.DROPPED:
+            return "keep" if word in lexicon.KEPT else "drop", "a known word", True
+        return "keep" if word in lexicon.MAYBE_KEPT else "drop" if word in lexicon.MAYBE_DROPPED else "", "", False
 
     rows = add_codes(proposal, column, KEEP, counts, guess)
+    dropped = [row for row in rows if row.meaning == "drop"]
+    if dropped:
+        listed = ", ".join(f"'{row.value}' ({row.rows:,})" for row in dropped)
+        proposal.first.append(f"rows are left out by '{column}': {listed}")
     ask_codes(proposal, f"filter column '{column}', keep or drop", column, rows, "--set 'keep=[]'")
 
 
@@ -209,3 +219,86 @@ def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str)
 def is_normal(row: Code) -> bool:
     """Whether a term means that nothing is found."""
     return (row.meaning or row.proposal) == str(NORMAL)
+
+
+def count_findings(
+    proposal: Proposal, rows: Sequence[Code], cells: pd.Series | None, separator: str | None, lists: bool
+) -> dict[str, Counter[str]]:
+    """Disease -> how many images have each finding by the meanings proposed so far; blank: not mentioned."""
+    meanings = {row.value: parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal}
+    names = {1: "positive", 0: "negative", -1: "uncertain"}
+    total = {disease: Counter[str]() for disease in proposal.diseases}
+    if cells is None:
+        return {}
+    findings: dict[object, list[str]] = defaultdict(list)
+    for image, cell in zip(proposal.image, cells, strict=True):
+        if isinstance(cell, str):
+            parts = listed(cell) or [] if lists else cell.split(separator) if separator else [cell]
+            findings[image] += [in_form("finding", part) for part in parts]
+    for terms in findings.values():
+        known = [meanings[term] for term in terms if term in meanings]
+        healthy = any(meaning.healthy for meaning in known)
+        for disease in proposal.diseases:
+            codes = [int(meaning.findings[disease]) for meaning in known if disease in meaning.findings]
+            word = names[1 if 1 in codes else -1 if -1 in codes else 0] if codes else "negative" if healthy else "blank"
+            total[disease][word] += 1
+    return total
+
+
+def ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str) -> None:
+    """How uncertain and blank labels count: the user's answers, else questions where it changes something."""
+    answers, site = proposal.answers, proposal.site
+    site["uncertain"], site["blank"] = answers.uncertain or "missing", answers.blank or "missing"
+    labels = [code for code in proposal.codes if code.kind in ("label", "finding")]
+    doubts = sum(code.rows for code in labels if "uncertain" in (code.meaning or code.proposal))
+    if doubts and answers.uncertain is None:
+        proposal.ask(
+            f"uncertain: {doubts:,} labels are uncertain; how do they count?",
+            "--uncertain missing",
+            "--uncertain positive",
+            "--uncertain negative",
+        )
+    blanks = {
+        disease: number
+        for disease, number in total.items()
+        if number["blank"] and (number["positive"] or number["negative"])
+    }
+    normal = any(is_normal(code) for code in proposal.codes if code.kind == "finding")
+    if (
+        blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)
+    ) and answers.blank is None:
+        counts = "; ".join(
+            f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
+            f"{number['negative'] + number['blank']:,}"
+            for disease, number in blanks.items()
+        )
+        proposed = (
+            "negative"
+            if normal and not any(number["negative"] and number["uncertain"] for number in total.values())
+            else ""
+        )
+        hint = " (proposal: negative, as the built-in reader of such lists)" if proposed else ""
+        proposal.ask(
+            f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
+            "--blank negative",
+            "--blank missing",
+        )
+    _ask_one_class(proposal, total)
+
+
+def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
+    """Ask about diseases without a positive or a negative image, once everything else is settled."""
+    answers, site = proposal.answers, proposal.site
+    if any(not code.known for code in proposal.codes):
+        return
+    for disease, number in total.items():
+        negatives = number["negative"] + (number["blank"] if site["blank"] == "negative" else 0)
+        is_settled = answers.blank is not None or not number["blank"]
+        if is_settled and disease not in answers.keys.get("one_class", []) and not (number["positive"] and negatives):
+            lacking = "negative" if number["positive"] else "positive"
+            proposal.ask(
+                f"labels: {disease} has no {lacking} image",
+                option("--set", f"one_class=[{disease}]"),
+                option("--label", f"{disease}=none"),
+                *(["--blank negative"] if number["blank"] else []),
+            )

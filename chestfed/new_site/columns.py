@@ -8,32 +8,14 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import MOST_WORDS, guess_words, propose_ages, propose_keep, propose_words
-from chestfed.new_site.lexicon import KEPT, name_disease, name_view, plain
+from chestfed.new_site.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
 from chestfed.new_site.proposal import ENOUGH, FOLDER, NONE, Proposal, find_called, has_dates, is_called, option
-from chestfed.sites.reader import PER_YEAR
+from chestfed.sites.reader import PER_YEAR, group_spellings
 from chestfed.sites.tables.codebook import LEXICON
 
 #: Values that a column of splits has, in one of its two to four words.
 _SPLIT_WORDS: Final = frozenset(
-    (
-        "train",
-        "training",
-        "test",
-        "testing",
-        "valid",
-        "val",
-        "validation",
-        "dev",
-        "development",
-        "holdout",
-        "held out",
-        "hold out",
-        "internal validation",
-        "external validation",
-        "tuning",
-        "eval",
-        "evaluation",
-    )
+    (*WORDS["split"], *("dev", "development", "eval", "internal validation"), "external validation")
 )
 _MOST_SITES: Final = 50
 
@@ -62,6 +44,7 @@ def propose_patient(proposal: Proposal) -> None:
         _refuse_dates(proposal, name)
     if likely and all(_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
         proposal.take("patient", likely[0], f"by its name; {_count_groups(proposal, likely[0])}")
+        _ask_spellings(proposal, likely[0])
         return
     ids = [name for name in names if _looks_like_ids(proposal.frame[name], proposal.image) and name not in likely]
     why = (
@@ -77,6 +60,15 @@ def propose_patient(proposal: Proposal) -> None:
         *choices,
         f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
     )
+
+
+def _ask_spellings(proposal: Proposal, name: str) -> None:
+    if groups := group_spellings(proposal.frame[name].dropna()):
+        proposal.ask(
+            f"patient: {len(groups):,} values of '{name}' are written in several ways, which differ only in capitals, "
+            "spaces, leading zeros or .0; write those of one person alike",
+            f"{option('--column', f'patient={name}')} (they are different persons)",
+        )
 
 
 def _why_none(proposal: Proposal, unfit: list[str]) -> str:
@@ -154,11 +146,28 @@ def propose_others(proposal: Proposal) -> None:
             propose_words(proposal, role, column, "given" if answer else "by its name and words")
     _propose_age(proposal)
     if "view" not in proposal.columns and not proposal.is_in_path("view") and "default_view" not in proposal.table:
+        _ask_view_folders(proposal)
         proposal.first.append(
             "no column of views: lateral images, if any, are used for training (--column view=NAME, "
             "or, if all are frontal, --set default_view=frontal)"
         )
     _propose_split(proposal)
+
+
+def _ask_view_folders(proposal: Proposal) -> None:
+    """A question where no column has views, and folders or ends of file names are called like some."""
+    if proposal.get_answer("view") is not None:
+        return
+    root = proposal.rule.get("roots", ["."])[0]
+    paths = proposal.image.astype(str).str.removeprefix(f"{root}/")
+    folders = paths.str.split("/").str[:-1]
+    cells = {f"^{'[^/]+/' * n}(?P<view>[^/]+)/": folders.str[n] for n in range(int(folders.str.len().min() or 0))}
+    cells[r"[_-](?P<view>[A-Za-z]+)\.\w+$"] = paths.str.extract(r"[_-]([A-Za-z]+)\.\w+$", expand=False)
+    for pattern, names in cells.items():
+        if names.notna().all() and _has_only_views(names):
+            text = "view: no column has views, and folders, or the ends of file names, are called like views"
+            proposal.ask(text, option("--set", f"from_path={pattern}"), option("--column", f"view={NONE}"))
+            return
 
 
 def _find_worded(proposal: Proposal, role: str) -> str | None:
@@ -209,18 +218,30 @@ def _propose_split(proposal: Proposal) -> None:
     if "split" in proposal.columns or proposal.is_in_path("split"):
         return
     maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if answer is None else []
+    if answers.test_fraction is not None or answers.no_split:  # then the user knows of no split: folds are none
+        folds = [name for name in maybe if _has_folds(proposal.frame[name])]
+        proposal.first += [f"'{name}' holds folds: not used as a split" for name in folds]
+        maybe = [name for name in maybe if name not in folds]
     named = find_called("split", maybe)
     known = [name for name in named if _share_known(proposal.frame[name], "split") == 1]
     if known or len(maybe) == 1:
         column = (known or maybe)[0]
         propose_words(proposal, "split", column, "by its name and words")
         rows = [code for code in proposal.codes if code.kind == "split"]
-        if not known and all(row.confirmed == LEXICON for row in rows):  # else the open words ask
+        both = {"train", "test"} <= {row.meaning for row in rows}
+        if not known and not both and all(row.confirmed == LEXICON for row in rows):  # else the open words ask
             _ask_split(proposal, [column])
     elif maybe:
         _ask_split(proposal, maybe)
     elif answers.test_fraction is None and not answers.no_split:
         proposal.ask("split: no column says which images are for testing", "--test-fraction 0.2", "--no-split")
+
+
+def _has_folds(cells: pd.Series) -> bool:
+    """Whether a column is called like folds, and numbers them from 0 or 1."""
+    values = set(cells.dropna().unique())
+    numbers = [{str(n) for n in range(first, first + len(values))} for first in (0, 1)]
+    return is_called("fold", str(cells.name)) and values in numbers
 
 
 def _ask_split(proposal: Proposal, names: list[str]) -> None:
@@ -256,6 +277,6 @@ def propose_filters(proposal: Proposal) -> None:
     for name in find_called("keep", proposal.free) if keep is None else keep:
         name = proposal.check_column("--set keep", name)
         values = {plain(value) for value in proposal.frame[name].dropna().unique()}
-        if keep is not None or (2 <= len(values) <= MOST_WORDS and not values <= KEPT):
+        if keep is not None or (2 <= len(values) <= MOST_WORDS and not values <= KEPT | MAYBE_KEPT):
             proposal.table["keep"] = list(dict.fromkeys([*proposal.table.get("keep", []), name]))
             propose_keep(proposal, name)

@@ -18,20 +18,20 @@ from pydantic import ValidationError
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
-from chestfed.new_site.codes import propose_findings, propose_words
+from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_words
 from chestfed.new_site.columns import propose_filters, propose_others, propose_patient
 from chestfed.new_site.images import propose_images
-from chestfed.new_site.labels import ask_policies, propose_label_columns, use_findings
+from chestfed.new_site.labels import propose_label_columns, use_findings
 from chestfed.new_site.lexicon import VALUES, name_disease, suggest
 from chestfed.new_site.matching import Pictures, list_pictures
-from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, option
+from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, find_called, is_called, option
 from chestfed.new_site.writing import Draft, write_draft
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.encodings import as_utf8
 from chestfed.sites.label_files.source import ROW, Source, unpacked
 from chestfed.sites.tables.codebook import in_form
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.open import FILE, open_table
+from chestfed.sites.tables.open import FILE, OpenedTable, open_table
 from chestfed.sites.tables.rows import SUM
 from chestfed.sites.tables.schema import FileFormat, TableFormat
 
@@ -43,6 +43,9 @@ _HEADERS: Final = {
     "sex": "PatientSex",
     "age": "PatientAge",
 }
+#: The header is looked for down to this row, and has so many known names.
+_LAST_HEADER: Final = 10
+_HEADERS_KNOWN: Final = 3
 _NO_PATIENT: Final = "(?P<patient>[^/]+)$"
 
 
@@ -87,47 +90,30 @@ def draft_site(
 
 def _refuse_idle(proposal: Proposal) -> None:
     """Refuse options without an effect: a mistyped value would leave a label as it was."""
-    held = {(code.kind, code.value) for code in proposal.codes} | {(code.column, code.value) for code in proposal.codes}
-    idle = [
+    values = {(head, code.value) for code in proposal.codes for head in (code.kind, code.column)}
+    unused = [
         f"--code {code.column or code.kind}:{code.value}"
         for code in proposal.answers.codes
-        if code.evidence == OPTION and (code.column or code.kind, code.value) not in held
+        if code.evidence == OPTION and (code.column or code.kind, code.value) not in values
     ]
     if proposal.labels:
-        idle += [
+        unused += [
             f"--label {disease}=..."
             for disease, names in proposal.answers.labels.items()
             if names and disease not in proposal.labels
         ]
-    if idle:
-        raise ConfigError(f"{', '.join(idle)}: the table has no such value or column, so this would have no effect")
+    if unused:
+        raise ConfigError(f"{', '.join(unused)}: the table has no such value or column, so this would have no effect")
 
 
 def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
-    pictures, rows = proposal.pictures, proposal.answers.keys.get("rows", {})
-    files = [glob.escape(labels.relative_to(pictures.root).as_posix())]
-    given = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
-    config = _make_site(proposal.name, str(pictures.root), {"table": files}, given)
-    source = Source(config, pictures.root, labels)
-    assert config.table is not None
-    opened = open_table(source, [labels], config.table)
-    if opened is None:
-        raise SiteError(proposal.name, source.problems)
-    notes = dict.fromkeys([*opened.notes, *source.remarks])
-    if "encoding" not in given and any("which was detected" in note for note in notes):
-        proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
-        proposal.evidence["encoding"] = "detected: look whether accented letters are right"
-        notes = {note: None for note in notes if "which was detected" not in note}
-    proposal.notes += notes
-    frame = opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
+    pictures, files = proposal.pictures, [glob.escape(labels.relative_to(proposal.pictures.root).as_posix())]
+    frame = _read_table(proposal, labels, files)
     if not frame.index.is_unique:  # several sheets or files
         frame = frame.reset_index(drop=True)
         proposal.notes.append("rows are numbered through all sheets or files, from 0")
     proposal.frame = frame = _drop_nameless(proposal, frame)
-    if rows.get("total") == "drop":
-        totals = frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False)).any(axis=1)
-        proposal.frame = frame[~totals.astype(bool)]
-    number = len(frame)
+    _drop_totals(proposal)
     elements = propose_images(proposal, read, _HEADERS)
     propose_patient(proposal)
     propose_others(proposal)
@@ -138,7 +124,58 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     propose_label_columns(proposal)
     propose_filters(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
-    return write_draft(proposal, f"{line}{number:,} rows in {labels.name}", {"table": files})
+    return write_draft(proposal, f"{line}{len(frame):,} rows in {labels.name}", {"table": files})
+
+
+def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFrame:
+    """All cells as text, by the number of the row; how the file was read is noted. Raises `SiteError`."""
+    options = {key: value for key, value in proposal.table.items() if key in FileFormat.model_fields}
+
+    def open_at(row: int | None) -> tuple[Source, OpenedTable | None]:
+        keys = options if row is None else {**options, "header_row": row}
+        config = _make_site(proposal.name, str(proposal.pictures.root), {"table": files}, keys)
+        source = Source(config, proposal.pictures.root, labels)
+        assert config.table is not None
+        return source, open_table(source, [labels], config.table)
+
+    source, opened = open_at(None)
+    if "header_row" not in options and labels.is_file() and _count_known(opened) <= 1:
+        rows = [row for row in range(2, _LAST_HEADER + 1) if _count_known(open_at(row)[1]) >= _HEADERS_KNOWN]
+        if len(rows) == 1:
+            source, opened = open_at(rows[0])
+            proposal.table["header_row"] = rows[0]
+            proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
+    if opened is None:
+        raise SiteError(proposal.name, source.problems)
+    notes = dict.fromkeys([*opened.notes, *source.remarks])
+    if "encoding" not in options and any("which was detected" in note for note in notes):
+        proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
+        proposal.evidence["encoding"] = "detected: look whether accented letters are right"
+        notes = {note: None for note in notes if "which was detected" not in note}
+    proposal.notes += notes
+    return opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
+
+
+def _count_known(opened: OpenedTable | None) -> int:
+    """How many columns are called like a disease, or like what a table may tell of an image."""
+    names = [] if opened is None else [str(name) for name in opened.frame]
+    called = sum(
+        bool(find_called(role, names)) for role in ("image", "patient", "study", "view", "split", "sex", "age")
+    )
+    return called + len({name_disease(name) for name in names} - {None})
+
+
+def _drop_totals(proposal: Proposal) -> None:
+    """Leave out rows of totals: if the user says so, or those below the table that name no image or patient."""
+    totals = proposal.frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False))
+    policy = proposal.answers.keys.get("rows", {}).get("total")
+    names = [name for name in proposal.headers if is_called("image", name) or is_called("patient", name)]
+    named = totals[names].any(axis=1).astype(bool)
+    if policy is None and named.any() and named.tail(int(named.sum())).all():
+        policy = proposal.rows["total"] = "drop"
+        proposal.first.append(f"{int(named.sum()):,} rows of totals below the table: left out")
+    if policy == "drop":
+        proposal.frame = proposal.frame[~totals.any(axis=1).astype(bool)]
 
 
 def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
@@ -219,9 +256,10 @@ def _draft_folders(proposal: Proposal) -> Draft:
     proposal.image = paths
     proposal.frame = pd.DataFrame({"path": paths})
     counts = Counter(in_form("finding", str(term)) for term in groups["finding"].dropna())
-    use_findings(proposal, propose_findings(proposal, counts, "the folders"))
-    cells = groups["finding"]
-    ask_policies(proposal, cells)
+    codes = propose_findings(proposal, counts, "the folders")
+    use_findings(proposal, codes)
+    total = count_findings(proposal, codes, groups["finding"], None, lists=False)
+    ask_policies(proposal, total, "a disease that is not mentioned")
     if not proposal.is_in_path("view") and "default_view" not in table:
         proposal.first.append(
             "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"
@@ -253,21 +291,9 @@ def _make_site(name: str, root: str, files: dict[str, list[str]], table: dict[st
     columns = {"image": "image", "patient": "image", "findings": "image"}
     if "images" in files:
         columns = {"patient": "PatientID", "findings": "ImageComments"}
-    keys = {"columns": columns, **table}
+    keys: dict[str, Any] = {"site": name, "title": name, "reader": "table", "root": root, "label_files": files}
+    keys |= {"views": "all", "labels": {}, "uncertain": "missing", "blank": "missing"}
     try:
-        return SiteConfig.model_validate(
-            {
-                "site": name,
-                "title": name,
-                "reader": "table",
-                "root": root,
-                "label_files": files,
-                "views": "all",
-                "labels": {},
-                "uncertain": "missing",
-                "blank": "missing",
-                "table": keys,
-            }
-        )
+        return SiteConfig.model_validate({**keys, "table": {"columns": columns, **table}})
     except ValidationError as error:
         raise ConfigError("; ".join(f"--set {each['loc'][-1]}: {each['msg']}" for each in error.errors())) from None

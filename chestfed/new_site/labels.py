@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import pandas as pd
 
 from chestfed.core.diseases import DISEASES, in_order
 from chestfed.core.errors import ConfigError
-from chestfed.new_site.codes import is_normal, propose_findings, propose_labels
-from chestfed.new_site.lexicon import COLUMNS, NAMES, QUALIFIERS, SIDES, TURNING, may_turn, name_disease, plain, suggest
-from chestfed.new_site.proposal import NONE, Proposal, find_called, list_rows, option
+from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_labels
+from chestfed.new_site.lexicon import MAYBE_VALUES, SIDES, VALUES, list_names, may_turn, name_disease, plain, suggest
+from chestfed.new_site.proposal import NONE, Proposal, find_called, option
+from chestfed.new_site.readers import combine_groups, find_reader, group_by_affix
 from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
-from chestfed.sites.tables.schema import READER
 from chestfed.sites.terms import listed, parse_meaning
 
 #: More different cells than this are no values of a label.
@@ -23,9 +22,6 @@ _MOST_VALUES: Final = 12
 _SAMPLE: Final = 1000
 #: Share of the cells that must have a known term, if the column is called like findings, or not.
 _TELLING, _TELLING_UNNAMED = 0.2, 0.5
-_MOST_READERS: Final = 50
-#: Words beside a name that may reverse it.
-_REVERSING: Final = frozenset(("yes", "ja", "nein", "absent", "present", "neg", "negative", "0", "1", "2", "3"))
 
 
 def propose_label_columns(proposal: Proposal) -> None:
@@ -58,11 +54,11 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
         else:
             text = f"'{name}' is called like {disease}, but holds more than {_MOST_VALUES} different texts: not used"
             proposal.first.append(text)
-    groups = _group_by_affix([name for name in free if name not in direct])
+    groups = group_by_affix([name for name in free if name not in direct])
     open_groups = {affix: {n: d for n, d in names.items() if d not in columns} for affix, names in groups.items()}
     good = {affix: names for affix, names in open_groups.items() if len(set(names.values())) >= 2}
     if len(good) > 1:
-        _combine_groups(proposal, list(good.values()), columns)
+        combine_groups(proposal, good, columns)
     for affix, group in good.items() if len(good) == 1 else ():
         proposal.notes.append(f"stripped from the names of label columns: '{' '.join(filter(None, affix))}'")
         for name, disease in group.items():
@@ -72,62 +68,6 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
 
 def _are_numbers(cells: pd.Series) -> bool:
     return bool(pd.to_numeric(cells.str.replace(",", ".").str.rstrip("% "), errors="coerce").notna().mean() >= 0.9)
-
-
-def _group_by_affix(names: Sequence[str]) -> dict[tuple[str, str], dict[str, str]]:
-    """(words before, words behind) -> column -> disease, of columns that have more than a disease's name."""
-    groups: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for name in names:
-        if re.search(r"=(?!\s*[^\W\d]{3})|\(-\)|\?", name):  # `(0=yes)`; not `(choice=Edema)`
-            continue
-        words = plain(name).split()
-        spans = [(start, end) for start in range(len(words)) for end in range(len(words), start, -1)]
-        spans = [
-            (start, end) for start, end in spans if " ".join(words[start:end]) in NAMES and end - start < len(words)
-        ]
-        if not spans:
-            continue
-        start, end = max(spans, key=lambda span: span[1] - span[0])
-        beside = {*words[:start], *words[end:]}
-        if not beside & (TURNING | _REVERSING) and not beside <= QUALIFIERS:
-            affix = " ".join(words[:start]), " ".join(words[end:])
-            groups[affix][name] = NAMES[" ".join(words[start:end])]
-    return groups
-
-
-def _combine_groups(proposal: Proposal, groups: Sequence[dict[str, str]], columns: dict[str, list[str]]) -> None:
-    """Add the columns of votes in several groups, such as `edema_r1` and `edema_r2`; else ask."""
-    by_disease: dict[str, list[str]] = defaultdict(list)
-    for group in groups:
-        for name, disease in group.items():
-            by_disease[disease].append(name)
-    cuts = {disease: _cut_common(names) for disease, names in by_disease.items()}
-    readers = {tuple(cut[2]) for cut in cuts.values()}
-    words = {word for names in by_disease.values() for name in names for word in re.split(r"\W|_|\d", name.casefold())}
-    if len(readers) == 1 and words & {*COLUMNS["reader"], "r", "rad", "reviewer"}:
-        number = len(readers.pop())
-        proposal.labels |= {disease: [f"{before}{READER}{behind}"] for disease, (before, behind, _) in cuts.items()}
-        proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
-        proposal.evidence["raters"] = f"{number} annotators in columns"
-        columns |= by_disease
-        return
-    disease = sorted(by_disease)[0]
-    proposal.ask(
-        f"labels: several columns for each of {', '.join(sorted(by_disease))}; which are the labels?",
-        *(f"{option('--label', f'{disease}={name}')} ..." for name in by_disease[disease][:6]),
-    )
-
-
-def _cut_common(names: Sequence[str]) -> tuple[str, str, list[str]]:
-    """What names begin and end with in common, and what differs."""
-    before = re.sub(r"\d+$", "", _common_beginning(names))
-    behind = _common_beginning([name[len(before) :][::-1] for name in names])[::-1]
-    return before, behind, [name[len(before) : len(name) - len(behind)] for name in names]
-
-
-def _common_beginning(names: Sequence[str]) -> str:
-    same = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
-    return names[0][: same.index(False) if False in same else len(same)]
 
 
 def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
@@ -149,13 +89,30 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
         proposal.table["threshold"] = 0.5
     books: dict[str, list[Code]] = {}
     propose_labels(proposal, columns, books)
-    _find_reader(proposal, columns, long=False)
+    find_reader(proposal, columns, long=False)
     counts = {name: _count_meanings(proposal, name, books) for name in columns}
     total = {disease: sum((counts[name] for name in wide[disease]), Counter()) for disease in proposal.diseases}
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
         proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
-    _ask_policies(proposal, total, "an empty cell")
+    _ask_unused(proposal, wide)
+    ask_policies(proposal, total, "an empty cell")
+
+
+def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
+    """A question about columns with label values that have the name of an unlabeled disease among other words."""
+    labels, unused = {name for names in wide.values() for name in names}, dict[str, str]()
+    for name in (name for name in proposal.free if name not in labels):
+        diseases = {*list_names(name).values()} - {*wide, *proposal.answers.labels}
+        values = {in_form("label", str(value)) for value in proposal.frame[name].dropna().unique()}
+        if len(diseases) == 1 and values <= {*VALUES, *MAYBE_VALUES}:
+            unused[name] = diseases.pop()
+    if unused:
+        proposal.ask(
+            f"labels: are these columns labels? {', '.join(unused)}",
+            " ".join(option("--label", f"{disease}={name}") for name, disease in unused.items()),
+            " ".join(option("--label", f"{disease}={NONE}") for disease in dict.fromkeys(unused.values())),
+        )
 
 
 def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]]) -> Counter[str]:
@@ -164,9 +121,9 @@ def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]])
         limit = proposal.table["threshold"]
         limit = limit if isinstance(limit, int | float) else 0.5
         numbers = pd.to_numeric(proposal.frame[name].str.replace(",", ".").str.rstrip("% "), errors="coerce")
-        given = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
-        given["blank"] = int(numbers.isna().sum())
-        return given
+        totals = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
+        totals["blank"] = int(numbers.isna().sum())
+        return totals
     counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
     for cell, number in proposal.frame[name].value_counts().items():
         value = in_form("label", str(cell))
@@ -193,12 +150,12 @@ def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
 
 def _find_terms(proposal: Proposal, free: Sequence[str]) -> tuple[str, str | None, set[str]] | None:
     """The column of findings in words, its separator, and the diseases in it; None if there is none."""
-    said = proposal.get_answer("findings") or proposal.get_answer("finding")
-    if said == NONE:
+    answer = proposal.get_answer("findings") or proposal.get_answer("finding")
+    if answer == NONE:
         return None
-    if said is not None:
-        attempt = _look_at(proposal, said, called=True)
-        return said, attempt[1], attempt[2]
+    if answer is not None:
+        attempt = _look_at(proposal, answer, called=True)
+        return answer, attempt[1], attempt[2]
     good = []
     for name in free:
         called = bool(find_called("findings", [name]))
@@ -225,20 +182,20 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
     """
     counted = proposal.frame[name].dropna().value_counts().head(_SAMPLE)
     pairs = [(str(cell), int(number)) for cell, number in counted.items()]
-    total, given = max(1, sum(number for _, number in pairs)), proposal.table.get("separator")
+    total, answer = max(1, sum(number for _, number in pairs)), proposal.table.get("separator")
     ways: list[tuple[str | None, list[tuple[list[str], int]]]]
     if pairs and sum(number for cell, number in pairs if listed(cell) is not None) >= 0.95 * total:
         ways = [(None, [(listed(cell) or [], number) for cell, number in pairs])]
     else:
         ways = [(None, [([cell], number) for cell, number in pairs])]
-        for sign in [given] if given else ["|", ";", *LOOSE_SEPARATORS]:
+        for sign in [answer] if answer else ["|", ";", *LOOSE_SEPARATORS]:
             cut = [(cell.split(sign), number) for cell, number in pairs]
             loose = sign in LOOSE_SEPARATORS and any(
                 may_turn(p) for parts, _ in cut if len(parts) > 1 for p in parts if p.strip()
             )
             if any(len(parts) > 1 for parts, _ in cut) and not loose:
                 ways.append((sign, cut))
-            elif given and loose:
+            elif answer and loose:
                 raise ConfigError(
                     f"--set separator={sign}: cells deny or doubt something, which may go on behind it: "
                     "without a separator, each cell is one term of the code book"
@@ -252,7 +209,7 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
             score += number * sum(1 if s.certain else 0.5 if s in useful else -0.25 for s in suggestions)
             telling += number if any(s.meaning and (s.meaning.findings or s.meaning.healthy) for s in useful) else 0
             diseases |= {d for s in useful if s.meaning for d in s.meaning.findings}
-        if best is None or score > best[0] or (given and separator):
+        if best is None or score > best[0] or (answer and separator):
             best = score, telling / total, separator, diseases
     assert best is not None
     return best[1], best[2], best[3]
@@ -271,7 +228,7 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
         if value not in (None, NONE):
             proposal.take("value", str(value), "yes or no")
             propose_labels(proposal, [str(value)], {})
-        _find_reader(proposal, [column, *([str(value)] if value else [])], long=True)
+        find_reader(proposal, [column, *([str(value)] if value else [])], long=True)
     lists = separator is None and any(listed(cell) is not None for cell in cells.dropna().head(5))
     if not long and not lists:
         unused = next(
@@ -290,9 +247,9 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
         terms[""] += int(cells.isna().sum())
     rows = propose_findings(proposal, terms, column)
     use_findings(proposal, rows)
-    _ask_policies(
+    ask_policies(
         proposal,
-        _count_findings(proposal, rows, None if "value" in proposal.columns else cells, separator, lists),
+        count_findings(proposal, rows, None if "value" in proposal.columns else cells, separator, lists),
         "a disease that is not mentioned",
     )
 
@@ -302,137 +259,6 @@ def use_findings(proposal: Proposal, rows: Sequence[Code]) -> None:
     meanings = [parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal]
     mentioned = {disease for meaning in meanings for disease in meaning.findings}
     proposal.diseases = in_order(mentioned) if mentioned else list(DISEASES)
-
-
-def _count_findings(
-    proposal: Proposal, rows: Sequence[Code], cells: pd.Series | None, separator: str | None, lists: bool
-) -> dict[str, Counter[str]]:
-    """Disease -> how many images have each finding by the meanings proposed so far; blank: not mentioned."""
-    meanings = {row.value: parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal}
-    names = {1: "positive", 0: "negative", -1: "uncertain"}
-    total = {disease: Counter[str]() for disease in proposal.diseases}
-    if cells is None:
-        return {}
-    findings: dict[object, list[str]] = defaultdict(list)
-    for image, cell in zip(proposal.image, cells, strict=True):
-        if isinstance(cell, str):
-            parts = listed(cell) or [] if lists else cell.split(separator) if separator else [cell]
-            findings[image] += [in_form("finding", part) for part in parts]
-    for terms in findings.values():
-        known = [meanings[term] for term in terms if term in meanings]
-        healthy = any(meaning.healthy for meaning in known)
-        for disease in proposal.diseases:
-            codes = [int(meaning.findings[disease]) for meaning in known if disease in meaning.findings]
-            word = names[1 if 1 in codes else -1 if -1 in codes else 0] if codes else "negative" if healthy else "blank"
-            total[disease][word] += 1
-    return total
-
-
-def _ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str) -> None:
-    """How uncertain and blank labels count: the user's answers, else questions where it changes something."""
-    answers, site = proposal.answers, proposal.site
-    site["uncertain"], site["blank"] = answers.uncertain or "missing", answers.blank or "missing"
-    labels = [code for code in proposal.codes if code.kind in ("label", "finding")]
-    doubts = sum(code.rows for code in labels if "uncertain" in (code.meaning or code.proposal))
-    if doubts and answers.uncertain is None:
-        proposal.ask(
-            f"uncertain: {doubts:,} labels are uncertain; how do they count?",
-            "--uncertain missing",
-            "--uncertain positive",
-            "--uncertain negative",
-        )
-    blanks = {
-        disease: number
-        for disease, number in total.items()
-        if number["blank"] and (number["positive"] or number["negative"])
-    }
-    normal = any(is_normal(code) for code in proposal.codes if code.kind == "finding")
-    if (
-        blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)
-    ) and answers.blank is None:
-        counts = "; ".join(
-            f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
-            f"{number['negative'] + number['blank']:,}"
-            for disease, number in blanks.items()
-        )
-        proposed = (
-            "negative"
-            if normal and not any(number["negative"] and number["uncertain"] for number in total.values())
-            else ""
-        )
-        hint = " (proposal: negative, as the built-in reader of such lists)" if proposed else ""
-        proposal.ask(
-            f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
-            "--blank negative",
-            "--blank missing",
-        )
-    _ask_one_class(proposal, total)
-
-
-def ask_policies(proposal: Proposal, cells: pd.Series) -> None:
-    """The same for the findings of a column with one in each cell."""
-    rows = [code for code in proposal.codes if code.kind == "finding"]
-    _ask_policies(
-        proposal, _count_findings(proposal, rows, cells, None, lists=False), "a disease that is not mentioned"
-    )
-
-
-def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
-    """Ask about diseases without a positive or a negative image, once everything else is settled."""
-    answers, site = proposal.answers, proposal.site
-    if any(not code.known for code in proposal.codes):
-        return
-    for disease, number in total.items():
-        negatives = number["negative"] + (number["blank"] if site["blank"] == "negative" else 0)
-        settled = answers.blank is not None or not number["blank"]
-        if settled and disease not in answers.keys.get("one_class", []) and not (number["positive"] and negatives):
-            lacking = "negative" if number["positive"] else "positive"
-            proposal.ask(
-                f"labels: {disease} has no {lacking} image",
-                option("--set", f"one_class=[{disease}]"),
-                option("--label", f"{disease}=none"),
-                *(["--blank negative"] if number["blank"] else []),
-            )
-
-
-def _find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> None:
-    """Note the annotator's column, if images have several rows."""
-    image, frame = proposal.image, proposal.frame
-    said = proposal.get_answer("reader")
-    several = image.dropna().duplicated().any()
-    if said == NONE or (not several and said is None):
-        return
-    column = said
-    if column is None:
-        free = [name for name in proposal.free if name not in labels and frame[name].notna().all()]
-        fitting = [name for name in free if 2 <= frame[name].nunique() <= _MOST_READERS]
-        fitting = [name for name in fitting if _varies(frame[name], image, long=long)]
-        called = find_called("reader", fitting)
-        if len(called) == 1:
-            column = called[0]
-        elif fitting or not long:
-            again = image[image.notna() & image.duplicated(keep=False)]
-            usual = image.dropna().nunique() < 0.7 * image.notna().sum()
-            text = f"{again.nunique():,} images have several rows ({list_rows(again.index)})"
-            choices = [option("--column", f"reader={name}") for name in called or fitting] if long or usual else []
-            choices.append("--column reader=none" if long else option("--set", "rows.duplicate=drop"))
-            if long or not proposal.answers.keys.get("rows", {}).get("duplicate"):
-                proposal.ask(f"annotators: {text}; which column names who labeled the row?", *choices)
-            return
-        else:
-            return
-    number = float(frame[column].groupby(image).nunique().median())
-    proposal.take("reader", column, f"{frame[column].nunique():,} annotators, {number:g} per image")
-    proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
-    proposal.evidence["raters"] = f"{number:g} annotators per image" if proposal.answers.raters is None else "given"
-
-
-def _varies(cells: pd.Series, image: pd.Series, *, long: bool) -> bool:
-    """Whether images have several values, each once (long: as many for all images)."""
-    per_image = cells.groupby(image).nunique()
-    if not long:
-        return not pd.DataFrame({"image": image, "cell": cells}).duplicated().any()
-    return bool((per_image > 1).any() and per_image.nunique() == 1 and 2 * cells.nunique() <= image.nunique())
 
 
 def _ask_for_labels(proposal: Proposal) -> None:

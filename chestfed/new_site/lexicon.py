@@ -69,6 +69,8 @@ SIDES: Final = _plain_set(_DATA["sides"])
 #: Values of filter columns.
 KEPT: Final = _plain_set(_DATA["kept"])
 DROPPED: Final = _plain_set(_DATA["dropped"])
+MAYBE_KEPT: Final = _plain_set(_DATA["maybe_kept"])
+MAYBE_DROPPED: Final = _plain_set(_DATA["maybe_dropped"])
 #: What a column is -> what it may be called.
 COLUMNS: Final = {role: _plain_set(names) for role, names in _DATA["columns"].items()}
 #: Word in `plain` form -> meaning.
@@ -145,6 +147,17 @@ def suggest(term: str) -> Suggestion:
 
 def _find_names(term: str) -> Suggestion:
     """The names among the words of a term; no meaning if a word or sign may reverse it."""
+    names = list_names(term)
+    if not names:
+        return Suggestion(None, "unknown")
+    listed = ", ".join(f"'{name}'" for name in names)
+    if may_turn(term):
+        return Suggestion(None, f"contains {listed}, and a word or sign that may reverse it")
+    return Suggestion(Meaning(dict.fromkeys(names.values(), POSITIVE)), f"contains {listed}")
+
+
+def list_names(term: str) -> dict[str, str]:
+    """Name -> disease, of the names among the words of a text."""
     parts, names, place = plain(term).split(), dict[str, str](), 0
     while place < len(parts):
         length, name = 1, None
@@ -156,12 +169,7 @@ def _find_names(term: str) -> Suggestion:
         if name is not None:
             names[" ".join(parts[place : place + length])] = name
         place += length
-    if not names:
-        return Suggestion(None, "unknown")
-    listed = ", ".join(f"'{name}'" for name in names)
-    if may_turn(term):
-        return Suggestion(None, f"contains {listed}, and a word or sign that may reverse it")
-    return Suggestion(Meaning(dict.fromkeys(names.values(), POSITIVE)), f"contains {listed}")
+    return names
 
 
 def may_turn(term: str) -> bool:

@@ -106,8 +106,8 @@ class ImageMatch:
     @property
     def examples(self) -> tuple[str, ...]:
         """`row 7 -> img_37.png`, of some rows: for the terminal only, because a file may be named after a person."""
-        given = (self.paths if self.numbers is None else self.paths.set_axis(self.numbers)).dropna()
-        chosen = given.iloc[np.unique(np.linspace(0, len(given) - 1, min(_EXAMPLES, len(given))).astype(int))]
+        paths = (self.paths if self.numbers is None else self.paths.set_axis(self.numbers)).dropna()
+        chosen = paths.iloc[np.unique(np.linspace(0, len(paths) - 1, min(_EXAMPLES, len(paths))).astype(int))]
         return tuple(f"row {row} -> {str(path).rpartition('/')[2]}" for row, path in chosen.items())
 
 
@@ -127,12 +127,12 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
     if not chosen.any():
         return None
     rows = cells.index[chosen.to_numpy()][:: max(1, int(chosen.sum()) // _SAMPLE)]
-    pairs = [_nearest(str(cells.at[row]), known, frame.loc[row]) for row in rows]
+    pairs = [_find_nearest(str(cells.at[row]), known, frame.loc[row]) for row in rows]
     best: ImageMatch | None = None
-    for images, how in _rules(frame.loc[rows], column, pairs, pictures.folder or ".", whole=whole, hints=hints):
-        found = _tried(frame, column, images, how, pictures)
-        if best is None or (found.named, found.files) > (best.named, best.files):
-            best = found
+    for images, how in _list_rules(frame.loc[rows], column, pairs, pictures.folder or ".", whole=whole, hints=hints):
+        match = _try_rule(frame, column, images, how, pictures)
+        if best is None or (match.named, match.files) > (best.named, best.files):
+            best = match
     return best
 
 
@@ -140,35 +140,35 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
 _Pair = tuple[list[str], list[str], str]
 
 
-def _nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> _Pair:
+def _find_nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> _Pair:
     """The file of that name that shares most folders with the cell, then with the other cells of the row."""
     parts = [part for part in cell.split("/") if part != "."]
     files = known[parts[-1]]
-    said = {str(value) for value in row.dropna()} if len(files) > 1 else set()
+    cells = {str(value) for value in row.dropna()} if len(files) > 1 else set()
 
     def closeness(file: str) -> tuple[int, float]:
         """How many folders they share, and how much of the folders' names other cells tell: all, or their ends."""
         folders = composed(file).split("/")[:-1]
-        told = [max((len(cell) / len(name) for cell in said if name.endswith(cell)), default=0.0) for name in folders]
-        return _common_end(parts[:-1], folders), sum(told)
+        ends = [[len(cell) / len(name) for cell in cells if name.endswith(cell)] for name in folders]
+        return _count_common(parts[:-1], folders), sum(max(shares, default=0.0) for shares in ends)
 
     *folders, name = composed(max(files, key=closeness)).split("/")
     return parts, [*folders, parts[-1]], name.removeprefix(parts[-1])
 
 
-def _common_end(first: Sequence[str], second: Sequence[str]) -> int:
+def _count_common(first: Sequence[str], second: Sequence[str]) -> int:
     same = [one == other for one, other in zip(reversed(first), reversed(second), strict=False)]
     return same.index(False) if False in same else len(same)
 
 
-def _rules(
+def _list_rules(
     frame: pd.DataFrame, column: str, pairs: Sequence[_Pair], folder: str, *, whole: bool, hints: Sequence[str]
 ) -> list[tuple[Images, str]]:
     """Rules that lead from the cells to their files below `folder`, the likeliest first.
 
     Where no column tells the folders they are searched and not listed: they may be called like patients.
     """
-    beginnings = Counter("/".join(cell[: len(cell) - _common_end(cell, file)]) for cell, file, _ in pairs)
+    beginnings = Counter("/".join(cell[: len(cell) - _count_common(cell, file)]) for cell, file, _ in pairs)
     removed, rows = beginnings.most_common(1)[0]
     if 2 * rows < len(pairs):  # it differs from row to row, and may be called like patients
         removed = ""
@@ -189,14 +189,14 @@ def _rules(
         return [(Images.model_validate(keys), how), *(any_of if len(endings) > 1 else [])]
     several = f"{how}, in {len(counts)} folders that are searched"
     rules = [(Images.model_validate({**keys, "roots": [folder], "recursive": True}), several)]
-    template = _template(frame, column, roots, hints)
+    template = _find_template(frame, column, roots, hints)
     if template is not None:
         images = Images.model_validate({**keys, "path": template[1], "roots": [template[0]]})
         rules.insert(0, (images, f"{how}, in folders that columns name"))
     return rules
 
 
-def _template(
+def _find_template(
     frame: pd.DataFrame, column: str, roots: Sequence[Sequence[str]], hints: Sequence[str]
 ) -> tuple[str, str] | None:
     """The folder above all, and a path such as `{MRN}/{Accession}/{image}`; None if columns do not say the folders."""
@@ -209,13 +209,13 @@ def _template(
         top += 1
     names = dict.fromkeys(str(name) for name in (*hints, *frame) if not set(str(name)) & set("{}[]"))
     names = {name: None for name in names if name not in (column, "image")}
-    parts = [_field(level, frame, list(names)) for level in levels[top:]]
+    parts = [_find_field(level, frame, list(names)) for level in levels[top:]]
     if None in parts:
         return None
     return "/".join(roots[0][:top]) or ".", "/".join([*map(str, parts), "{image}"])
 
 
-def _field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str | None:
+def _find_field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str | None:
     """What a folder is called, by a column: its cell, its first letters, perhaps behind a word that is always there."""
     if len(set(level)) == 1:
         return str(level[0])
@@ -235,7 +235,7 @@ def _field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str 
     return None
 
 
-def _tried(frame: pd.DataFrame, column: str, images: Images, how: str, pictures: Pictures) -> ImageMatch:
+def _try_rule(frame: pd.DataFrame, column: str, images: Images, how: str, pictures: Pictures) -> ImageMatch:
     """What the site's reader would find by this rule."""
     roles = {"image": column, "patient": None, "study": None}
     placed = in_roots(image_names(frame, images, roles), images, Folders(pictures.root))

@@ -53,8 +53,8 @@ class Answers:
     def get_code(self, column: str, kind: str, value: str) -> Code | None:
         """The last confirmed row of the book for a value: of its column, else of its kind."""
         rows = [code for code in self.codes if (code.kind, code.value) == (kind, value) and code.known]
-        own = [code for code in rows if code.column == column] or [code for code in rows if not code.column]
-        return own[-1] if own else None
+        matches = [code for code in rows if code.column == column] or [code for code in rows if not code.column]
+        return matches[-1] if matches else None
 
 
 def parse_answers(
@@ -139,7 +139,8 @@ class Proposal:
     """A hospital that is being described.
 
     `frame` has all cells as text, indexed by the number of the row in the file; `image` is the image of each row.
-    `evidence` says why, by role, disease and key; `rule` are the keys of `table.images`.
+    `evidence` says why, by role, disease and key; `rule` are the keys of `table.images`,
+    `rows` those of `rows` that need no answer.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Proposal:
     rule: dict[str, Any] = field(default_factory=dict)
     table: dict[str, Any] = field(default_factory=dict)
     site: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, str] = field(default_factory=dict)
     labels: dict[str, list[str]] = field(default_factory=dict)
     diseases: list[str] = field(default_factory=list)
     codes: list[Code] = field(default_factory=list)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from chestfed.core.diseases import DISEASES
-from chestfed.new_site.proposal import Proposal, Question
+from chestfed.new_site.proposal import COLUMN_ROLES, Proposal, Question
 from chestfed.sites.opening import SYNTHETIC_MARKER
 from chestfed.sites.tables.codebook import Code
 
@@ -20,19 +20,7 @@ _COMMENT_AT: Final = 42
 _PLAIN: Final = re.compile(r"[^\W\d_][\w .()-]*|/[\w./-]+")
 _RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _VIEWS: Final = ["pa", "ap", "frontal"]
-_ROLES: Final[tuple[str, ...]] = (
-    "image",
-    "patient",
-    "study",
-    "view",
-    "split",
-    "sex",
-    "age",
-    "findings",
-    "finding",
-    "value",
-    "reader",
-)
+_ROLES: Final = tuple(role for role in COLUMN_ROLES if role != "site")
 
 
 @dataclass(frozen=True)
@@ -59,52 +47,39 @@ def name_book(site: str) -> str:
 def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -> Draft:
     """The whole YAML, and what is shown of it; `line` says what there is, `files` are `label_files`."""
     why, columns = proposal.evidence, {role: proposal.columns[role] for role in _ROLES if role in proposal.columns}
-    rule = {key: _use_roles(value, columns) if key == "path" else value for key, value in proposal.rule.items()}
-    table: dict[str, Any] = {
-        **({"columns": {role: (name, why.get(role, "")) for role, name in columns.items()}} if columns else {}),
-        **({"images": (rule, why.get("images", ""))} if rule else {}),
-        **{key: (value, why.get(key, "")) for key, value in proposal.table.items()},
-        **(
-            {"codes": (name_book(proposal.name), why.get("codes", "meanings of the table's values"))}
-            if proposal.codes
-            else {}
-        ),
-    }
     known = "view" in columns or "default_view" in proposal.table or proposal.is_in_path("view")
     views = _VIEWS if known else [*_VIEWS, "unknown"]
-    labels = {disease: (names, why.get(disease, "")) for disease, names in proposal.labels.items()}
+    keys = {key: (value, "given") for key, value in proposal.answers.keys.items() if key in ("one_class", "title")}
+    title = proposal.name.replace("-", " ").replace("_", " ").title()
+    rows = {**proposal.rows, **proposal.answers.keys.get("rows", {})}
     splits = {"valid_fraction": 0.0, "test_fraction": 0.0, **proposal.site.get("splits", {})}
-    keys = {key: value for key, value in proposal.answers.keys.items() if key in ("rows", "one_class", "title")}
+    by_column = f"by the column {columns['split']}" if "split" in columns else "every image is in train"
     entries: dict[str, Any] = {
         "site": (proposal.name, ""),
-        "title": (keys.pop("title", proposal.name.replace("-", " ").replace("_", " ").title()), ""),
+        "title": keys.pop("title", (title, "")),
         "reader": ("table", ""),
         **_place(proposal),
         "label_files": (dict(files), ""),
         "views": (proposal.answers.keys.get("views", views), "all other views are left out"),
         "diseases": (proposal.diseases, "all others are missing, not negative"),
-        **({"labels": labels} if labels else {}),
+        "labels": {disease: (names, why.get(disease, "")) for disease, names in proposal.labels.items()},
         "uncertain": (proposal.site["uncertain"], "how uncertain labels count"),
         "blank": (proposal.site["blank"], "how diseases that are not mentioned count"),
-        **{key: (value, "given") for key, value in keys.items()},
-        "table": table,
-        "splits": (
-            splits,
-            why.get("splits", f"by the column {columns['split']}" if "split" in columns else "every image is in train"),
-        ),
+        **keys,
+        **({"rows": (rows, "left out, and counted")} if rows else {}),
+        "table": _list_keys(proposal, columns),
+        "splits": (splits, why.get("splits", by_column)),
     }
-    text = f"# {proposal.name}, described by `chestfed site new`: {line}.\n" + "\n".join(_render(entries)) + "\n"
+    lines = _render({key: value for key, value in entries.items() if value})
+    text = f"# {proposal.name}, described by `chestfed site new`: {line}.\n" + "\n".join(lines) + "\n"
     absent = [disease for disease in DISEASES if disease not in proposal.diseases]
     if absent:
         proposal.first.append(f"not labeled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
     evidence = [(role, name, why.get(role, "")) for role, name in columns.items()]
     evidence += [(disease, ", ".join(names), why.get(disease, "")) for disease, names in proposal.labels.items()]
     evidence += [(key, str(value), why.get(key, "")) for key, value in proposal.table.items()]
-    evidence += (
-        [("codes", name_book(proposal.name), why.get("codes", f"{len(proposal.codes)} values"))]
-        if proposal.codes
-        else []
-    )
+    if proposal.codes:
+        evidence.append(("codes", name_book(proposal.name), why.get("codes", f"{len(proposal.codes)} values")))
     return Draft(
         text,
         tuple(evidence),
@@ -114,6 +89,19 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         tuple(proposal.codes),
         proposal.examples,
     )
+
+
+def _list_keys(proposal: Proposal, columns: Mapping[str, str]) -> dict[str, Any]:
+    """The keys of `table`, each with its comment."""
+    why = proposal.evidence
+    rule = {key: _use_roles(value, columns) if key == "path" else value for key, value in proposal.rule.items()}
+    keys: dict[str, Any] = {"columns": {role: (name, why.get(role, "")) for role, name in columns.items()}}
+    if rule:
+        keys["images"] = (rule, why.get("images", ""))
+    keys |= {key: (value, why.get(key, "")) for key, value in proposal.table.items()}
+    if proposal.codes:
+        keys["codes"] = (name_book(proposal.name), why.get("codes", "meanings of the table's values"))
+    return {key: value for key, value in keys.items() if value}
 
 
 def _place(proposal: Proposal) -> dict[str, Any]:

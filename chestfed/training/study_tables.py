@@ -311,7 +311,9 @@ def _check_clients(clients: Sequence[tuple[str, SiteTable]], diseases: Sequence[
     if empty:
         raise ConfigError(
             f"no training image at: {', '.join(empty)}. The split 'train' of its table, with the views that its YAML "
-            "keeps, is empty: see `chestfed site stats`"
+            "keeps, is empty: see `chestfed site stats`",
+            kind="no training image",
+            clients=empty,
         )
     _refuse_duplicate_names([name for name, _ in clients])
     silent = [name for name, part in clients if np.isnan(part.labels()).all()]
@@ -324,7 +326,8 @@ def _check_clients(clients: Sequence[tuple[str, SiteTable]], diseases: Sequence[
 
 def _refuse_duplicate_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
+        text = f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs."
+        raise ConfigError(text, kind="duplicate site", sites=list(names))
 
 
 def _no_test_image(table: SiteTable, key: str, split: str | None, pipeline: Pipeline) -> str:

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 from chestfed.cli import app
 from chestfed.core.bundled import bundled
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError, SiteError
 from chestfed.samples import SHAPES, write_extra
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.tables.codebook import read_book, write_book
+from tests.cases import assert_refused
 from tests.command_line import timed_once
 from tests.training import tiny_studies
 
@@ -65,6 +66,8 @@ def add_site(home: Path, shape: str, *more: object) -> str:
     more = (*more, *(word for key, value in answers.items() if key not in more for word in (key, value)))
     if shape != "wide":
         more = (*more, "--no-split")
+    if shape == "readers" and "--raters" not in more:
+        more = (*more, "--raters", "any")
     command = ("site", "new", f"st-{shape}", "--images", written.pictures, *labels, "--no-input", "--force", *more)
     try:
         return chestfed(*command)
@@ -76,28 +79,28 @@ def add_site(home: Path, shape: str, *more: object) -> str:
     return chestfed(*command)
 
 
-def with_sites(shapes: Iterable[str]) -> list[str]:
+def list_sites(shapes: Iterable[str]) -> list[str]:
     """The options that add them to a study."""
     return [word for shape in shapes for word in ("--add-site", f"site_configs/st-{shape}.yaml")]
 
 
-def opened(home: Path, shape: str) -> SiteTable:
+def open_added(home: Path, shape: str) -> SiteTable:
     return open_site(load_site_config(home / f"site_configs/st-{shape}.yaml"), home / "nowhere")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_from_folder_and_table_to_the_figures_of_a_hospital(home: Path, shape: str) -> None:
+def test_folder_and_table_become_figures(home: Path, shape: str) -> None:
     said = add_site(home, shape)
     assert "SYNTHETIC: Loaded " in said
     stats = chestfed("site", "stats", f"site_configs/st-{shape}.yaml")
     assert "train" in stats
 
 
-def test_one_hospital_or_all_can_be_added_to_the_plan_and_k_goes_on_with_them(home: Path) -> None:
+def test_added_hospitals_extend_k(home: Path) -> None:
     for shapes in (SHAPES, ["wide"]):
         for shape in shapes:
             add_site(home, shape)
-        plan = chestfed("study", *with_sites(shapes), "--dry-run", *SMALL)
+        plan = chestfed("study", *list_sites(shapes), "--dry-run", *SMALL)
         for shape in shapes:
             assert re.search(rf"st-{shape}\b", plan)
         ks = [int(k) for k in re.findall(r"stage 2, K=(\d+) ", plan)]
@@ -105,13 +108,13 @@ def test_one_hospital_or_all_can_be_added_to_the_plan_and_k_goes_on_with_them(ho
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_labels_views_and_people_are_those_of_the_samples(home: Path, shape: str) -> None:
+def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
     """The reference is what the films say, not what is written in the table."""
     from chestfed.core.diseases import DISEASES
     from chestfed.samples.extra import draw_extra
 
-    add_site(home, shape, "--uncertain", "positive", *(["--raters", "any"] if shape == "readers" else []))
-    table = opened(home, shape)
+    add_site(home, shape, "--uncertain", "positive")
+    table = open_added(home, shape)
     films = draw_extra(f"st-{shape}", shape, size="tiny")
     prefix = {"dicom": "dicom/"}.get(shape, "")
     by_image = {f"{prefix}{image}": row for image, row in table.frame.set_index("image").iterrows()}
@@ -130,11 +133,11 @@ def test_labels_views_and_people_are_those_of_the_samples(home: Path, shape: str
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_neither_output_nor_yaml_names_a_patient_a_study_or_an_image(home: Path, shape: str) -> None:
+def test_output_and_yaml_name_no_patient(home: Path, shape: str) -> None:
     said = add_site(home, shape)
     said = "\n".join(line for line in said.splitlines() if not re.match(r" +row \d+ -> ", line))
     written = (home / f"site_configs/st-{shape}.yaml").read_text(encoding="utf-8")
-    frame = opened(home, shape).frame
+    frame = open_added(home, shape).frame
     names = {*frame["patient"], *frame["study"], *(Path(image).stem for image in frame["image"])}
     names = {name for name in names if len(name) > 3 and not name.startswith("view")}
     assert len(names) > 20 or shape == "long"
@@ -143,12 +146,12 @@ def test_neither_output_nor_yaml_names_a_patient_a_study_or_an_image(home: Path,
         assert name not in written
 
 
-def test_a_study_with_a_further_hospital_of_every_shape_runs_in_three_commands(home: Path, tmp_path: Path) -> None:
+def test_study_runs_with_all_shapes(home: Path, tmp_path: Path) -> None:
     for shape in SHAPES:
         add_site(home, shape)
         assert "passed" in chestfed("site", "check", f"site_configs/st-{shape}.yaml")
     ks = (1, 5 + len(SHAPES))
-    study = ["study", *with_sites(SHAPES), "--set", f"k={list(ks)}", *SMALL, "--no-tracking", "--out", str(tmp_path)]
+    study = ["study", *list_sites(SHAPES), "--set", f"k={list(ks)}", *SMALL, "--no-tracking", "--out", str(tmp_path)]
     said = chestfed(*study)
     assert all(f"st-{shape}" in said for shape in SHAPES)
     (folder,) = tmp_path.glob("synthetic-source_addition_samples-*")
@@ -157,13 +160,11 @@ def test_a_study_with_a_further_hospital_of_every_shape_runs_in_three_commands(h
     assert {row["k"] for row in table} == {*map(str, ks)}
     assert all((folder / f"k{k}" / "model.safetensors").exists() for k in ks)
     rounds = [json.loads(line) for line in (folder / f"k{ks[-1]}" / "rounds.jsonl").read_text().splitlines()]
-    assert all(one["images"] == 4 * ks[-1] for one in rounds)  # every hospital takes part in every round
+    assert all(entry["images"] == 4 * ks[-1] for entry in rounds)  # every hospital takes part in every round
     assert "from the earlier run" in chestfed(*study)
 
 
-def test_a_dry_run_before_the_samples_are_written_finds_an_added_hospital_below_the_data_root(
-    home: Path, tmp_path: Path, copied_hospitals: None
-) -> None:
+def test_dry_run_finds_a_site_below_the_data(home: Path, tmp_path: Path, copied_hospitals: None) -> None:
     (tmp_path / "synthetic-st-list").symlink_to(home / "mine/synthetic-st-list")
     said = add_site(home, "list", "--data", home / "mine", "--out", tmp_path)
     site, data = str(tmp_path / "st-list.yaml"), ["--data", tmp_path]
@@ -175,7 +176,7 @@ def test_a_dry_run_before_the_samples_are_written_finds_an_added_hospital_below_
         chestfed("study", "--add-site", site, "--dry-run", *data, *SMALL)
 
 
-def test_a_real_hospital_among_synthetic_ones_is_pointed_out(home: Path, tmp_path: Path) -> None:
+def test_real_among_synthetic_is_noted(home: Path, tmp_path: Path) -> None:
     """The marks of the phantoms say "no patients"; that would be wrong of this one."""
     written = write_extra(tmp_path / "data", "real", "wide", size="tiny")
     for mark in written.folder.glob("SYNTHETIC*"):
@@ -196,40 +197,45 @@ def write_site(home: Path, name: str, old: str, new: str) -> Path:
     return path
 
 
-def test_a_hospital_whose_name_is_taken_is_refused(home: Path) -> None:
+def test_taken_name_is_refused(home: Path) -> None:
     add_site(home, "list")
     path = write_site(home, "taken", "site: st-list", "site: vindr")
-    with pytest.raises(ConfigError, match=r"two sites have the same name: .*vindr, vindr"):
+    with assert_refused(ConfigError, "duplicate site") as caught:
         chestfed("study", "--add-site", path, "--dry-run", *SMALL)
+    assert caught.value.fields["sites"].count("vindr") == 2
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("^(,split,training,.*),train,", r"\1,valid,", "no training image at: st-wide"),
-        ("^(,label,.*),(?:positive|negative|uncertain),", r"\1,blank,", "one class"),
-    ],
-)
-def test_hospital_without_anything_to_train_is_refused(home: Path, old: str, new: str, message: str) -> None:
+def change_book(home: Path, old: str, new: str) -> Path:
+    """The YAML of a hospital in whose code book something is changed."""
     add_site(home, "wide")
     path = home / "site_configs/st-wide.codes.csv"
     text = path.read_text(encoding="utf-8")
     assert re.search(old, text, re.MULTILINE)
     path.write_text(re.sub(old, new, text, flags=re.MULTILINE), encoding="utf-8")
-    with pytest.raises(ChestfedError, match=message):
-        chestfed("study", "--add-site", home / "site_configs/st-wide.yaml", "--dry-run", *SMALL)
+    return home / "site_configs/st-wide.yaml"
 
 
-def test_a_collection_takes_no_further_hospital(home: Path) -> None:
+def test_site_without_training_is_refused(home: Path) -> None:
+    site = change_book(home, "^(,split,training,.*),train,", r"\1,valid,")
+    with assert_refused(ConfigError, "no training image", clients=["st-wide"]):
+        chestfed("study", "--add-site", site, "--dry-run", *SMALL)
+
+
+def test_site_without_labels_is_refused(home: Path) -> None:
+    site = change_book(home, "^(,label,.*),(?:positive|negative|uncertain),", r"\1,blank,")
+    with pytest.raises(SiteError) as caught:
+        chestfed("study", "--add-site", site, "--dry-run", *SMALL)
+    assert {problem.kind for problem in caught.value.problems} == {"one class"}
+
+
+def test_collection_takes_no_hospital(home: Path) -> None:
     add_site(home, "list")
     pipeline = bundled("pipelines") / "digits_ih.yaml"
-    with pytest.raises(ConfigError, match="no 'sites' to add a hospital to"):
+    with assert_refused(ConfigError, "no sites"):
         chestfed("study", pipeline, "--add-site", "site_configs/st-list.yaml", "--dry-run")
 
 
-def test_a_root_beside_the_yaml_is_found_from_any_folder(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_is_found_from_any_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_site(home, "list", "--data", "mine", "--out", "mine")
     text = (home / "mine/st-list.yaml").read_text(encoding="utf-8")
     assert "root: synthetic-st-list" in text

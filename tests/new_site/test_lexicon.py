@@ -39,19 +39,19 @@ NONE = (
 )
 
 
-def test_a_column_is_about_a_disease_in_several_languages() -> None:
+def test_columns_in_languages_name_a_disease() -> None:
     for disease, names in COLUMNS.items():
         for name in names.split("; "):
             assert name_disease(name) == disease, name
 
 
-def test_what_only_resembles_a_disease_is_none() -> None:
+def test_what_resembles_a_disease_is_none() -> None:
     for name in NONE.split("; "):
         assert name_disease(name.removesuffix(";")) is None, name
     assert name_disease("") is None
 
 
-def test_the_lexicon_holds_only_text_and_no_name_of_two_diseases() -> None:
+def test_lexicon_holds_text_for_one_disease() -> None:
     data = yaml.safe_load(resources.files("chestfed.new_site").joinpath("lexicon.yaml").read_text(encoding="utf-8"))
 
     def texts(node: object) -> list[object]:
@@ -102,7 +102,7 @@ def test_terms_are_proposed(term: str, meaning: str, certain: bool) -> None:
     assert (str(suggest(term).meaning), suggest(term).certain) == (meaning, certain)
 
 
-def test_names_are_compared_without_accents_capitals_and_signs() -> None:
+def test_names_ignore_accents_and_capitals() -> None:
     assert plain("ID_Paciente") == plain("idPaciente") == "id paciente"
     assert plain("Größe (cm)") == "grosse cm"
 
@@ -119,7 +119,7 @@ VIEW_WORDS = {
 }
 
 
-def test_a_view_is_recognized_whatever_words_of_side_and_posture_are_beside_it() -> None:
+def test_view_is_read_beside_posture() -> None:
     for view, words in VIEW_WORDS.items():
         for word in words.split("; "):
             assert name_view(word) == view, word
@@ -145,5 +145,5 @@ def test_any_text_comes_back_from_the_yaml(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("term", ["-edema", "edema-", "edema: no", "!edema", "edema?!", "~normal", "possible normal"])
-def test_signs_and_doubts_that_may_reverse_a_term_leave_it_to_a_person(term: str) -> None:
+def test_reversing_signs_are_for_a_person(term: str) -> None:
     assert not suggest(term).certain

@@ -14,7 +14,7 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.tables.codebook import read_book
 from tests.command_line import Called, call
-from tests.new_site.campaign.maker import EN, Place, Row, films, wide
+from tests.new_site.campaign.maker import EN, Place, Row, make_films, wide
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def bring(tmp_path: Path) -> Callable[..., Callable[..., Called]]:
     """Writes a wide table whose rows are changed, and calls `site new` on it."""
 
     def write(change: Callable[[Row, int], Row] = lambda cells, n: cells, **how: Any) -> Callable[..., Called]:
-        place, made = Place(tmp_path), films(doubt=False)
+        place, made = Place(tmp_path), make_films(doubt=False)
         place.pictures(made)
         place.save([change(cells, n) for n, cells in enumerate(wide(made, **how))])
         names = ("--images", "images", "--labels", "labels.csv", "--no-input")
@@ -49,7 +49,7 @@ def test_certain_table_needs_no_answer(bring: Bring, tmp_path: Path) -> None:
 def test_everything_open_is_listed_at_once(bring: Bring, tmp_path: Path) -> None:
     def change(cells: Row, n: int) -> Row:
         cells = {"Code": cells.pop("Patient"), **cells, "cohort": "ABC"[n % 3]}
-        cells |= {"Edema": 2 if cells["Edema"] == "yes" else 1, "BodyPart": ("CHEST", "HAND")[n % 2]}
+        cells |= {"Edema": 2 if cells["Edema"] == "yes" else 1, "BodyPart": ("CHEST", "RIB")[n % 2]}
         return {name: cell for name, cell in cells.items() if name != "Split"}
 
     result = bring(change)()
@@ -63,7 +63,7 @@ def test_everything_open_is_listed_at_once(bring: Bring, tmp_path: Path) -> None
 
 
 def test_hospital_without_a_split_is_asked(bring: Bring, tmp_path: Path) -> None:
-    result = bring(told=("view",))
+    result = bring(roles=("view",))
     assert "--test-fraction 0.2" in result().out
     assert result("--test-fraction", "0.2").code == 0
     assert read_site(tmp_path)["splits"]["test_fraction"] == 0.2
@@ -72,7 +72,7 @@ def test_hospital_without_a_split_is_asked(bring: Bring, tmp_path: Path) -> None
 def test_blanks_show_both_counts(bring: Bring) -> None:
     run = bring(lambda cells, n: {**cells, "Edema": cells["Edema"] if n % 2 else None})
     text = " ".join(run().out.split())
-    positives = sum(film.said["edema"] == 1 for film in films(doubt=False)[1::2])
+    positives = sum(film.findings["edema"] == 1 for film in make_films(doubt=False)[1::2])
     assert f"edema {positives}/{18 - positives} or {positives}/{36 - positives}" in text
     assert run("--blank", "missing").code == 0
 
@@ -140,7 +140,7 @@ def test_no_patient_is_named(bring: Bring, tmp_path: Path) -> None:
     assert "zappa" in (tmp_path / "site_configs/hospital.codes.csv").read_text(encoding="utf-8")
     assert run("--code", "zappa frank=missing").code == 0
     text = (tmp_path / "site_configs/hospital.yaml").read_text(encoding="utf-8")
-    assert not any(film.patient in text or film.name in text for film in films())
+    assert not any(film.patient in text or film.name in text for film in make_films())
 
 
 def test_existing_yaml_is_kept(bring: Bring, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_terminal_answers_become_options(bring: Bring, tmp_path: Path, monkeypat
     assert (options["blank"], options["no_split"], options["test_fraction"]) == ("missing", True, 0.3)
     with pytest.raises(ConfigError):
         new.add_options(options, "7")
-    bring(told=("view",))
+    bring(roles=("view",))
     monkeypatch.setattr(new, "is_terminal", lambda: True)
     monkeypatch.setattr(new.typer, "prompt", lambda text: "1")
     names = ("--images", "images", "--labels", "labels.csv")
@@ -190,3 +190,63 @@ def test_columns_of_one_disease_are_asked(bring: Bring) -> None:
     assert result.code == 2
     assert "differ in 36 of 36 rows" in " ".join(result.out.split())
     assert EN["pleural_effusion"] in result.out
+
+
+def vote(cells: Row, n: int, *readers: str) -> Row:
+    votes = {f"{name}_{reader}": (n + len(reader)) % 2 for name in ("edema", "mass") for reader in readers}
+    return {**{name: cells[name] for name in ("File", "Patient", "View", "Split")}, **votes}
+
+
+def test_votes_of_readers_are_asked(bring: Bring, tmp_path: Path) -> None:
+    run = bring(lambda cells, n: vote(cells, n, "r1", "r22"))
+    result = run()
+    assert result.code == 2
+    assert all(f"--raters {rule}" in result.out for rule in ("majority", "any", "all", "1", "22"))
+    assert run("--raters", "all", "--set", "one_class=all").code == 0
+    assert read_site(tmp_path)["table"]["raters"] == "all"
+
+
+def test_consensus_goes_before_readers(bring: Bring, tmp_path: Path) -> None:
+    assert bring(lambda cells, n: vote(cells, n, "r1", "r2", "r3", "consensus"))().code == 0
+    assert read_site(tmp_path)["labels"]["edema"] == ["edema_consensus"]
+
+
+def test_folders_of_views_are_asked(tmp_path: Path) -> None:
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made, lambda film: f"images/{film.view}/{film.file}")
+    place.save(wide(made, roles=("split",)))
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input")
+    assert call("site", "new", "hospital", *names, folder=tmp_path).code == 2
+    pattern = "from_path=^(?P<view>[^/]+)/"
+    assert call("site", "new", "hospital", *names, "--set", pattern, folder=tmp_path).code == 0
+    config = load_site_config(tmp_path / "site_configs/hospital.yaml")
+    assert len(open_site(config, tmp_path).frame) == sum(film.view != "lateral" for film in made)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cells, n: {**cells, "Patient": cells["Patient"].lower() if n % 2 else cells["Patient"]},
+        lambda cells, n: {**cells, "Mass (0/1)": n % 2},
+    ],
+    ids=["spellings", "unused"],
+)
+def test_silent_losses_are_asked(bring: Bring, change: Any) -> None:
+    assert bring(change)().code == 2
+
+
+def test_known_body_parts_need_no_answer(bring: Bring, tmp_path: Path) -> None:
+    result = bring(lambda cells, n: {**cells, "BodyPart": ("CHEST", "HAND")[n % 3 == 0]})()
+    assert result.code == 0
+    assert "'hand' (12)" in result.out
+    assert len(open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame) == 18
+
+
+def test_totals_and_copies_are_left_out(tmp_path: Path) -> None:
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made)
+    rows = wide(made)
+    place.save([*rows, rows[3], {**dict.fromkeys(rows[0]), "File": "Total", "Edema": 12}])
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input")
+    assert call("site", "new", "hospital", *names, folder=tmp_path).code == 0
+    assert read_site(tmp_path)["rows"] == {"total": "drop", "duplicate": "drop"}

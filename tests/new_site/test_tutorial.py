@@ -25,7 +25,7 @@ def run(home: Path, command: str, *more: str) -> str:
     return result.out
 
 
-def lines(text: str, home: Path) -> list[str]:
+def split_lines(text: str, home: Path) -> list[str]:
     """The lines without what depends on the folder, or on the width of a table."""
     plain = text.replace(str(home.resolve()), "/home/you")
     return [" ".join(line.split()) for line in plain.splitlines() if line.strip(" ─")]
@@ -36,45 +36,45 @@ def printed(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     """What each command of the page prints."""
     home = tmp_path_factory.mktemp("you")
     (home / "tiny_hospitals").symlink_to(tiny_hospitals)
-    found = [run(home, command) for command in COMMANDS[:-1]]
-    return home, [*found, run(home, COMMANDS[-1], "--no-tracking")]
+    outputs = [run(home, command) for command in COMMANDS[:-1]]
+    return home, [*outputs, run(home, COMMANDS[-1], "--no-tracking")]
 
 
-def test_the_page_has_the_commands_of_the_three_steps() -> None:
+def test_page_has_commands_of_three_steps() -> None:
     parts = [command.split()[1:3] for command in COMMANDS]
     looks = [["site", "check"], ["site", "stats"]]
     assert parts == [["samples", "--extra"], *2 * [["site", "new"]], *looks, ["study", "--add-site"]]
 
 
-def test_each_command_prints_what_the_page_shows_of_it(printed: tuple[Path, list[str]]) -> None:
+def test_commands_print_what_the_page_shows(printed: tuple[Path, list[str]]) -> None:
     home, outputs = printed
     for (command, shown), output in zip(STEPS[:-1], outputs[:-1], strict=True):
-        expected = [line for line in lines(shown, home) if line != "…"]
-        found = lines(output, home)
+        expected = [line for line in split_lines(shown, home) if line != "…"]
+        output_lines = split_lines(output, home)
         for line in expected:
-            assert line in found, (command, line, output)
+            assert line in output_lines, (command, line, output)
         if "…" not in shown:
-            assert expected == found
+            assert expected == output_lines
 
 
 def read_numbers(text: str, head: str) -> list[float]:
     """The numbers behind the only place where `head` is, up to the end of the line or sentence."""
-    (found,) = re.findall(rf"^{head}(.*?)(?:\.(?!\d)|$)", text, re.MULTILINE)
-    return [float(number) for number in re.findall(r"[-+]?\d\.\d{3}", found)]
+    (line,) = re.findall(rf"^{head}(.*?)(?:\.(?!\d)|$)", text, re.MULTILINE)
+    return [float(number) for number in re.findall(r"[-+]?\d\.\d{3}", line)]
 
 
 @pytest.mark.parametrize("head", ["│ K=1 │ chexpert", "│ K=6 │ st-anne", "With K=6 the mean AUC is", "│ st-anne"])
-def test_the_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], head: str) -> None:
+def test_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], head: str) -> None:
     """To two decimals: on another processor sums are rounded otherwise, which training amplifies."""
     _, outputs = printed
     output = re.sub(r" *\n(?![│┏┡└┃])", " ", outputs[-1]).replace("With K=6", "\nWith K=6")
-    shown, found = read_numbers(STEPS[-1][1], head), read_numbers(output, head)
-    assert len(shown) == len(found) >= 3
+    shown, printed_numbers = read_numbers(STEPS[-1][1], head), read_numbers(output, head)
+    assert len(shown) == len(printed_numbers) >= 3
     for place in (0, 1, 2) if head.startswith(("With", "│ st")) else (-1,):
-        assert shown[place] == pytest.approx(found[place], abs=0.01)
+        assert shown[place] == pytest.approx(printed_numbers[place], abs=0.01)
 
 
-def test_the_yaml_and_the_table_on_the_page_are_those_that_are_written(printed: tuple[Path, list[str]]) -> None:
+def test_yaml_and_table_are_on_the_page(printed: tuple[Path, list[str]]) -> None:
     home, _ = printed
     (yaml,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     written = (home / "site_configs/st-anne.yaml").read_text(encoding="utf-8")

@@ -16,13 +16,13 @@ from tests.new_site.campaign.maker import (
     DISEASES,
     EN,
     NAMES,
-    TOLD,
+    ROLES,
     Case,
     Film,
     Place,
     Row,
-    changed,
-    films,
+    make_films,
+    register,
     shape,
     tell_truth,
     wide,
@@ -31,60 +31,60 @@ from tests.new_site.campaign.maker import (
 WITHOUT_VIEW = ("split", "sex", "age")
 
 
-def _without(name: str) -> Callable[[Row, Film, int], Row]:
+def drop_column(name: str) -> Callable[[Row, Film, int], Row]:
     return lambda cells, film, n: {k: v for k, v in cells.items() if k != name}
 
 
-def _folder(film: Film) -> str:
+def locate_below(film: Film) -> str:
     return f"images/{film.patient}/{film.file}"
 
 
-def _below(where: Callable[[Film], str]) -> Callable[[Film], str]:
+def cut_folder(where: Callable[[Film], str]) -> Callable[[Film], str]:
     return lambda film: where(film).removeprefix("images/")
 
 
-def _own(film: Film) -> str:
+def number_file(film: Film) -> str:
     return f"{int(film.name[-3:]) % 2 + 1}.png"
 
 
-def _odd(film: Film) -> str:
+def locate_odd(film: Film) -> str:
     return f"images/pt{int(film.patient[1:]) * 7}/{film.file}"
 
 
-changed("names without the ending", "without_ending", cell=lambda film: film.name, films_with={})
-changed(
+register("names without the ending", "without_ending", cell=lambda film: film.name, films_with={})
+register(
     "paths of a Windows archive in front of the names",
     "windows_paths",
     cell=lambda film: f"D:\\archive\\2026\\{film.file}",
 )
-changed("paths relative to another folder", "other_root", cell=lambda film: f"./export/{film.file}")
-changed(
+register("paths relative to another folder", "other_root", cell=lambda film: f"./export/{film.file}")
+register(
     "a folder for each patient, which the path in the table names",
     "folders_in_paths",
-    where=_folder,
-    cell=_below(_folder),
+    where=locate_below,
+    cell=cut_folder(locate_below),
 )
-changed("a folder for each patient, which the table does not name", "folders_searched", where=_odd)
-changed("the same file names in each patient's folder, told by the patient's column", "folders_told",
-    where=lambda film: f"images/{film.patient}/{_own(film)}", cell=_own)  # fmt: skip
-changed("patient and study as folders, both columns of the table", "nested_folders", lambda cells, film, n: {**cells,
-    "Accession Number": film.study}, cell=_own,
-    where=lambda film: f"images/{film.patient}/{film.study}/{_own(film)}")  # fmt: skip
-_UNTOLD = lambda film: f"images/pt{int(film.patient[1:]) * 7}/{_own(film)}"  # noqa: E731
-changed("the same file names in each patient's folder, with nothing that tells the folder", "folders_untold",
-    where=_UNTOLD, cell=_own, repaired={"cell": _below(_UNTOLD)})  # fmt: skip
-changed("the patient is told by the folder only", "patients_in_folders", _without("Patient"), where=_folder,
-    cell=_below(_folder),
+register("a folder for each patient, which the table does not name", "folders_searched", where=locate_odd)
+register("the same file names in each patient's folder, told by the patient's column", "folders_told",
+    where=lambda film: f"images/{film.patient}/{number_file(film)}", cell=number_file)  # fmt: skip
+register("patient and study as folders, both columns of the table", "nested_folders", lambda cells, film, n: {**cells,
+    "Accession Number": film.study}, cell=number_file,
+    where=lambda film: f"images/{film.patient}/{film.study}/{number_file(film)}")  # fmt: skip
+_UNTOLD = lambda film: f"images/pt{int(film.patient[1:]) * 7}/{number_file(film)}"  # noqa: E731
+register("the same file names in each patient's folder, with nothing that tells the folder", "folders_untold",
+    where=_UNTOLD, cell=number_file, repaired={"cell": cut_folder(_UNTOLD)})  # fmt: skip
+register("the patient is told by the folder only", "patients_in_folders", drop_column("Patient"), where=locate_below,
+    cell=cut_folder(locate_below),
     then=["--column=patient=folder"])  # fmt: skip
-changed("names with umlauts, decomposed as a Mac stores them", "decomposed_names",
+register("names with umlauts, decomposed as a Mac stores them", "decomposed_names",
     where=lambda film: f"images/{unicodedata.normalize('NFD', f'Köpfe_{film.name}.png')}",
     cell=lambda film: unicodedata.normalize("NFC", f"Köpfe_{film.name}.png"))  # fmt: skip
-changed("endings in capitals on the disk and small in the table", "capital_endings",
+register("endings in capitals on the disk and small in the table", "capital_endings",
     repaired={"cell": lambda film: f"{film.name}.PNG"},
     where=lambda film: f"images/{film.name}.PNG")  # fmt: skip
-changed("png, jpg and jpeg in one folder, names without ending", "several_endings", cell=lambda film: film.name,
+register("png, jpg and jpeg in one folder, names without ending", "several_endings", cell=lambda film: film.name,
     where=lambda film: f"images/{film.name}{('.png', '.jpg', '.jpeg')[int(film.name[-3:]) % 3]}")  # fmt: skip
-changed("numbers that lost their leading zeros, csv", "lost_zeros", where=lambda film: f"images/{film.name[-3:]}.png",
+register("numbers that lost their leading zeros, csv", "lost_zeros", where=lambda film: f"images/{film.name[-3:]}.png",
     cell=lambda film: film.name[-3:].lstrip("0") or "0", repaired={"cell": lambda film: film.name[-3:]})  # fmt: skip
 
 
@@ -93,9 +93,9 @@ def everything_in_paths(place: Place) -> Case:
     def where(film: Film) -> str:
         return f"images/{film.split}/patient{film.patient[1:]}/study1/{film.name}_{film.view}.png"
 
-    made = films()
+    made = make_films()
     place.pictures(made, where)
-    rows = wide(made, told=("sex", "age"), file=_below(where))
+    rows = wide(made, roles=("sex", "age"), file=cut_folder(where))
     place.save([{name: value for name, value in cells.items() if name != "Patient"} for cells in rows])
     pattern = r"^(?P<split>\w+)/(?P<patient>patient\d+)/study1/.*_(?P<view>[a-z]+)\.png$"
     truth = tell_truth(made, where, patient=lambda film: f"patient{film.patient[1:]}")
@@ -104,7 +104,7 @@ def everything_in_paths(place: Place) -> Case:
 
 @shape("thumbnails of the same names below the folder")
 def thumbnails(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     place.pictures(made, lambda film: f"images/thumbs/{film.file}")
     place.save(wide(made))
@@ -113,7 +113,7 @@ def thumbnails(place: Place) -> Case:
 
 @shape("originals and copies in two folders beside each other")
 def copies(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made, lambda film: f"images/originals/{film.file}")
     place.pictures(made, lambda film: f"images/small/{film.file}")
     place.save(wide(made))
@@ -122,7 +122,7 @@ def copies(place: Place) -> Case:
 
 @shape("folder and table with Japanese names and blanks")
 def japanese_folders(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made, lambda film: f"胸部 画像/{film.file}")
     place.save(wide(made), "診断 一覧.csv")
     return Case(tell_truth(made, lambda film: f"胸部 画像/{film.file}"), "診断 一覧.csv", "胸部 画像")
@@ -130,7 +130,7 @@ def japanese_folders(place: Place) -> Case:
 
 @shape("a running number that fits the files of another numbering")
 def running_numbers(place: Place) -> Case:
-    made, numbers = films(), list(range(1, 37))
+    made, numbers = make_films(), list(range(1, 37))
     random.Random(7).shuffle(numbers)
     place.png(*(f"images/{n}.png" for n in range(1, 37)))
     place.save(
@@ -149,7 +149,7 @@ def running_numbers(place: Place) -> Case:
 
 @shape("the table lists ten times as many films as the folder has")
 def few_of_many(place: Place) -> Case:
-    made = films(360)
+    made = make_films(360)
     place.pictures(made[:36])
     place.save(wide(made))
     return Case(tell_truth(made[:36]), then=["--set=rows.missing_image=drop"])
@@ -157,7 +157,7 @@ def few_of_many(place: Place) -> Case:
 
 @shape("half of the films are not in the table")
 def many_films(place: Place) -> Case:
-    made = films(72)
+    made = make_films(72)
     place.pictures(made)
     place.save(wide(made[:36]))
     return Case(tell_truth(made[:36]))
@@ -165,34 +165,37 @@ def many_films(place: Place) -> Case:
 
 @shape("two films in a row: the columns of the frontal and of the lateral")
 def two_in_a_row(place: Place) -> Case:
-    made = [film for film in films(lateral=False) if int(film.name[-3:]) % 2 == 0]
+    made = [film for film in make_films(lateral=False) if int(film.name[-3:]) % 2 == 0]
     place.pictures(made)
     place.pictures(made, lambda film: f"images/lat_{film.file}")
-    rows = wide(made, told=WITHOUT_VIEW)
+    rows = wide(made, roles=WITHOUT_VIEW)
     place.save(
         [
             {"Frontal": cells.pop("File"), "Lateral": f"lat_{film.file}", **cells}
             for film, cells in zip(made, rows, strict=True)
         ]
     )
-    return Case(tell_truth(made, told=WITHOUT_VIEW), then=["--column=image=Frontal"])
+    return Case(tell_truth(made, roles=WITHOUT_VIEW), then=["--column=image=Frontal"])
 
 
 def _share_labels(made: Sequence[Film]) -> None:
     """Both films of a study have the labels of the first."""
     for first, second in zip(made[::2], made[1::2], strict=True):
-        second.said = first.said
+        second.findings = first.findings
 
 
 @shape("one row per study, a folder of PNGs for each study")
 def rows_of_studies(place: Place) -> Case:
-    made = films(lateral=False)
+    made = make_films(lateral=False)
     _share_labels(made)
-    where = lambda film: f"images/{film.study}/{_own(film)}"  # noqa: E731
+    where = lambda film: f"images/{film.study}/{number_file(film)}"  # noqa: E731
     place.pictures(made, where)
-    rows = wide(made[::2], told=WITHOUT_VIEW)
+    rows = wide(made[::2], roles=WITHOUT_VIEW)
     place.save(
-        [{"Study": film.study, **_without("File")(cells, film, 0)} for film, cells in zip(made[::2], rows, strict=True)]
+        [
+            {"Study": film.study, **drop_column("File")(cells, film, 0)}
+            for film, cells in zip(made[::2], rows, strict=True)
+        ]
     )
     return Case(tell_truth(made, where, WITHOUT_VIEW))
 
@@ -201,24 +204,27 @@ Value = Callable[[int, Film], str]
 
 
 def _by_header(
-    name: str, value: Value, told: Sequence[str] = TOLD, shown: Callable[[str], str] = str, **elements: Value
+    name: str, value: Value, roles: Sequence[str] = ROLES, shown: Callable[[str], str] = str, **elements: Value
 ) -> Any:
     """A row per value of an element of the headers; films of one value share their labels."""
 
     def make(place: Place) -> Case:
-        made, first = films(), dict[str, Film]()
+        made, first = make_films(), dict[str, Film]()
         for n, film in enumerate(made):
-            film.said = first.setdefault(value(n, film), film).said
+            film.findings = first.setdefault(value(n, film), film).findings
         place.dicoms(made, **elements)
 
         def save(form: Callable[[str], str]) -> None:
-            cells = wide(list(first.values()), told=told)
+            cells = wide(list(first.values()), roles=roles)
             place.save(
-                [{name: form(key), **_without("File")(row, made[0], 0)} for key, row in zip(first, cells, strict=True)]
+                [
+                    {name: form(key), **drop_column("File")(row, made[0], 0)}
+                    for key, row in zip(first, cells, strict=True)
+                ]
             )
 
         save(shown)
-        truth = tell_truth(made, lambda film: f"images/{film.name}.dcm", tuple({*told, "view", "sex", "age"}))
+        truth = tell_truth(made, lambda film: f"images/{film.name}.dcm", tuple({*roles, "view", "sex", "age"}))
         return Case(truth, repair=None if shown is str else lambda: save(str))
 
     return make
@@ -237,7 +243,7 @@ shape("rows by StudyInstanceUID under an unusual name", "study_uids")(
 
 @shape("DICOM files that the table calls by their names, other files beside them")
 def named_dicoms(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.dicoms(made)
     write_text(place.folder / "images/DICOMDIR.txt", "x")
     place.save(wide(made, file=lambda film: f"{film.name}.dcm"))
@@ -246,7 +252,7 @@ def named_dicoms(place: Place) -> Case:
 
 @shape("patients and their ages in a second file")
 def joined_people(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     drop = ("Patient", "Sex", "Age")
     rows = [
@@ -269,7 +275,7 @@ def joined_people(place: Place) -> Case:
 
 @shape("labels per study in a second file, films in the first")
 def joined_labels(place: Place) -> Case:
-    made = films()
+    made = make_films()
     _share_labels(made)
     place.pictures(made)
     rows = [{**cells, "Exam": film.study} for film, cells in zip(made, wide(made), strict=True)]
@@ -285,7 +291,7 @@ def _format(
     """A wide table in some format; `save` returns what --labels is."""
 
     def make(place: Place) -> Case:
-        made = films()
+        made = make_films()
         place.pictures(made)
         repair = (lambda: place.save(wide(made))) if fixed else None
         return Case(tell_truth(made), save(place, wide(made)), repair=repair, **case)
@@ -338,9 +344,9 @@ _format("utf32", "UTF-32", _text("csv", "utf-32"), fixed=True)
 
 @shape("COCO: films, categories and annotations")
 def coco(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     for film in made:  # a film without an annotation has no row
-        film.said["edema"] = film.said["edema"] if any(film.said.values()) else 1
+        film.findings["edema"] = film.findings["edema"] if any(film.findings.values()) else 1
     place.pictures(made)
     _coco(place, wide(made))
     return Case(tell_truth(made), "labels.json", first=["--blank=negative"])
@@ -348,7 +354,7 @@ def coco(place: Place) -> Case:
 
 @shape("FHIR observations, a line each")
 def fhir(place: Place) -> Case:
-    made, lines = films(doubt=False, lateral=False), []
+    made, lines = make_films(doubt=False, lateral=False), []
     place.pictures(made)
     for film in made:
         for disease in DISEASES:
@@ -357,7 +363,7 @@ def fhir(place: Place) -> Case:
                 "subject": {"reference": f"Patient/{film.patient}"},
                 "derivedFrom": [{"display": film.file}],
                 "code": {"text": EN[disease]},
-                "valueBoolean": bool(film.said[disease]),
+                "valueBoolean": bool(film.findings[disease]),
             }
             lines.append(json.dumps(observation))
     write_text(place.folder / "labels.ndjson", "\n".join(lines))
@@ -367,13 +373,13 @@ def fhir(place: Place) -> Case:
         "finding": "code.text",
         "value": "valueBoolean",
     }
-    truth = tell_truth(made, told=(), patient=lambda film: f"Patient/{film.patient}")
+    truth = tell_truth(made, roles=(), patient=lambda film: f"Patient/{film.patient}")
     return Case(truth, "labels.ndjson", then=[f"--column={role}={name}" for role, name in columns.items()])
 
 
 @shape("a row of units below the header")
 def units(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     place.save([{**dict.fromkeys(rows[0]), "Age": "years", "Edema": "(y/n)"}, *rows])

@@ -20,7 +20,7 @@ EN = WORDS["en"]
 NAMES = [EN[disease] for disease in DISEASES]
 Row = dict[str, Any]
 #: What a table says of a film, unless the shape says otherwise.
-TOLD = ("view", "split", "sex", "age")
+ROLES = ("view", "split", "sex", "age")
 
 
 @dataclass
@@ -34,14 +34,14 @@ class Film:
     split: str
     sex: str
     age: int
-    said: dict[str, int | None]
+    findings: dict[str, int | None]
 
     @property
     def file(self) -> str:
         return f"{self.name}.png"
 
 
-def films(number: int = 36, *, blank: bool = False, doubt: bool = True, lateral: bool = True) -> list[Film]:
+def make_films(number: int = 36, *, blank: bool = False, doubt: bool = True, lateral: bool = True) -> list[Film]:
     """Two films of each patient in one study; a sixth of them laterals."""
     draw = random.Random(0)
     states = [1, 1, 0, 0, 0, *([-1] if doubt else []), *([None] if blank else [])]
@@ -51,9 +51,9 @@ def films(number: int = 36, *, blank: bool = False, doubt: bool = True, lateral:
         if n % 2 == 0:
             sex, age, split = draw.choice("FM"), draw.randint(20, 89), "test" if patient % 4 == 3 else "train"
         view = "lateral" if lateral and n % 6 == 5 else draw.choice(["pa", "ap"])
-        said = {disease: draw.choice(states) for disease in DISEASES}
+        findings = {disease: draw.choice(states) for disease in DISEASES}
         name = f"f{draw.randrange(10**6):06d}{n:03d}"
-        made.append(Film(name, f"P{1000 + patient}", f"S{5000 + patient}", view, split, sex, age, said))
+        made.append(Film(name, f"P{1000 + patient}", f"S{5000 + patient}", view, split, sex, age, findings))
     return made
 
 
@@ -97,54 +97,61 @@ def locate(film: Film) -> str:
 def tell_truth(
     made: Iterable[Film],
     where: Where = locate,
-    told: Sequence[str] = TOLD,
+    roles: Sequence[str] = ROLES,
     diseases: Sequence[str] = DISEASES,
     **fixed: Callable[[Film], Any],
 ) -> dict[str, dict[str, Any]]:
     """What the table must say: uncertain and blank labels are missing; laterals are left out if views are told."""
     expected = {}
     for film in made:
-        if "view" in told and film.view == "lateral":
+        if "view" in roles and film.view == "lateral":
             continue
-        known = {what: getattr(film, what) if what in told else None for what in ("view", "sex", "age")}
+        known = {what: getattr(film, what) if what in roles else None for what in ("view", "sex", "age")}
         known["view"] = known["view"] or "unknown"
-        known["split"] = film.split if "split" in told else "train"
-        said = {disease: film.said[disease] if disease in diseases else None for disease in DISEASES}
-        findings = {disease: value if value in (0, 1) else None for disease, value in said.items()}
+        known["split"] = film.split if "split" in roles else "train"
+        findings = {disease: film.findings[disease] if disease in diseases else None for disease in DISEASES}
+        findings = {disease: value if value in (0, 1) else None for disease, value in findings.items()}
         expected[where(film)] = {"patient": film.patient, **known, **findings, **{k: f(film) for k, f in fixed.items()}}
     return expected
 
 
-def row(film: Film, words: Mapping[str, str] = EN, told: Sequence[str] = TOLD, file: str | None = None) -> Row:
+def row(film: Film, words: Mapping[str, str] = EN, roles: Sequence[str] = ROLES, file: str | None = None) -> Row:
     """The cells of a film that are not labels."""
     cells: Row = {words["image"]: file or film.file, words["patient"]: film.patient}
-    return cells | {words[what]: film.age if what == "age" else words[getattr(film, what)] for what in told}
+    return cells | {words[what]: film.age if what == "age" else words[getattr(film, what)] for what in roles}
 
 
 def wide(
     made: Iterable[Film],
     words: Mapping[str, str] = EN,
     codes: Mapping[int | None, Any] | None = None,
-    told: Sequence[str] = TOLD,
+    roles: Sequence[str] = ROLES,
     file: Where = lambda film: film.file,
 ) -> list[Row]:
     """A column for each disease; `codes` are the cells for 1, 0, -1 and None."""
     codes = codes or {1: words["yes"], 0: words["no"], -1: words["maybe"], None: None}
     return [
-        {**row(film, words, told, file(film)), **{words[disease]: codes[film.said[disease]] for disease in DISEASES}}
+        {
+            **row(film, words, roles, file(film)),
+            **{words[d]: codes[film.findings[d]] for d in DISEASES},
+        }
         for film in made
     ]
 
 
-def terms_of(film: Film, words: Mapping[str, str]) -> list[str]:
+def list_terms(film: Film, words: Mapping[str, str]) -> list[str]:
     """The findings in words; a normal film, if all five are absent."""
     forms = {1: "{}", 0: words["deny"], -1: words["doubt"]}
-    if set(film.said.values()) == {0}:
+    if set(film.findings.values()) == {0}:
         return [words["normal"]]
-    return [forms[said].format(words[disease].lower()) for disease, said in film.said.items() if said is not None]
+    return [
+        forms[findings].format(words[disease].lower())
+        for disease, findings in film.findings.items()
+        if findings is not None
+    ]
 
 
-def meanings_of(words: Mapping[str, str]) -> dict[str, str]:
+def list_meanings(words: Mapping[str, str]) -> dict[str, str]:
     """What a radiologist enters for the terms of `terms_of`."""
     states = {"{}": "{}", words["deny"]: "{} absent", words["doubt"]: "{} uncertain"}
     meanings = {
@@ -155,13 +162,13 @@ def meanings_of(words: Mapping[str, str]) -> dict[str, str]:
     return {**meanings, words["normal"].lower(): "normal", "(empty)": "missing"}
 
 
-def columns_of(words: Mapping[str, str], told: Sequence[str] = TOLD, *, labels: bool = True) -> list[str]:
+def list_options(words: Mapping[str, str], roles: Sequence[str] = ROLES, *, labels: bool = True) -> list[str]:
     """The options for a table in a language that the lexicon does not know."""
-    options = [f"--column={what}={words[what]}" for what in ("image", "patient", *told)]
+    options = [f"--column={what}={words[what]}" for what in ("image", "patient", *roles)]
     return options + [f"--label={disease}={words[disease]}" for disease in DISEASES if labels]
 
 
-def words_of(words: Mapping[str, str]) -> dict[str, str]:
+def list_words(words: Mapping[str, str]) -> dict[str, str]:
     """What a person enters for the words of a language."""
     same = {words[word].lower(): word for word in ("pa", "ap", "lateral", "train", "test", "F", "M")}
     labels = {"yes": "positive", "no": "negative", "maybe": "uncertain"}
@@ -221,33 +228,36 @@ class Place:
 Shape = Callable[[Place], Case]
 #: Name -> (what is odd about it, how it is made).
 SHAPES: dict[str, tuple[str, Shape]] = {}
+#: The same for shapes that were written apart, without regard to how the code treats them.
+FURTHER: dict[str, tuple[str, Shape]] = {}
 
 
-def shape(about: str, name: str = "") -> Callable[[Shape], Shape]:
+def shape(about: str, name: str = "", into: dict[str, tuple[str, Shape]] = SHAPES) -> Callable[[Shape], Shape]:
     """Registers a hospital under the name of its function."""
 
     def keep(make: Shape) -> Shape:
-        assert (name or make.__name__) not in SHAPES
-        SHAPES[name or make.__name__] = about, make
+        assert (name or make.__name__) not in {**SHAPES, **FURTHER}
+        into[name or make.__name__] = about, make
         return make
 
     return keep
 
 
-def changed(
+def register(
     about: str,
     name: str,
     change: Callable[[Row, Film, int], Row | None] = lambda cells, film, n: None,
     *,
     films_with: Mapping[str, bool] | None = None,
     codes: Mapping[int | None, Any] | None = None,
-    told: Sequence[str] = TOLD,
+    roles: Sequence[str] = ROLES,
     file: str = "labels.csv",
     where: Where = locate,
     cell: Where = lambda film: film.file,
     truth: Mapping[str, Any] | None = None,
     how: Mapping[str, str] | None = None,
     repaired: Mapping[str, Any] | None = None,
+    into: dict[str, tuple[str, Shape]] = SHAPES,
     **case: Any,
 ) -> None:
     """Registers a wide table whose rows are changed: `change` alters the cells, or returns other ones.
@@ -256,9 +266,9 @@ def changed(
     """
 
     def write(place: Place, change: Any = change, codes: Any = codes, file: str = file, cell: Any = cell) -> list[Film]:
-        made = films(**({"doubt": False} if films_with is None else films_with))
+        made = make_films(**({"doubt": False} if films_with is None else films_with))
         rows = []
-        for n, (cells, film) in enumerate(zip(wide(made, codes=codes, told=told, file=cell), made, strict=True)):
+        for n, (cells, film) in enumerate(zip(wide(made, codes=codes, roles=roles, file=cell), made, strict=True)):
             other = change(cells, film, n)
             rows.append(cells if other is None else other)
         place.save(rows, file, **(how or {}))
@@ -269,13 +279,13 @@ def changed(
         place.pictures(made, where)
         after = None if repaired is None else lambda: write(place, **repaired)
         return Case(
-            tell_truth(made, where, told, **(truth or {})), file, repair=after and (lambda: after() and None), **case
+            tell_truth(made, where, roles, **(truth or {})), file, repair=after and (lambda: after() and None), **case
         )
 
-    shape(about, name)(make)
+    shape(about, name, into)(make)
 
 
-def renamed(rename: Callable[[str], str], drop: Sequence[str] = ()) -> Callable[[Row, Film, int], Row]:
+def rename_labels(rename: Callable[[str], str], drop: Sequence[str] = ()) -> Callable[[Row, Film, int], Row]:
     """A change of the names of the label columns."""
     return lambda cells, film, n: {rename(k) if k in NAMES else k: v for k, v in cells.items() if k not in drop}
 

@@ -14,8 +14,8 @@ from tests.new_site.campaign.maker import (
     Place,
     Row,
     add_cells,
-    changed,
-    films,
+    make_films,
+    register,
     row,
     shape,
     tell_truth,
@@ -43,32 +43,32 @@ for _name, _about, _column, _words, _book in (
     ("usage", "the split in a column called usage", "usage", {"train": "train", "test": "test"}, {}),
 ):  # fmt: skip
     _then = [f"--column=split={_column}"] if _name == "usage" else []
-    changed(_about, _name, _split(_column, _words), book=_book, then=_then)
-changed("five folds beside no split", "folds", add_cells(fold=lambda film, n: int(film.patient[1:]) % 5),
-    told=("view", "sex", "age"),
+    register(_about, _name, _split(_column, _words), book=_book, then=_then)
+register("five folds beside no split", "folds", add_cells(fold=lambda film, n: int(film.patient[1:]) % 5),
+    roles=("view", "sex", "age"),
     then=["--column=split=none"])  # fmt: skip
-changed("a split and folds beside it", "split_and_folds", add_cells(fold=lambda film, n: int(film.patient[1:]) % 5))
+register("a split and folds beside it", "split_and_folds", add_cells(fold=lambda film, n: int(film.patient[1:]) % 5))
 
 
 def _view(words: dict[str, str]) -> Any:
     return lambda cells, film, n: {**cells, "View": words[film.view]}
 
 
-changed("views as numbers 1, 2, 3", "numbered_views", _view({"pa": "1", "ap": "2", "lateral": "3"}),
+register("views as numbers 1, 2, 3", "numbered_views", _view({"pa": "1", "ap": "2", "lateral": "3"}),
     book={"1": "pa", "2": "ap", "3": "lateral"})  # fmt: skip
-changed("views S, L and D, stehend, liegend, dorsoventral", "letter_views",
+register("views S, L and D, stehend, liegend, dorsoventral", "letter_views",
     _view({"pa": "S", "ap": "L", "lateral": "Q"}),
     book={"s": "pa", "l": "ap", "q": "lateral"})  # fmt: skip
-changed("views in descriptions: Thorax p.a. stehend", "described_views",
+register("views in descriptions: Thorax p.a. stehend", "described_views",
     _view({"pa": "Thorax p.a. stehend", "ap": "Thorax liegend", "lateral": "Thorax seitlich links"}))  # fmt: skip
-changed("odd view words: X-table lateral, quer, RLAT", "own_views", lambda cells, film, n: {**cells, "View":
+register("odd view words: X-table lateral, quer, RLAT", "own_views", lambda cells, film, n: {**cells, "View":
     {"LATERAL": ["RLAT", "X-table lateral"], "PA": ["dv", "PA"], "AP": ["quer", "AP"]}[cells["View"]][n % 4 // 2]},
     book={"rlat": "lateral", "x-table lateral": "lateral", "dv": "pa", "quer": "ap"})  # fmt: skip
 
 
 @shape("a third of the views empty or unknown: these films may be laterals")
 def some_views(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     for n, cells in enumerate(rows):
@@ -83,12 +83,12 @@ for _name, _about, _words, _book in (
     ("sex_vm", "sexes V and M, vrouw and man", {"F": "V", "M": "M"}, {"v": "F", "m": "M"}),
     ("sex_numbers", "sexes 0 and 1", {"F": 0, "M": 1}, {"0": "F", "1": "M"}),
 ):
-    changed(_about, _name, lambda cells, film, n, words=_words: {**cells, "Sex": words[film.sex]}, book=_book)
+    register(_about, _name, lambda cells, film, n, words=_words: {**cells, "Sex": words[film.sex]}, book=_book)
 
 
 @shape("ages as 063Y, with words, and 85 or more")
 def worded_ages(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     for film, cells in zip(made, rows, strict=True):
@@ -98,23 +98,23 @@ def worded_ages(place: Place) -> Case:
     return Case(tell_truth(made), book={"85 or more": "85"})
 
 
-changed("dates of birth and of the film in place of ages", "dates", add_cells(Born="1950-02-03",
-    **{"Study date": lambda film, n: f"2026-01-{n % 28 + 1:02d}"}), told=("view", "split", "sex"),
+register("dates of birth and of the film in place of ages", "dates", add_cells(Born="1950-02-03",
+    **{"Study date": lambda film, n: f"2026-01-{n % 28 + 1:02d}"}), roles=("view", "split", "sex"),
     file="labels.xlsx")  # fmt: skip
-changed("exam dates in a column called Patient", "dates_as_patients",
+register("exam dates in a column called Patient", "dates_as_patients",
     lambda cells, film, n: {"Code": film.patient, **cells,
     "Patient": f"2026-0{n % 9 + 1}-1{n % 7}"}, then=["--column=patient=Code"])  # fmt: skip
-changed("nothing but file, patient and labels", "bare", told=(), films_with={"lateral": False})
-changed("another column groups the films as the patient's does", "two_patient_columns",
+register("nothing but file, patient and labels", "bare", roles=(), films_with={"lateral": False})
+register("another column groups the films as the patient's does", "two_patient_columns",
     lambda cells, film, n: {"MRN": f"{7 * int(film.patient[1:]):08d}", **cells})  # fmt: skip
-changed("a patient number that no name of a column tells", "hidden_patients",
+register("a patient number that no name of a column tells", "hidden_patients",
     lambda cells, film, n: {"K1": film.patient,
     **{k: v for k, v in cells.items() if k != "Patient"}}, then=["--column=patient=K1"])  # fmt: skip
 
 
 @shape("two merged hospitals that number their patients alike")
 def two_sites(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     for n, (film, cells) in enumerate(zip(made, rows, strict=True)):
@@ -125,7 +125,7 @@ def two_sites(place: Place) -> Case:
 
 def _filtered(name: str, about: str, column: str, kept: str, dropped: str) -> None:
     def make(place: Place) -> Case:
-        made = films()
+        made = make_films()
         place.pictures(made)
         rows = [{**cells, column: dropped if n % 4 == 0 else kept} for n, cells in enumerate(wide(made))]
         place.save(rows)
@@ -139,7 +139,7 @@ _filtered("body_parts", "films of the abdomen among them", "BodyPartExamined", "
 _filtered("series", "bone-suppressed copies among them", "Series", "original", "bone suppressed")
 _filtered("intents", "films for processing among them", "Presentation Intent", "FOR PRESENTATION", "FOR PROCESSING")
 _filtered("preliminary", "preliminary reports among them", "Report status", "final", "preliminary")
-changed("a column of the modality, CR and DX", "modalities", add_cells(Modality=lambda film, n: ("CR", "DX")[n % 2]))
+register("a column of the modality, CR and DX", "modalities", add_cells(Modality=lambda film, n: ("CR", "DX")[n % 2]))
 
 
 # What surrounds the table ---------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def _cells(rows: list[Row]) -> list[list[Any]]:
 
 @shape("cover sheet, merged title, header in row 4")
 def workbook_with_titles(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     title = [["Chest films, St. Anne", None, None], ["as of 2026-10-01", None, None], []]
     _sheets(place, {"Cover": [["Department of Radiology"]], "Labels": [*title, *_cells(wide(made))]})
@@ -162,7 +162,7 @@ def workbook_with_titles(place: Place) -> Case:
 
 @shape("a sheet for each year")
 def sheets_per_year(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     _sheets(
@@ -173,7 +173,7 @@ def sheets_per_year(place: Place) -> Case:
 
 @shape("a title merged over the columns above the header, and a row of groups")
 def merged_groups(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     groups = ["Identification", None, "Film", None, "Person", None, "Findings", *[None] * 4]
     _sheets(place, {"Data": [groups, *_cells(wide(made))]}, ("A1:B1", "C1:D1", "E1:F1", "G1:K1"))
@@ -182,7 +182,7 @@ def merged_groups(place: Place) -> Case:
 
 @shape("the patient's cell is merged over his films")
 def merged_patients(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     for first, second in zip(rows[::2], rows[1::2], strict=True):
@@ -193,7 +193,7 @@ def merged_patients(place: Place) -> Case:
 
 def _text(name: str, about: str, before: str = "", after: str = "", repair: bool = False, **case: Any) -> None:
     def make(place: Place) -> Case:
-        made = films()
+        made = make_films()
         place.pictures(made)
         text = format_rows(wide(made), ";" if "sep=" in before else ",")
         write_text(place.folder / "labels.csv", before + text + after)
@@ -215,20 +215,20 @@ _text("footer", "a line 'End of export' below the table", after="End of export\n
 
 @shape("a row of totals at the end of an xlsx")
 def totals(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     rows = wide(made)
     place.save([*rows, {**dict.fromkeys(rows[0]), "File": "Total", "Edema": 12}], "labels.xlsx")
     return Case(tell_truth(made), "labels.xlsx", then=["--set=rows.total=drop"])
 
 
-changed("reports with line breaks, quotes and delimiters beside the labels", "reports_beside",
+register("reports with line breaks, quotes and delimiters beside the labels", "reports_beside",
     lambda cells, film, n: {"Report": f'Film {n}:\n"no, edema"; see\nabove', **cells})  # fmt: skip
 
 
 @shape("two columns with the same name, two without one, and empty ones")
 def odd_columns(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     text = format_rows(wide(made)).splitlines()
     lines = [f"{text[0]},Remark,Remark,,", *(f"{line},a,b,," for line in text[1:])]
@@ -238,10 +238,10 @@ def odd_columns(place: Place) -> Case:
 
 @shape("effusion right in a second column without a name")
 def nameless_side(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
-    text = format_rows(wide(made, told=())).splitlines()
-    present = [bool(film.said["pleural_effusion"]) for film in made]
+    text = format_rows(wide(made, roles=())).splitlines()
+    present = [bool(film.findings["pleural_effusion"]) for film in made]
     sides = [("no", "yes") if n % 2 and ill else ("yes" if ill else "no", "no") for n, ill in enumerate(present)]
     lines = [f"{line.rpartition(',')[0]},{left},{right}" for line, (left, right) in zip(text[1:], sides, strict=True)]
     write_text(place.folder / "labels.csv", "\n".join([f"{text[0]},", *lines]) + "\n")
@@ -249,12 +249,12 @@ def nameless_side(place: Place) -> Case:
         "\n".join([text[0].replace("Pleural Effusion", "Left pleural effusion,Right pleural effusion"), *lines]) + "\n"
     )
     repair = lambda: write_text(place.folder / "labels.csv", named)  # noqa: E731
-    return Case(tell_truth(made, told=()), repair=repair)
+    return Case(tell_truth(made, roles=()), repair=repair)
 
 
 @shape("some rows are there twice")
 def repeated_rows(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     rows = wide(made)
     place.save([*rows, *rows[:3]])
@@ -263,7 +263,7 @@ def repeated_rows(place: Place) -> Case:
 
 @shape("a table of all films, of which the folder holds half")
 def half_of_the_films(place: Place) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made[::2])
     place.save(wide(made))
     return Case(tell_truth(made[::2]), then=["--column=image=File", "--set=rows.missing_image=drop"])
@@ -271,7 +271,7 @@ def half_of_the_films(place: Place) -> Case:
 
 @shape("five rows corrected below the table: the later row counts")
 def corrected_rows(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     rows = wide(made)
     wrong = [{**cells, "Edema": "no" if cells["Edema"] == "yes" else "yes"} for cells in rows[:5]]
@@ -280,14 +280,14 @@ def corrected_rows(place: Place) -> Case:
 
 
 def _annotators(place: Place, column: str, then: list[str]) -> Case:
-    made, draw, rows = films(doubt=False), random.Random(6), []
+    made, draw, rows = make_films(doubt=False), random.Random(6), []
     place.pictures(made)
     for film in made:
         votes = {d: [draw.randint(0, 1) for _ in range(3)] for d in DISEASES}
-        film.said = {d: int(sum(cast) > 1) for d, cast in votes.items()}
+        film.findings = {d: int(sum(cast) > 1) for d, cast in votes.items()}
         rows += [{**row(film), column: f"R{n}", **{EN[d]: votes[d][n] for d in DISEASES}} for n in range(3)]
     place.save(rows, "labels.xlsx")
-    return Case(tell_truth(made), "labels.xlsx", then=then)
+    return Case(tell_truth(made), "labels.xlsx", first=["--raters=majority"], then=then)
 
 
 shape("three annotators, a row each, votes of the majority", "annotators")(

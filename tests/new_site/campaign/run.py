@@ -1,11 +1,13 @@
 """Describes each made hospital with `chestfed site new`, and compares every cell with the truth about its films.
 
-A user gives the policies (`--uncertain`, `--blank`, `--no-split`) from the first call on, as the documentation says;
-where it stops, the options and rows of the code book that settle it, or what has to be fixed in the table.
+A user gives the policies (`--uncertain`, `--blank`, `--raters`, `--no-split`) in the first call; where it stops, the
+options and rows of the code book that settle it, or what has to be fixed in the table. A user who has read the first
+section of docs/tutorial_sixth_hospital.md also gives at once what that section lists (`informed`).
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,14 +23,22 @@ from chestfed.cli import app
 from chestfed.core.errors import ChestfedError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.tables.codebook import EMPTY, in_form, read_book, write_book
-from tests.new_site.campaign.maker import DISEASES, SHAPES, Case, Place
+from chestfed.sites.tables.schema import ROLES
+from tests.new_site.campaign.maker import DISEASES, FURTHER, SHAPES, Case, Place
 
 MOST_CALLS = 3
+#: Options that the first section of the tutorial tells a user to give in the first call, besides the policies.
+LISTED = ("--set=header_row", "--set=sheet", "--set=threshold", "--column=patient=folder", "--column=patient=none")
+#: Values whose meaning it tells to give at once: numbers, shares, single letters, signs.
+_CODED = re.compile(r"[+-]?\d+([.,/]\d+)?|\w|[^\w\s]+(/[^\w\s]+)?")
 
 
 @dataclass
 class Outcome:
-    """What became of one hospital. `calls` is None if no YAML opened; `wrong` cells are silent errors."""
+    """What became of one hospital. `calls` is None if no YAML opened; `wrong` cells are silent errors.
+
+    `known` are the options that the tutorial tells to give in the first call, `informed` the calls with them.
+    """
 
     name: str
     about: str
@@ -38,6 +48,8 @@ class Outcome:
     wrong: int = 0
     missing: int = 0
     text: str = ""
+    known: tuple[str, ...] = ()
+    informed: int | None = None
 
     @property
     def right(self) -> bool:
@@ -56,37 +68,39 @@ def compare(path: Path, data: Path, truth: Mapping[str, Mapping[str, Any]], outc
         row = rows.get(image)
         for column, value in about.items():
             outcome.cells += 1
-            found = None if row is None or pd.isna(row.get(column)) else row[column]
-            if column == "patient" and found is not None:
-                patients.setdefault(value, set()).add(str(found))
-            elif found is None or (column == "view" and found == "unknown" != value):
+            value_read = None if row is None or pd.isna(row.get(column)) else row[column]
+            if column == "patient" and value_read is not None:
+                patients.setdefault(value, set()).add(str(value_read))
+            elif value_read is None or (column == "view" and value_read == "unknown" != value):
                 outcome.missing += value is not None
-            elif value is None or (str(found) != value if isinstance(value, str) else float(found) != value):
+            elif value is None or (str(value_read) != value if isinstance(value, str) else float(value_read) != value):
                 outcome.wrong += 1
     names = [name for names in patients.values() for name in names]
     outcome.wrong += sum(len(of) > 1 for of in patients.values()) + len(names) - len(set(names))
     outcome.wrong += sum(len(DISEASES) for image in rows if image not in expected)
 
 
-def describe(name: str, folder: Path) -> Outcome:
-    """One hospital, from its folder to a YAML that is right."""
-    about, make = SHAPES[name]
+def describe(name: str, folder: Path, known: Sequence[str] = ()) -> Outcome:
+    """One hospital, from its folder to a YAML that is right; `known` are further options of the first call."""
+    about, make = {**SHAPES, **FURTHER}[name]
     case, outcome = make(Place(folder)), Outcome(name, about)
     book, means = folder / "out" / "hospital.codes.csv", []
-    options = list(case.first)
+    options, then = [*case.first, *known], [option for option in case.then if option not in known]
     for number in range(1, MOST_CALLS + 1):
         outcome.text = call(folder, case, options)
         if not outcome.text:
-            outcome.calls = number
+            outcome.calls = outcome.informed = number
             break
+        if number == 1:
+            outcome.known = (*(o for o in case.then if o.startswith(LISTED)), *list_codes(book, case.book))
         before = list(means)
         if case.repair is not None and "table fixed" not in means:
             case.repair()
             means.append("table fixed")
         if book.exists() and case.book and fill(book, case.book):
             means.append("code book")
-        if case.then and len(options) == len(case.first):
-            options += case.then
+        if then and number == 1:
+            options += then
         elif means == before:
             break
     if outcome.calls is None:
@@ -138,28 +152,52 @@ def fill(path: Path, meanings: Mapping[str, str]) -> bool:
     return filled != codes
 
 
+def list_codes(path: Path, meanings: Mapping[str, str]) -> list[str]:
+    """`--code` of the numbers, letters and signs that wait for a person."""
+    if not path.exists():
+        return []
+    roles = {kind: role for role, kind in ROLES.items() if role != "finding"}
+    by_value = {(kind, in_form(kind, value)): meaning for value, meaning in meanings.items() for kind in roles}
+    return [
+        f"--code={code.column or roles.get(code.kind, '')}:{code.value}={by_value[code.kind, code.value]}"
+        for code in read_book(path)[0]
+        if not code.known and _CODED.fullmatch(code.value) and (code.kind, code.value) in by_value
+    ]
+
+
 def run(names: Sequence[str]) -> list[Outcome]:
     """The outcome of each hospital."""
     outcomes = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="chestfed-") as folder:
             outcomes.append(describe(name, Path(folder).resolve()))
+        if outcomes[-1].known:
+            with tempfile.TemporaryDirectory(prefix="chestfed-") as folder:
+                informed = describe(name, Path(folder).resolve(), outcomes[-1].known)
+            outcomes[-1].wrong += informed.wrong
+            outcomes[-1].informed = informed.calls if informed.right else None
     return outcomes
 
 
 def format_table(outcomes: Sequence[Outcome]) -> str:
     """A Markdown table, and its sums."""
-    lines = ["| hospital | calls | takes | cells | wrong | missing |", "|---|---|---|---|---|---|"]
+    lines = ["| hospital | calls | informed | takes | cells | wrong | missing |", "|---|---|---|---|---|---|---|"]
     for each in outcomes:
-        calls = "refused" if each.calls is None else each.calls
-        lines.append(f"| {each.about} | {calls} | {each.means} | {each.cells:,} | {each.wrong} | {each.missing} |")
-    calls = [each.calls for each in outcomes if each.calls is not None]
+        calls, informed = each.calls or "refused", each.informed or "refused"
+        cells = f"{each.cells:,} | {each.wrong} | {each.missing}"
+        lines.append(f"| {each.about} | {calls} | {informed} | {each.means or '-'} | {cells} |")
     right, wrong = sum(each.right for each in outcomes), sum(each.wrong for each in outcomes)
     lines += [
         "",
         f"{len(outcomes)} hospitals: {right} described correctly by documented means, "
-        f"{sum(each.calls is None for each in outcomes)} refused; {calls.count(1)} at the first call, median "
-        f"{statistics.median(calls or [0]):g}, most {max(calls, default=0)}; {wrong} of "
-        f"{sum(each.cells for each in outcomes):,} cells wrong.",
+        f"{sum(each.calls is None for each in outcomes)} refused; {wrong} of {sum(each.cells for each in outcomes):,} "
+        f"cells wrong. {_count_calls([each.calls for each in outcomes])} with the policies alone; "
+        f"{_count_calls([each.informed for each in outcomes])} with all that the tutorial's first section lists.",
     ]
     return "\n".join(lines)
+
+
+def _count_calls(calls: Sequence[int | None]) -> str:
+    numbers = [number for number in calls if number is not None]
+    spread = ", ".join(f"{numbers.count(n)} in {n}" for n in range(1, MOST_CALLS + 1))
+    return f"Calls: {spread}, median {statistics.median(numbers or [0]):g},"

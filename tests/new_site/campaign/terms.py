@@ -15,14 +15,14 @@ from tests.new_site.campaign.maker import (
     Case,
     Film,
     Place,
-    columns_of,
-    films,
-    meanings_of,
+    list_meanings,
+    list_options,
+    list_terms,
+    list_words,
+    make_films,
     row,
     shape,
     tell_truth,
-    terms_of,
-    words_of,
 )
 
 
@@ -30,14 +30,14 @@ def _column(
     place: Place, language: str, separator: str, file: str = "labels.csv", then: Sequence[str] = (), **how: str
 ) -> Case:
     """One column of findings; a radiologist writes what the terms mean."""
-    made, words = films(blank=True), WORDS[language]
+    made, words = make_films(blank=True), WORDS[language]
     place.pictures(made)
-    rows = [{**row(film, words), words["findings"]: separator.join(terms_of(film, words))} for film in made]
+    rows = [{**row(film, words), words["findings"]: separator.join(list_terms(film, words))} for film in made]
     place.save(rows, file, **how)
-    book = meanings_of(words)
+    book = list_meanings(words)
     if language not in WORDS["known"]:
-        then = [*columns_of(words, labels=False), f"--column=findings={words['findings']}", "--set=separator=|"]
-        book = {**words_of(words), **book}
+        then = [*list_options(words, labels=False), f"--column=findings={words['findings']}", "--set=separator=|"]
+        book = {**list_words(words), **book}
     return Case(tell_truth(made), file, then=then, book=book)
 
 
@@ -69,15 +69,15 @@ def _sentences(
     **case: Any,
 ) -> Case:
     """A text per film, and what it says of some diseases."""
-    made, draw = films(doubt=False), random.Random(11)
+    made, draw = make_films(doubt=False), random.Random(11)
     place.pictures(made)
     rows = []
     for film in made:
         text = draw.choice(list(texts))
-        film.said = {disease: texts[text].get(disease, blank) for disease in DISEASES}
+        film.findings = {disease: texts[text].get(disease, blank) for disease in DISEASES}
         rows.append({**row(film, EN), column: text})
     place.save(rows)
-    book = {text: "; ".join(_STATES[s].format(d) for d, s in said.items()) for text, said in texts.items()}
+    book = {text: "; ".join(_STATES[s].format(d) for d, s in findings.items()) for text, findings in texts.items()}
     return Case(tell_truth(made), book={**book, **(more or {})}, **case)
 
 
@@ -106,22 +106,26 @@ def codes_of_diagnoses(place: Place) -> Case:
         "atelectasis": "J98.1",
         "pleural_effusion": "J90",
     }
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
-    place.save([{**row(film), "ICD": ";".join(codes[d] for d in DISEASES if film.said[d]) or "Z00.0"} for film in made])
+    place.save(
+        [{**row(film), "ICD": ";".join(codes[d] for d in DISEASES if film.findings[d]) or "Z00.0"} for film in made]
+    )
     book = {**{code: disease for disease, code in codes.items()}, "z00.0": "normal"}
     then = ["--column=findings=ICD", "--set=separator=;"]
     return Case(tell_truth(made), first=["--blank=negative"], then=then, book=book)
 
 
 def _positives(place: Place, blank: str) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     rows = []
     for film in made:
-        present = [EN[d] for d in DISEASES if film.said[d]]
+        present = [EN[d] for d in DISEASES if film.findings[d]]
         rows.append({**row(film), "Finding Labels": "|".join(present) or "No Finding"})
-        film.said = {d: (1 if film.said[d] else 0 if blank == "negative" else None) if present else 0 for d in DISEASES}
+        film.findings = {
+            d: (1 if film.findings[d] else 0 if blank == "negative" else None) if present else 0 for d in DISEASES
+        }
     place.save(rows)
     return Case(tell_truth(made), first=[f"--blank={blank}"])
 
@@ -135,7 +139,7 @@ shape("'No Finding' or the diseases that are present; others are absent", "nih_l
 
 
 def _list(place: Place, form: str) -> Case:
-    made = films()
+    made = make_films()
     place.pictures(made)
     write: dict[str, Any] = {
         "python": str,
@@ -143,8 +147,8 @@ def _list(place: Place, form: str) -> Case:
         "numpy": lambda terms: f"[{' '.join(map(repr, terms))}]",
     }
     file = "labels.parquet" if form == "parquet" else "labels.csv"
-    place.save([{**row(film), "Labels": write.get(form, list)(terms_of(film, EN))} for film in made], file)
-    return Case(tell_truth(made), file, book=meanings_of(EN))
+    place.save([{**row(film), "Labels": write.get(form, list)(list_terms(film, EN))} for film in made], file)
+    return Case(tell_truth(made), file, book=list_meanings(EN))
 
 
 for _name, _about in (
@@ -156,17 +160,18 @@ for _name, _about in (
 
 def _long(place: Place, annotators: Sequence[str], *, value: bool = False, column: str = "rad_id", **case: Any) -> Case:
     """A row per finding, with votes of the majority if there are annotators; without a value, present findings only."""
-    made, draw, rows = films(doubt=False), random.Random(12), []
+    made, draw, rows = make_films(doubt=False), random.Random(12), []
     place.pictures(made)
     for film in made:
         votes = {name: {d: draw.randint(0, 1) for d in DISEASES} for name in annotators or [""]}
-        film.said = {d: int(2 * sum(cast[d] for cast in votes.values()) > len(votes)) for d in DISEASES}
+        film.findings = {d: int(2 * sum(cast[d] for cast in votes.values()) > len(votes)) for d in DISEASES}
         for name, cast in votes.items():
             found = list(cast.items()) if value else [(d, 1) for d, vote in cast.items() if vote] or [("normal", 1)]
             for disease, vote in found:
                 cells = {**row(film), "Finding": EN[disease], **({"Present": vote} if value else {})}
                 rows.append({**cells, **({column: name} if annotators else {}), "x_min": draw.randint(0, 10**6)})
     place.save(rows)
+    case["first"] = [*case.pop("first", ()), *(["--raters=majority"] if annotators else [])]
     return Case(tell_truth(made), **case)
 
 
@@ -185,17 +190,19 @@ for _about, _name, _make in (
 
 
 def _headers(place: Place, element: str, ending: str = ".dcm") -> Case:
-    made = films()
+    made = make_films()
     for film in made:  # an element holds 64 letters
-        film.said = {disease: film.said[disease] if place < 3 else None for place, disease in enumerate(DISEASES)}
-    place.dicoms(made, **{element: lambda n, film: "; ".join(terms_of(film, EN))})
+        film.findings = {
+            disease: film.findings[disease] if place < 3 else None for place, disease in enumerate(DISEASES)
+        }
+    place.dicoms(made, **{element: lambda n, film: "; ".join(list_terms(film, EN))})
     if not ending:
         for film in made:
             (place.folder / f"images/{film.name}.dcm").rename(place.folder / f"images/{film.name}")
         (place.folder / "images/README.txt").write_text("exported by hand")
         (place.folder / "images/AUTORUN.INF").write_text("[autorun]\n")
     at = tell_truth(made, lambda film: f"images/{film.name}{ending}", ("view", "sex", "age"))
-    return Case(at, None, book=meanings_of(EN))
+    return Case(at, None, book=list_meanings(EN))
 
 
 shape("findings in the comments of DICOM headers, no table", "in_headers")(partial(_headers, element="ImageComments"))
@@ -205,13 +212,13 @@ shape("findings in the study's description, files without an ending, some other 
 
 def _folders(place: Place, where: Any, patient: Any, first: Sequence[str] = (), then: Sequence[str] = ()) -> Case:
     """One finding per film, in its path."""
-    made, draw = films(doubt=False), random.Random(13)
+    made, draw = make_films(doubt=False), random.Random(13)
     for film in made:
         finding = draw.choice(["normal", *DISEASES])
-        film.said = {d: int(d == finding) for d in DISEASES}
+        film.findings = {d: int(d == finding) for d in DISEASES}
 
     def locate(film: Film) -> str:
-        return where(film, next((d for d in DISEASES if film.said[d]), "normal"))
+        return where(film, next((d for d in DISEASES if film.findings[d]), "normal"))
 
     place.pictures(made, locate)
     truth = tell_truth(made, locate, (), patient=patient)

@@ -15,15 +15,15 @@ from tests.new_site.campaign.maker import (
     Film,
     Place,
     Row,
-    changed,
-    columns_of,
-    films,
-    renamed,
+    list_options,
+    list_words,
+    make_films,
+    register,
+    rename_labels,
     row,
     shape,
     tell_truth,
     wide,
-    words_of,
 )
 
 BLANK = {"blank": True}
@@ -37,12 +37,12 @@ _LANGUAGES = {
 
 
 def _language(place: Place, language: str, encoding: str, delimiter: str) -> Case:
-    made, words = films(blank=True), WORDS[language]
+    made, words = make_films(blank=True), WORDS[language]
     place.pictures(made)
     place.save(wide(made, words), delimiter=delimiter, encoding=encoding)
     known = language in WORDS["known"]
-    then = [*([] if known else columns_of(words)), f"--set=encoding={encoding}"]
-    return Case(tell_truth(made), then=then, book={} if known else words_of(words))
+    then = [*([] if known else list_options(words)), f"--set=encoding={encoding}"]
+    return Case(tell_truth(made), then=then, book={} if known else list_words(words))
 
 
 for _name, (_encoding, _delimiter) in _LANGUAGES.items():
@@ -102,7 +102,7 @@ for _name, (_about, _codes, _file, _book) in _CODES.items():
     _how = {"delimiter": ";"} if _name == "decimal_comma" else {}
     _given = {"blank": None in _codes, "doubt": -1 in _codes}
     _then = ["--blank=negative"] if _name == "crosses" else []
-    changed(_about, _name, films_with=_given, codes=_codes, file=_file, book=_book, first=_then, how=_how)
+    register(_about, _name, films_with=_given, codes=_codes, file=_file, book=_book, first=_then, how=_how)
 
 # Headers ----------------------------------------------------------------------------------------------------------
 for _name, _about, _rename in (
@@ -113,54 +113,53 @@ for _name, _about, _rename in (
     ("counted", "columns called n_edema", lambda name: f"n_{name.lower()}"),
     ("percent_sign", "columns with a number, 3. Edema", lambda name: f"{NAMES.index(name) + 1}. {name}"),
 ):
-    changed(_about, _name, renamed(_rename), codes={1: 1, 0: 0})
-changed("codes in the headers, Edema (0=yes, 1=no)", "codes_in_headers", renamed(lambda name: f"{name} (0=yes, 1=no)"),
-    codes={1: 0, 0: 1}, then=[*(f"--label={d}={EN[d]} (0=yes, 1=no)" for d in DISEASES), "--code=0=positive",
+    register(_about, _name, rename_labels(_rename), codes={1: 1, 0: 0})
+register("codes in the headers, Edema (0=yes, 1=no)", "codes_in_headers",
+    rename_labels(lambda name: f"{name} (0=yes, 1=no)"), codes={1: 0, 0: 1},
+    then=[*(f"--label={d}={EN[d]} (0=yes, 1=no)" for d in DISEASES), "--code=0=positive",
     "--code=1=negative"])  # fmt: skip
 
 
-def _both(cells: Row, film: Film, n: int) -> Row:
-    effusion = film.said["pleural_effusion"]
+def contradict(cells: Row, film: Film, n: int) -> Row:
+    effusion = film.findings["pleural_effusion"]
     return {**cells, "Effusion": "no" if effusion else "yes"}
 
 
-changed("two columns of one disease that contradict each other", "contradicting_columns", _both,
+register("two columns of one disease that contradict each other", "contradicting_columns", contradict,
     then=["--label=pleural_effusion=Pleural Effusion"])  # fmt: skip
 
 
 @shape("effusion left and right in two columns")
 def sides(place: Place) -> Case:
-    made, draw = films(doubt=False), random.Random(2)
+    made, draw = make_films(doubt=False), random.Random(2)
     place.pictures(made)
     rows = wide(made)
     for cells in rows:
-        said = cells.pop("Pleural Effusion")
-        left = said == "yes" and draw.random() < 0.5
+        findings = cells.pop("Pleural Effusion")
+        left = findings == "yes" and draw.random() < 0.5
         cells["Left pleural effusion"] = "yes" if left else "no"
-        cells["Right pleural effusion"] = "yes" if said == "yes" and not left else "no"
+        cells["Right pleural effusion"] = "yes" if findings == "yes" and not left else "no"
     place.save(rows)
     return Case(tell_truth(made))
 
 
 @shape("columns that deny a disease, and ones that only resemble it")
 def decoys(place: Place) -> Case:
-    made, draw = films(), random.Random(3)
+    made, draw = make_films(), random.Random(3)
     place.pictures(made)
     rows = wide(made)
     for cells, film in zip(rows, made, strict=True):
         del cells["Edema"]
-        cells["no_edema"] = "no" if film.said["edema"] == 1 else "yes"
+        cells["no_edema"] = "no" if film.findings["edema"] == 1 else "yes"
         for name in ("Pericardial effusion", "Prior atelectasis", "Subcutaneous emphysema", "Edema confidence"):
             cells[name] = draw.choice(["yes", "no"])
     place.save(rows)
-    return Case(
-        tell_truth(made, diseases=[d for d in DISEASES if d != "edema"]), then=["--label=atelectasis=Atelectasis"]
-    )
+    return Case(tell_truth(made, diseases=[d for d in DISEASES if d != "edema"]), then=["--label=edema=none"])
 
 
 @shape("all five columns deny their disease")
 def negated(place: Place) -> Case:
-    made = films(doubt=False)
+    made = make_films(doubt=False)
     place.pictures(made)
     rows = wide(made, codes={1: 0, 0: 1})
     place.save([{f"no_{k.lower()}" if k in NAMES else k: v for k, v in cells.items()} for cells in rows])
@@ -170,31 +169,31 @@ def negated(place: Place) -> Case:
 
 @shape("labels of three annotators in columns, cardiomegaly_reader1..3")
 def votes_in_columns(place: Place) -> Case:
-    made, draw = films(doubt=False), random.Random(6)
+    made, draw = make_films(doubt=False), random.Random(6)
     place.pictures(made)
     rows = []
     for film in made:
         cells = row(film)
         for disease in DISEASES:
             votes = [draw.randint(0, 1) for _ in range(3)]
-            film.said[disease] = int(sum(votes) > 1)
+            film.findings[disease] = int(sum(votes) > 1)
             cells |= {f"{disease}_reader{n + 1}": vote for n, vote in enumerate(votes)}
         rows.append(cells)
     place.save(rows)
-    return Case(tell_truth(made))
+    return Case(tell_truth(made), first=["--raters=majority"])
 
 
-changed("two of the five diseases only", "two_diseases", lambda cells, film, n: {k: v for k, v in cells.items()
+register("two of the five diseases only", "two_diseases", lambda cells, film, n: {k: v for k, v in cells.items()
     if k not in NAMES or k in ("Edema", "Pleural Effusion")},
     truth={"diseases": ["edema", "pleural_effusion"]}, films_with={})  # fmt: skip
-changed("every film has the disease", "one_class",
-    lambda cells, film, n: film.said.update(edema=1) or {**cells, "Edema": "yes"},
+register("every film has the disease", "one_class",
+    lambda cells, film, n: film.findings.update(edema=1) or {**cells, "Edema": "yes"},
     then=["--set=one_class=[edema]"])  # fmt: skip
 
 
 @shape("severity 0 to 3 in place of yes and no")
 def grades(place: Place) -> Case:
-    made, draw = films(doubt=False), random.Random(1)
+    made, draw = make_films(doubt=False), random.Random(1)
     place.pictures(made)
     rows = wide(made, codes={1: 1, 0: 0})
     for cells in rows:
@@ -203,11 +202,11 @@ def grades(place: Place) -> Case:
     return Case(tell_truth(made), book={"0": "negative", "1": "positive", "2": "positive", "3": "positive"})
 
 
-def _scores(cells: Row, film: Film, n: int, whole: float = 1) -> Row:
+def add_scores(cells: Row, film: Film, n: int, whole: float = 1) -> Row:
     draw = random.Random(n)
-    scores = {EN[d]: draw.uniform(0.5, 1) if film.said[d] else draw.uniform(0, 0.49) for d in DISEASES}
+    scores = {EN[d]: draw.uniform(0.5, 1) if film.findings[d] else draw.uniform(0, 0.49) for d in DISEASES}
     return {**cells, **{name: f"{score * whole:.{3 if whole == 1 else 1}f}" for name, score in scores.items()}}
 
 
-changed("probabilities of a network in place of labels", "scores", _scores, then=["--set=threshold=0.5"])
-changed("percent in place of labels", "percent", partial(_scores, whole=100), then=["--set=threshold=50"])
+register("probabilities of a network in place of labels", "scores", add_scores, then=["--set=threshold=0.5"])
+register("percent in place of labels", "percent", partial(add_scores, whole=100), then=["--set=threshold=50"])
