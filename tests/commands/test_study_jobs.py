@@ -26,7 +26,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> Bars:
     return Bars(open_console(quiet=True))
 
 
-def test_what_fails_is_named_after_all_others_are_done(tmp_path: Path, bars: Bars) -> None:
+def test_failures_are_named_after_the_others(tmp_path: Path, bars: Bars) -> None:
     said: list[str] = []
     jobs = [job(label, tmp_path) for label in ("one", "failing", "killed", "two")]
     running = run_jobs(jobs, 2, bars, said.append)
@@ -40,7 +40,7 @@ def test_what_fails_is_named_after_all_others_are_done(tmp_path: Path, bars: Bar
     assert (tmp_path / "two").exists()
 
 
-def test_an_interrupted_command_ends_its_processes(tmp_path: Path, bars: Bars) -> None:
+def test_interrupted_command_ends_processes(tmp_path: Path, bars: Bars) -> None:
     running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars, print)
     assert next(running).label == "one"
     mark = tmp_path / "endless.pid"

@@ -28,7 +28,7 @@ from chestfed.results.views import make_seeds_grid
 from tests.results.finished_runs import NAMES, labels_and_patients, write_run
 
 
-def test_a_run_is_compared_at_its_largest_k_or_the_k_that_is_named(tmp_path: Path) -> None:
+def test_run_compared_at_largest_or_named_k(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a")
     assert "K=2" in load_predictions(folder).name
     assert "K=1" in load_predictions(folder, 1).name
@@ -69,7 +69,7 @@ def test_numbers_are_those_of_the_evaluation(tmp_path: Path) -> None:
         assert row["reason"] == untested.reason == ONE_SEED
 
 
-def test_every_k_of_several_seeds_is_corrected_together(tmp_path: Path) -> None:
+def test_every_k_of_seeds_corrected_together(tmp_path: Path) -> None:
     frame = compare_ks([write_run(tmp_path / f"a{seed}", seed=seed, ks=(1, 2, 3)) for seed in (4, 2, 3)])
     assert set(frame["data"]) == {"synthetic"}
     assert list(zip(frame["reference"], frame["model"], strict=True))[::3] == [("K=1", "K=2"), ("K=1", "K=3")]
@@ -111,7 +111,7 @@ def test_several_seeds_have_the_test_over_seeds(tmp_path: Path) -> None:
     assert describe_resolution(more).endswith(f"5 training seeds a difference of the mean AUC {shown}")
 
 
-def test_one_seed_has_intervals_and_no_p_value(tmp_path: Path) -> None:
+def test_one_seed_has_intervals_and_no_p(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", ks=(1, 2, 3))
     frame, verdict = compare_ks([folder]), state_verdict(compare_ks([folder]))
     assert frame[["p", "p_holm"]].isna().all(axis=None)
@@ -131,14 +131,14 @@ def test_a_model_is_the_same_as_itself(tmp_path: Path) -> None:
     assert text.startswith(f"With {run.name} (2) the mean AUC is the same as with {run.name}")
 
 
-def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
+def test_other_images_refused_and_counted(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", images=7)
     with pytest.raises(ConfigError, match="7 of 40 and 7 of 40 differ"):
         compare_with_first([load_predictions(a), load_predictions(b)], 20)
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_predictions_without_a_score_or_with_another_label_are_refused(tmp_path: Path) -> None:
+def test_damaged_predictions_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
     file = run / "k2" / "predictions.parquet"
     frame = pd.read_parquet(file)
@@ -168,7 +168,7 @@ def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_the_order_of_the_images_does_not_matter(tmp_path: Path) -> None:
+def test_order_of_images_does_not_matter(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
     straight = compare_with_first([load_predictions(a), load_predictions(b)], 20)
     file = b / "k2" / "predictions.parquet"
@@ -186,7 +186,7 @@ def test_other_labels_are_refused(tmp_path: Path) -> None:
         compare_with_first([load_predictions(a), load_predictions(b)], 20)
 
 
-def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
+def test_seeds_of_same_settings_one_model(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
     runs += [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.5) for seed in (3, 4, 5)]
     grouped = group_seeds([load_predictions(run) for run in runs])
@@ -199,7 +199,7 @@ def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
     assert found["low"].notna().all()
 
 
-def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+def test_repeated_seed_is_refused(tmp_path: Path) -> None:
     run = load_predictions(write_run(tmp_path / "a"))
     with pytest.raises(ConfigError, match="seed 1: given twice"):
         group_seeds([run, run])
@@ -215,7 +215,7 @@ def test_seeds_with_other_labels_are_refused(tmp_path: Path) -> None:
         group_seeds([load_predictions(run) for run in runs])
 
 
-def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+def test_seed_spread_is_beside_the_intervals(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2, 3)]
     alone = write_run(tmp_path / "b", seed=4, lr=0.5)
     options = ["--k", 2, "--group-seeds", "--resamples", 20, "--out", tmp_path / "out"]
@@ -232,7 +232,7 @@ def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path, c
     assert found["seed_sd_model"].isna().all()
 
 
-def test_the_command_prints_and_writes_the_differences(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+def test_command_prints_writes_differences(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
     called = chestfed("compare", a, b, "--out", tmp_path / "out", "--resamples", 20)
     assert (called.code, "SYNTHETIC" in called.out) == (0, True)

@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> RunFolder:
     return RunFolder.open(write_run(tmp_path / "synthetic-small-0123456789ab"))
 
 
-def test_it_knows_what_was_run_and_what_is_finished(run: RunFolder) -> None:
+def test_folder_has_settings_and_finished_k(run: RunFolder) -> None:
     known = run.settings
     assert (run.title, run.origin, known.seed, known.protocol) == ("Study", Origin.SYNTHETIC, 1, "frontal-image")
     assert (known.algorithm, known.window) == ("codasca", 4)
@@ -34,13 +34,13 @@ def test_it_knows_what_was_run_and_what_is_finished(run: RunFolder) -> None:
         run.folder(3)
 
 
-def test_an_algorithm_with_options_of_its_own_is_read_by_name(run: RunFolder) -> None:
+def test_algorithm_with_options_read_by_name(run: RunFolder) -> None:
     federated = {"algorithm": {"name": "mine", "prox": 0.1}, "objective": {"name": "auc"}, "window": 7}
     known = Settings.of({**run.configuration, "federated": federated})
     assert (known.algorithm, known.window) == ("mine", 7)
 
 
-def test_the_frame_is_the_table_that_was_written(run: RunFolder) -> None:
+def test_frame_is_the_written_table(run: RunFolder) -> None:
     results = load_results(run)
     pd.testing.assert_frame_equal(results.estimates, read_estimates(run.path), check_exact=True)
     pd.testing.assert_frame_equal(results.differences, read_differences(run.path), check_exact=True)
@@ -48,7 +48,7 @@ def test_the_frame_is_the_table_that_was_written(run: RunFolder) -> None:
     assert read_row(run.path / "k1") == run.row(1)
 
 
-def test_a_k_can_be_read_before_the_study_is_finished(run: RunFolder) -> None:
+def test_k_is_readable_before_the_study_ends(run: RunFolder) -> None:
     (run.path / "k2" / "result.json").unlink()
     assert load_results(run).view("study")["k"].unique().tolist() == [1]
     assert len(run.predictions()) == IMAGES
@@ -89,7 +89,7 @@ def test_a_damaged_file_is_named(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("name", ["study.json", "table.csv", "k1/result.json", "k2/predictions.parquet"])
-def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(run: RunFolder, name: str) -> None:
+def test_altered_file_is_refused(run: RunFolder, name: str) -> None:
     RunFolder.open(run.path).check_finished()
     file = run.path / name
     if file.suffix == ".parquet":
@@ -102,7 +102,7 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(r
         load_predictions(run.path, 2 if "k2" in name else 1)
 
 
-def test_a_folder_of_one_study_is_that_study_and_other_folders_are_refused(tmp_path: Path) -> None:
+def test_only_a_folder_of_one_study_opens(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "one")
     assert RunFolder.open(tmp_path / "runs").path.name == "one"
     write_run(tmp_path / "runs" / "two", seed=2)

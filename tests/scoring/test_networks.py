@@ -61,7 +61,7 @@ def same(scorer: Scorer, module: torch.nn.Module) -> bool:
         return torch.equal(scorer.call(images), module(images))
 
 
-def test_a_plug_in_network_is_rebuilt_from_the_model_file(own_network: str) -> None:
+def test_plug_in_network_rebuilt_from_file(own_network: str) -> None:
     file = Path("runs/k1/model.safetensors")
     for options, kind in (
         (network_options(f"{own_network}:TINY", width=8), "Tiny transformer"),
@@ -76,7 +76,7 @@ def test_a_plug_in_network_is_rebuilt_from_the_model_file(own_network: str) -> N
         assert same(scorer, module)
 
 
-def test_code_that_changed_since_training_is_said_with_both_digests(own_network: str) -> None:
+def test_changed_code_is_noted(own_network: str) -> None:
     file = Path("runs/k1/model.safetensors")
     written(file, network_options(f"{own_network}:TINY"), model_source="0123456789abcdef")
     (note,) = opened(file).notes
@@ -105,9 +105,7 @@ UNTRUSTED = [
 ]
 
 
-def test_a_name_in_a_model_file_cannot_call_arbitrary_code(
-    own_network: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_name_in_a_file_cannot_call_any_code(own_network: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import os
     import subprocess
 
@@ -133,7 +131,7 @@ def test_a_name_in_a_model_file_cannot_call_arbitrary_code(
         opened(file, network="subprocess:call")
 
 
-def test_code_that_comes_beside_a_model_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_beside_a_model_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "model.safetensors", network_options("small", blocks=[1]), model={"name": "evil:Net"})
     (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path('harm').touch()\nNet = 1\n")
     monkeypatch.chdir(tmp_path)
@@ -142,7 +140,7 @@ def test_code_that_comes_beside_a_model_is_not_imported(tmp_path: Path, monkeypa
     assert not (tmp_path / "harm").exists()
 
 
-def test_nothing_is_fetched_for_a_library_network(own_network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_network_fetches_nothing(own_network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetched(*_: object, **__: object) -> None:
         raise AssertionError("weights were fetched")
 
@@ -172,7 +170,7 @@ def test_nothing_is_fetched_for_a_library_network(own_network: str, monkeypatch:
         opened(file)
 
 
-def test_a_network_that_a_file_may_not_name_can_be_named_by_the_user(own_network: str) -> None:
+def test_user_may_name_a_refused_network(own_network: str) -> None:
     file = Path("runs/k1/model.safetensors")
     module = written(file, network_options(f"{own_network}:make_tiny", options={"width": 8}))
     with pytest.raises(ConfigError, match="--network"):
@@ -180,7 +178,7 @@ def test_a_network_that_a_file_may_not_name_can_be_named_by_the_user(own_network
     assert same(opened(file, network=f"{own_network}:make_tiny"), module)
 
 
-def test_weights_of_a_foreign_architecture_are_scored_with_a_description(own_network: str) -> None:
+def test_described_foreign_weights_scored(own_network: str) -> None:
     module = build_model(network_options(f"{own_network}:TINY", width=8), 3, seed=3).eval()
     torch.save(module.state_dict(), "m.pth")
     torch.save({"state_dict": {f"net.{name}": part for name, part in module.state_dict().items()}}, "m.ckpt")

@@ -43,12 +43,12 @@ def test_outputs_that_are_no_names_are_ignored() -> None:
     assert notes[0].startswith("2 of 3 outputs")
 
 
-def test_a_misspelled_disease_is_refused_rather_than_ignored() -> None:
+def test_misspelled_disease_is_refused() -> None:
     with assert_refused(ConfigError, "unknown output"):
         named_outputs(FILE, None, ["Cardiomegalie", "Edema"])
 
 
-def test_names_that_are_missing_repeated_or_all_foreign_are_refused() -> None:
+def test_missing_or_repeated_names_refused() -> None:
     for carried, said, reason in (
         (None, None, "--output-names"),
         (None, ["edema", "Edema"], "two outputs are named 'edema'"),
@@ -60,7 +60,7 @@ def test_names_that_are_missing_repeated_or_all_foreign_are_refused() -> None:
             named_outputs(FILE, carried, said)
 
 
-def test_what_a_file_carries_may_be_ignored_but_not_contradicted() -> None:
+def test_carried_names_are_not_contradicted() -> None:
     assert named_outputs(FILE, ["Effusion", "Fracture"], ["pleural_effusion", "-"])[0] == ("pleural_effusion", "-")
     assert own_outputs(FILE, ["positive", "edema"], ["-", "Edema"]) == ("-", "edema")
     assert own_outputs(FILE, ["positive"], None) == ("positive",)
@@ -68,7 +68,7 @@ def test_what_a_file_carries_may_be_ignored_but_not_contradicted() -> None:
         own_outputs(FILE, ["edema", "mass"], ["mass", "edema"])
 
 
-def test_what_a_program_carries_is_a_list_of_names() -> None:
+def test_program_carries_a_list_of_names() -> None:
     assert carried_names(FILE, '["edema"]') == ["edema"]
     assert carried_names(FILE, None) is None
     for text in ("{", "[]", '"edema"', "[1]"):

@@ -95,9 +95,7 @@ def score(
 
 
 @pytest.mark.parametrize("protocol", ["frontal-image", "study-max"])
-def test_models_of_two_input_sizes_are_compared_on_the_same_images(
-    protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path
-) -> None:
+def test_two_input_sizes_are_compared(protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path) -> None:
     for size in (64, 48):
         write(score(Pooling(), site, home, protocol=protocol, size=size), tmp_path / str(size))
     first, second = (pd.read_parquet(tmp_path / size / "predictions.parquet") for size in ("64", "48"))
@@ -107,7 +105,7 @@ def test_models_of_two_input_sizes_are_compared_on_the_same_images(
     assert set(found["images"]) == {len(first)}
 
 
-def test_evaluations_of_two_sites_are_not_compared(home: Path, site: SiteTable, tmp_path: Path) -> None:
+def test_evaluations_of_two_sites_refused(home: Path, site: SiteTable, tmp_path: Path) -> None:
     write(score(Pooling(), site, home), tmp_path / "here")
     write(score(Pooling(), hospital(home, "mimic_cxr"), home, "test"), tmp_path / "there")
     with pytest.raises(ConfigError, match=r"not about the same images: 24 of 24 and 23 of 23 differ\."):
@@ -131,7 +129,7 @@ def shown(evaluation: Evaluation) -> str:
     return " ".join(console.export_text().split())
 
 
-def test_large_logits_keep_the_auc_of_their_order(home: Path, site: SiteTable) -> None:
+def test_large_logits_keep_the_auc(home: Path, site: SiteTable) -> None:
     plain = score(Pooling(), site, home)
     large = score(Pooling(5000.0), site, home)
     assert aucs_of(large) == aucs_of(plain)
@@ -142,9 +140,7 @@ def test_large_logits_keep_the_auc_of_their_order(home: Path, site: SiteTable) -
     assert 0 <= stored.min() <= stored.max() <= 1
 
 
-def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
-    home: Path, site: SiteTable, tmp_path: Path
-) -> None:
+def test_percentages_are_ranked_as_scores(home: Path, site: SiteTable, tmp_path: Path) -> None:
     plain = score(Pooling(), site, home)
     percent = Pooling(percent=True)
     with assert_refused(ChestfedError, "not probabilities"):
@@ -165,9 +161,7 @@ def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
 
 
 @pytest.mark.parametrize("output", ["logits", "scores"])
-def test_figures_of_large_outputs_can_be_computed_again_from_the_predictions(
-    output: Output, home: Path, site: SiteTable, tmp_path: Path
-) -> None:
+def test_large_outputs_can_be_computed_again(output: Output, home: Path, site: SiteTable, tmp_path: Path) -> None:
     found = score(Pooling(5000.0), site, home, output=output)
     write(found, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
@@ -211,7 +205,7 @@ INPUTS = [
 ]
 
 
-def test_a_model_is_given_the_input_that_is_declared(home: Path, site: SiteTable, tmp_path: Path) -> None:
+def test_model_gets_the_declared_input(home: Path, site: SiteTable, tmp_path: Path) -> None:
     from chestfed.images.cache import fill_cache
 
     chosen = site.select(split="valid", views=("pa", "ap", "frontal"))
@@ -233,7 +227,7 @@ def test_a_model_is_given_the_input_that_is_declared(home: Path, site: SiteTable
         assert (about["channels"], about["range"]) == (len(mean), [low, high])
 
 
-def test_an_input_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_senseless_input_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "model.yaml"
     for text in (
         "channels: 2",
@@ -300,7 +294,7 @@ class Together(Pooling):
         return super().forward(nn.functional.batch_norm(images, None, None, training=True))
 
 
-def test_a_model_that_fails_is_told_what_helps(home: Path, site: SiteTable) -> None:
+def test_failing_model_has_a_hint(home: Path, site: SiteTable) -> None:
     for module, said, unsaid in (
         (Convolution(), "set `input:` in the YAML of --model-config", "--input-size"),
         (Fixed(), "Set another image size with --input-size", "input:"),
@@ -316,7 +310,7 @@ def test_a_model_that_fails_is_told_what_helps(home: Path, site: SiteTable) -> N
         assert unsaid not in str(caught.value)
 
 
-def test_a_program_of_one_channel_asks_for_its_input_and_takes_it(home: Path, site: SiteTable, tmp_path: Path) -> None:
+def test_one_channel_program_needs_its_input(home: Path, site: SiteTable, tmp_path: Path) -> None:
     program = str(write_program(tmp_path / "m.onnx", shape=("n", 1, 64, 64)))
     with assert_refused(ConfigError, "another number of channels"):
         open_scorer(program, Declared(diseases=DISEASES), MACHINE)

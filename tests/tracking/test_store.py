@@ -37,7 +37,7 @@ def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} - {".mlflow.db.lock"} == {"mlflow.db"}
 
 
-def test_an_unwritable_folder_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_folder_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(module, "connect", lambda uri: pytest.fail("MLflow would try for minutes"))
     with pytest.raises(OSError, match="file"):
@@ -157,9 +157,7 @@ def test_a_path_is_taken_as_it_is() -> None:
         assert path == "runs/folder/k5"
 
 
-def test_an_error_is_raised_without_a_traceback(
-    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_error_is_raised_without_a_traceback(store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as broken:
         broken.execute("DROP TABLE runs")
         broken.commit()
