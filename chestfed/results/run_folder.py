@@ -138,7 +138,7 @@ class RunFolder:
         if not (folder / STUDY).is_file() and len(inside) == 1:
             (folder,) = inside
         if not (folder / STUDY).is_file():
-            raise ConfigError(_not_a_run_folder(folder, inside))
+            raise _explain_folder(folder, inside)
         check_files(folder, Part(None, "."), (STUDY,))
         run = cls(folder)
         with expected(folder / STUDY):  # what is damaged is named before anything is made of it
@@ -213,13 +213,15 @@ class RunFolder:
         try:
             k = None if k is None else int(operator.index(k))
         except TypeError:
-            raise ConfigError(f"k={k!r}: give a whole number") from None
+            raise ConfigError(f"k={k!r}: give a whole number", kind="not a number of clients") from None
         finished = self.ks
         if not finished:
-            raise ConfigError(f"{self.path}: no K of this study is finished yet; run `chestfed study` again to resume")
+            text = "no K of this study is finished yet; run `chestfed study` again to resume"
+            raise ConfigError(f"{self.path}: {text}", kind="nothing finished")
         if k is not None and k not in finished:
             names = ", ".join(f"K={one}" for one in finished)
-            raise ConfigError(f"{self.path}: K={k} does not exist or is not finished; finished: {names}")
+            text = f"K={k} does not exist or is not finished; finished: {names}"
+            raise ConfigError(f"{self.path}: {text}", kind="no such K", k=k, finished=finished)
         return self.part(f"k{finished[-1] if k is None else k}", NEEDED_OF_K)
 
     def scored_folder(self, k: int, place: str) -> Path:
@@ -307,11 +309,14 @@ class RunFolder:
 
         Raises `ChestfedError` if not; with what to do.
         """
-        missing = ", ".join(f"K={k}" for k in self.settings.ks if k not in self.ks)
+        unfinished = tuple(k for k in self.settings.ks if k not in self.ks)
+        missing = ", ".join(f"K={k}" for k in unfinished)
         if missing or not (self.path / VIEWS["study"][0]).is_file():
             raise ChestfedError(
                 f"{self.path}: this study is not finished: {missing or 'its table'} is missing. Run the same "
-                "`chestfed study` command to resume it; make the report then."
+                "`chestfed study` command to resume it; make the report then.",
+                kind="not finished",
+                missing=unfinished,
             )
         for k in self.settings.ks:
             self.folder(k)
@@ -335,7 +340,8 @@ def check_files(
         raise ChestfedError(f"{error.filename}: cannot be read: {error.strerror}") from None
     if bad:
         names = ", ".join(str(folder / name) for name in bad)
-        raise ChestfedError(f"{names}: damaged or missing. {remedy}: it makes again what is damaged.")
+        text = f"{names}: damaged or missing. {remedy}: it makes again what is damaged."
+        raise ChestfedError(text, kind="damaged or missing", files=tuple(bad))
 
 
 def read_row(folder: Path) -> Row:
@@ -371,11 +377,13 @@ def read_predictions(file: Path) -> pd.DataFrame:
         ) from None
     except Exception as error:  # a damaged schema gives many kinds, KeyError and MemoryError among them
         reason = str(error) or type(error).__name__
-        raise ConfigError(f"{file}: cannot be read: {reason}. Restore it, or run or score again") from None
+        text = f"{file}: cannot be read: {reason}. Restore it, or run or score again"
+        raise ConfigError(text, kind="cannot be read", file=file) from None
     scored = [name.removeprefix("score_") for name in frame.columns if name.startswith("score_")]
     needed = {"image", "patient", *(f"label_{name}" for name in scored)}
     if not scored or not needed <= set(frame.columns):
-        raise ConfigError(f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed")
+        text = f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed"
+        raise ConfigError(text, kind="not predictions", file=file)
     for name in scored:
         try:
             score, label = (frame[f"{p}_{name}"].to_numpy(np.float64, na_value=np.nan) for p in ("score", "label"))
@@ -383,9 +391,11 @@ def read_predictions(file: Path) -> pd.DataFrame:
             raise ConfigError(f"{file}: score_{name} and label_{name} must be numbers") from None
         known = ~np.isnan(label)
         if not np.isin(label[known], (0, 1)).all():
-            raise ConfigError(f"{file}: label_{name} has values other than 0, 1 and empty")
+            text = f"{file}: label_{name} has values other than 0, 1 and empty"
+            raise ConfigError(text, kind="invalid label", file=file, disease=name)
         if missing := int((~np.isfinite(score[known])).sum()):
-            raise ConfigError(f"{file}: score_{name} is empty or infinite for {missing} labeled images")
+            text = f"{file}: score_{name} is empty or infinite for {missing} labeled images"
+            raise ConfigError(text, kind="missing scores", file=file, disease=name, missing=missing)
     return frame
 
 
@@ -426,16 +436,21 @@ def _damaged(file: Path, why: object) -> ChestfedError:
     )
 
 
-def _not_a_run_folder(path: Path, inside: Sequence[Path]) -> str:
+def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:
+    """Why a folder is not that of one study; `inside` are the studies in it."""
     if not path.is_dir():
-        return f"{path}: no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
+        text = f"{path}: no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
+        return ConfigError(text, kind="no such folder")
     if (path / COMPARISON).is_file():
         with expected(path / COMPARISON):
-            names = dict.fromkeys(str(one["folder"]) for one in read_json_file(path / COMPARISON)["runs"])
-        return f"{path}: this is a comparison of several studies. Give folders of these, beside it: {', '.join(names)}"
+            names = tuple(dict.fromkeys(str(run["folder"]) for run in read_json_file(path / COMPARISON)["runs"]))
+        text = f"{path}: this is a comparison of several studies. Give folders of these, beside it: {', '.join(names)}"
+        return ConfigError(text, kind="comparison of studies", studies=names)
     if inside:
-        names = dict.fromkeys(file.parent.name for file in sorted(path.glob(f"*/{COMPARISON}")))
-        together = f"; of several studies together: {', '.join(names)}" if names else ""
-        each = ", ".join(folder.name for folder in inside)
-        return f"{path} holds {len(inside)} studies; open one of them: {each}{together}"
-    return f"{path}: not the run folder of a study: it has no {STUDY}. `chestfed study` prints the folder it writes to."
+        comparisons = tuple(dict.fromkeys(file.parent.name for file in sorted(path.glob(f"*/{COMPARISON}"))))
+        together = f"; of several studies together: {', '.join(comparisons)}" if comparisons else ""
+        studies = tuple(folder.name for folder in inside)
+        text = f"{path} holds {len(studies)} studies; open one of them: {', '.join(studies)}{together}"
+        return ConfigError(text, kind="several studies", studies=studies, comparisons=comparisons)
+    text = f"not the run folder of a study: it has no {STUDY}. `chestfed study` prints the folder it writes to."
+    return ConfigError(f"{path}: {text}", kind="not a run folder")

@@ -117,11 +117,13 @@ class Store:
             experiment = self._client.get_experiment_by_name(EXPERIMENT)
         if experiment.lifecycle_stage != "active":
             command = f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
-            raise ChestfedError(f"the experiment '{EXPERIMENT}' was deleted in MLflow; `{command}` restores it")
+            text = f"the experiment '{EXPERIMENT}' was deleted in MLflow; `{command}` restores it"
+            raise ChestfedError(text, kind="deleted experiment", experiment=experiment.experiment_id)
         if uri == local_store(artifacts.parent) and experiment.artifact_location != place:
             raise ChestfedError(
                 f"the store was moved or copied: its artifacts belong to {experiment.artifact_location}. Move it back, "
-                "or delete mlflow.db and rerun the studies to record them here"
+                "or delete mlflow.db and rerun the studies to record them here",
+                kind="moved store",
             )
         self._experiment = experiment.experiment_id
 
@@ -221,5 +223,6 @@ def local_model(model: str, tracking_uri: str | None) -> Iterator[str]:
             )
         except Exception as error:
             text = f"{model}: MLflow cannot download this model ({first_line(error)}). Is --tracking-uri right?"
-            raise ChestfedError(f"{text} runs:/ID must be the run of one K") from None
+            text = f"{text} runs:/ID must be the run of one K"
+            raise ChestfedError(text, kind="cannot be downloaded", model=model) from None
         yield str(path)

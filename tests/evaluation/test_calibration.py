@@ -46,7 +46,7 @@ def test_equal_mass_bins_keep_ties_together() -> None:
     assert curve == [Bin(pytest.approx(0.9 / 5), pytest.approx(2 / 5), 5), Bin(pytest.approx(0.9), 1, 1)]
 
 
-def test_scores_that_are_the_rates_are_calibrated() -> None:
+def test_scores_equal_to_rates_calibrated() -> None:
     found = judged(np.repeat([0.25, 0.5], [4, 2]), [1, 0, 0, 0, 1, 0])
     assert (found.ece_equal_width, found.ece_equal_mass, found.reliability) == (0, 0, 0)
     assert found.within_bins == 0

@@ -102,7 +102,7 @@ def test_swapping_models_flips_sign_keeps_p(seed: int, gain: float) -> None:
         assert max(x.interval.low, y.auc_a - 1) == pytest.approx(max(-y.interval.high, -x.auc_a))
 
 
-def test_other_labels_or_patients_are_refused() -> None:
+def test_other_labels_or_patients_refused() -> None:
     a, b = runs()
     labels = b.labels.copy()
     labels[3, 1] = np.nan

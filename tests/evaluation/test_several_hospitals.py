@@ -125,7 +125,7 @@ def test_one_hospital_is_as_without_its_name() -> None:
     assert [(one.value, one.interval) for one in named] == [(one.value, one.interval) for one in plain]
 
 
-def test_intervals_hold_the_truth_in_95_percent() -> None:
+def test_intervals_hold_truth_in_95_percent() -> None:
     truth, held = 0.7602, []  # of a difference of one standard deviation, at every hospital
     for seed in range(150):
         mean = auc_estimates(example(seed), Intervals("obuchowski"))[-1]

@@ -119,7 +119,7 @@ def test_answer_comes_first_and_details_fold(html: str, page: Page) -> None:
     assert "prefers" not in html  # dark colors come with the light ones
 
 
-def test_every_hospital_has_its_aucs_and_gain(page: Page, run_folder: Path) -> None:
+def test_every_hospital_has_aucs_and_gain(page: Page, run_folder: Path) -> None:
     cells = [text for _, _, text in page.all("td")]
     found = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean'")
     assert len(found) == 4
@@ -203,7 +203,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_text_and_figures_have_enough_contrast(html: str) -> None:
+def test_text_and_figures_have_contrast(html: str) -> None:
     colors = {name: both for name, *both in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\);", html)}
     grounds = {name: both for name, both in colors.items() if name.startswith("ground")}
     texts = {name: both for name, both in colors.items() if name.startswith("text")}
@@ -349,7 +349,7 @@ def test_precision_recall_begins_at_first(run_folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn", "unchecked")
-def test_report_compares_nothing_that_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_differences_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", ks=(1, 2, 3))
     stored = make_report(RunFolder.open(run)).html
 

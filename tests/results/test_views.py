@@ -98,7 +98,7 @@ def test_paper_averages_means_but_for_four() -> None:
 
 
 @pytest.mark.parametrize(("held_out", "shown"), [(None, True), ({"sites": ["vindr"]}, False)])
-def test_held_out_study_has_no_published_table(held_out: object, shown: bool) -> None:
+def test_held_out_study_has_no_paper_table(held_out: object, shown: bool) -> None:
     configuration = {"model": {"name": "densenet121"}, "held_out": held_out}
     run: Any = SimpleNamespace(origin=Origin.REAL, configuration=configuration)
     assert collect._is_paper_table(run, Row(1, ("chexpert",), ())) == shown

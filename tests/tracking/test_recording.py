@@ -42,6 +42,7 @@ from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import Store, local_store
 from chestfed.training.identity import Identity
 from chestfed.training.reporting import StudyRun
+from tests.cases import assert_refused
 from tests.command_line import Called, call
 from tests.training.tiny_studies import command
 
@@ -183,7 +184,7 @@ def test_the_report_is_one_of_the_files(client: MlflowClient, parent: Any, run_f
 def test_a_moved_store_is_refused(home: Path, tmp_path: Path) -> None:
     """Its artifacts would be written into the folder that it was copied from."""
     moved = Path(shutil.copytree(home / "runs", tmp_path / "runs"))
-    with pytest.raises(ChestfedError, match="moved or copied"):
+    with assert_refused(ChestfedError, "moved store"):
         Store(local_store(moved), moved / "mlflow-artifacts")
 
 

@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 from chestfed.core.errors import ChestfedError
 from chestfed.tracking import store as module
 from chestfed.tracking.store import Store, local_model, local_store
+from tests.cases import assert_refused
 from tests.command_line import copied_stores
 
 
@@ -96,11 +97,11 @@ def test_deleted_runs_and_experiments(store: Store, tmp_path: Path) -> None:
     client.delete_run(run)
     assert store.reopen_run(run) == ""
     client.delete_experiment(client.get_experiment_by_name("chestfed").experiment_id)
-    with pytest.raises(ChestfedError, match="experiments restore"):
+    with assert_refused(ChestfedError, "deleted experiment"):
         Store(local_store(tmp_path), tmp_path / "artifacts")
 
 
-def test_names_that_mlflow_refuses_are_changed(store: Store, tmp_path: Path) -> None:
+def test_names_refused_by_mlflow_are_changed(store: Store, tmp_path: Path) -> None:
     """Negative controls are called `vindr (noise)`."""
     run = store.start_run("study", {})
     store.log_params(run, {"dataset.vindr (noise)": "digest"})
@@ -148,7 +149,7 @@ def test_the_weights_of_a_k_are_downloaded(store: Store, tmp_path: Path) -> None
             assert Path(path).read_bytes() == b"weights"
         assert not Path(path).exists()
     for name in (f"runs:/{parent}", "runs:/nothing", "models:/none/1"):
-        with pytest.raises(ChestfedError, match=f"{name}: MLflow cannot"), local_model(name, uri):
+        with assert_refused(ChestfedError, "cannot be downloaded", model=name), local_model(name, uri):
             pass
 
 
