@@ -26,10 +26,19 @@ from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.collect import Results, load_results, read_comparison
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
-from chestfed.results.methods_text import MethodsText, describe_differences, name_program, number_references
-from chestfed.results.methods_text import describe_aucs as describe_scoring
 from chestfed.results.run_folder import COMPARISON, RunFolder
-from chestfed.results.sentences import HOLM, describe_chance, describe_test, state_gains, state_verdict
+from chestfed.results.sentences import (
+    HOLM,
+    MethodsText,
+    describe_chance,
+    describe_comparison,
+    describe_scoring,
+    describe_test,
+    name_program,
+    number_references,
+    state_gains,
+    state_verdict,
+)
 from chestfed.results.views import (
     TITLES,
     describe_aucs,
@@ -194,7 +203,7 @@ def _methods(run: RunFolder, results: Results) -> MethodsText:
     how = _intervals(run, results)
     scored = f"{about['images']:,} images ({about['protocol']})"
     sentences = describe_scoring(scored, about["patients"], len(run.diseases), how)
-    sentences += describe_differences(differences) if len(differences) else []
+    sentences += describe_comparison(differences) if len(differences) else []
     sentences.append((f"Each model was trained once, by {run.settings.algorithm} with seed {seed}", ()))
     sentences += [(text, ())] if (text := describe_statistics(about["batch_norm"]).rstrip(".")) else []
     return number_references([*sentences, name_program()])

@@ -13,8 +13,9 @@ from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, groups_of
+from chestfed.results.files import scored_frame
 from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, grid_of, make_auc_cell
-from chestfed.results.run_folder import RunFolder, scored_frame
+from chestfed.results.run_folder import RunFolder
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.
 FEWEST = 5

@@ -17,18 +17,8 @@ from chestfed.core.manifest import EVALUATED, name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.protocols import describe_hospitals
-from chestfed.results.run_folder import (
-    EVALUATION,
-    HOSPITALS,
-    PREDICTIONS,
-    STUDY,
-    RunFolder,
-    check_files,
-    expected,
-    read_json_file,
-    read_predictions,
-    scored_frame,
-)
+from chestfed.results.files import check_files, expected, read_json_file, read_predictions, scored_frame
+from chestfed.results.run_folder import EVALUATION, HOSPITALS, PREDICTIONS, STUDY, RunFolder
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from chestfed.evaluation.intervals.interval import bca_interval, clopper_lower, 
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
 from chestfed.results.grid import make_auc_cell
-from chestfed.results.methods_text import number_references
+from chestfed.results.sentences import number_references
 
 NAMES: tuple[MethodName, ...] = get_args(MethodName)
 

@@ -20,10 +20,9 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.collect import collect
 from chestfed.results.differences import compare_with_first
-from chestfed.results.methods_text import describe_differences
 from chestfed.results.predictions import group_seeds, load_predictions
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.sentences import describe_resolution, state_verdict
+from chestfed.results.sentences import describe_comparison, describe_resolution, state_verdict
 from chestfed.results.views import make_seeds_grid
 from tests.cases import assert_refused
 from tests.results.finished_runs import NAMES, labels_and_patients, write_run
@@ -118,7 +117,7 @@ def test_one_seed_has_intervals_and_no_p(tmp_path: Path) -> None:
     assert frame[["p", "p_holm"]].isna().all(axis=None)
     assert frame["low"].notna().all()
     assert (" p " in verdict, "one training seed" in verdict.lower()) == (False, True)
-    assert ("--seeds" in verdict, "--seeds" in describe_differences(frame)[0][0]) == (True, False)
+    assert ("--seeds" in verdict, "--seeds" in describe_comparison(frame)[0][0]) == (True, False)
     *diseases, mean = frame[frame["model"] == "K=2"].to_dict("records")
     assert mean["detectable"] == pytest.approx((mean["high"] - mean["low"]) / 2 * (1.96 + 0.8416) / 1.96, rel=1e-4)
     assert all(np.isnan(row["detectable"]) for row in diseases)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.results.collect import load_results
+from chestfed.results.collect import collect, load_results, write_comparison
 from chestfed.results.frames import read_differences, read_estimates
 from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import RunFolder, Settings, read_row
@@ -113,10 +112,9 @@ def test_only_a_folder_of_one_study_opens(tmp_path: Path) -> None:
         RunFolder.open(tmp_path / "nowhere")
     with assert_refused(ConfigError, "not a run folder"):
         RunFolder.open(tmp_path)
-    together = tmp_path / "runs" / "comparison-a"
-    together.mkdir()
-    (together / "comparison.json").write_text(json.dumps({"runs": [{"folder": "one"}, {"folder": "two"}]}))
-    with assert_refused(ConfigError, "several studies", studies=("one", "two"), comparisons=("comparison-a",)):
+    runs = [RunFolder(tmp_path / "runs" / name) for name in ("one", "two")]
+    together = write_comparison(collect(runs), tmp_path / "runs")
+    with assert_refused(ConfigError, "several studies", studies=("one", "two"), comparisons=(together.name,)):
         RunFolder.open(tmp_path / "runs")
     for opened in (RunFolder.open, load_predictions):
         with assert_refused(ConfigError, "comparison of studies", studies=("one", "two")):

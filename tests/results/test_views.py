@@ -20,10 +20,9 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
-from chestfed.results import collect
-from chestfed.results.collect import Results, list_rows, load_results
+from chestfed.results import table
+from chestfed.results.collect import Fold, Results, collect_folds, list_rows, load_results, write_folds
 from chestfed.results.frames import make_differences, make_estimates
-from chestfed.results.held_out import Fold, collect_folds, write_folds
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
 from chestfed.results.table import Row, read_paper_table
@@ -101,7 +100,7 @@ def test_paper_averages_means_but_for_four() -> None:
 def test_held_out_study_has_no_paper_table(held_out: object, shown: bool) -> None:
     configuration = {"model": {"name": "densenet121"}, "held_out": held_out}
     run: Any = SimpleNamespace(origin=Origin.REAL, configuration=configuration)
-    assert collect._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
+    assert table._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
 
 
 def test_a_row_is_read_as_it_was_written() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.results import timing as round_times
-from chestfed.results.timing import RoundTimes, read_round_times
+from chestfed.results import files as round_times
+from chestfed.results.files import RoundTimes, read_round_times
 
 
 @pytest.fixture
