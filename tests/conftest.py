@@ -164,7 +164,7 @@ def chestfed() -> Callable[..., Called]:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that change files of a run folder: no manifest is compared with them."""
-    monkeypatch.setattr("chestfed.results.run_folder.find_damage", lambda *_: [])
+    monkeypatch.setattr("chestfed.results.files.find_damage", lambda *_: [])
 
 
 @pytest.fixture(scope="session")

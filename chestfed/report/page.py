@@ -22,14 +22,23 @@ from chestfed.report.html import fill, text_of
 from chestfed.report.participants import checklists, data_sets, limits, participants, privacy_spent
 from chestfed.report.run_figures import draw_curves, draw_hospitals, draw_page, draw_seeds, gray_levels
 from chestfed.report.sites_section import drift_table, site_cards
-from chestfed.report.subgroups import subgroups
+from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.collect import Results, load_results, read_comparison
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
-from chestfed.results.methods_text import MethodsText, describe_differences, name_program, number_references
-from chestfed.results.methods_text import describe_aucs as describe_scoring
 from chestfed.results.run_folder import COMPARISON, RunFolder
-from chestfed.results.sentences import HOLM, describe_chance, describe_test, state_gains, state_verdict
+from chestfed.results.sentences import (
+    HOLM,
+    MethodsText,
+    describe_chance,
+    describe_comparison,
+    describe_scoring,
+    describe_test,
+    name_program,
+    number_references,
+    state_gains,
+    state_verdict,
+)
 from chestfed.results.views import (
     TITLES,
     describe_aucs,
@@ -143,7 +152,7 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
         "over_hospitals": run.settings.over_hospitals,
         "scores_stay": run.scores_stay,
         "points": _points_table(run) if scores else None,
-        "subgroups": subgroups(run) if scores else None,
+        "subgroups": make_subgroup_grid(run, _intervals(run, results)) if scores else None,
         "calibration": _calibration_table(run) if scores else None,
         "participants": participants(run),
         "limits": limits(run),
@@ -184,19 +193,24 @@ def _make_runs_grid(results: Results) -> Grid:
     return grid_of("runs", "Run folders", ("run", "seed", "folder"), rows, "plain")
 
 
+def _intervals(run: RunFolder, results: Results) -> Intervals:
+    """How the intervals of these results are made."""
+    return Intervals(results.view("study")["interval_method"].iloc[0], run.settings.resamples)
+
+
 def _methods(run: RunFolder, results: Results) -> MethodsText:
     about, differences, seed = results.about, results.gains("study"), run.settings.seed
-    how = Intervals(results.view("study")["interval_method"].iloc[0], run.settings.resamples)
+    how = _intervals(run, results)
     scored = f"{about['images']:,} images ({about['protocol']})"
     sentences = describe_scoring(scored, about["patients"], len(run.diseases), how)
-    sentences += describe_differences(differences) if len(differences) else []
+    sentences += describe_comparison(differences) if len(differences) else []
     sentences.append((f"Each model was trained once, by {run.settings.algorithm} with seed {seed}", ()))
     sentences += [(text, ())] if (text := describe_statistics(about["batch_norm"]).rstrip(".")) else []
     return number_references([*sentences, name_program()])
 
 
 def _facts(run: RunFolder, results: Results) -> dict[str, str]:
-    about, method = results.about, results.view("study")["interval_method"].iloc[0]
+    about, method = results.about, _intervals(run, results).method
     facts = {
         "data": run.origin.description,
         "model": about["model"],

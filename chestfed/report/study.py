@@ -188,7 +188,9 @@ class Study:
             If the study is not finished, or has one K only.
         """
         frame = self._results.gains("study")
-        return self._require(frame, "no significance.csv: the study is not finished (run it again), or has only one K")
+        return self._require(
+            "differences", frame, "no significance.csv: the study is not finished (run it again), or has only one K"
+        )
 
     @property
     def verdict(self) -> str:
@@ -209,7 +211,7 @@ class Study:
             If only the target was scored, or the study is not finished.
         """
         otherwise = "only the test set was scored: one hospital, evaluation.hospitals: none, or not finished"
-        return self._with_statistics(self._require(self._results.view("hospitals"), otherwise))
+        return self._with_statistics(self._require("hospitals", self._results.view("hospitals"), otherwise))
 
     def alternatives(self) -> pd.DataFrame:
         """What each hospital could do instead of using the largest K: columns as in `alternatives.csv`.
@@ -220,7 +222,7 @@ class Study:
             If the pipeline has no `alternatives`, or the study is not finished.
         """
         otherwise = "no alternatives were trained: set `alternatives` in the pipeline"
-        return self._require(self._results.view("alternatives"), otherwise)
+        return self._require("alternatives", self._results.view("alternatives"), otherwise)
 
     def compare(
         self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = DEFAULT
@@ -282,7 +284,8 @@ class Study:
         rows = frame[frame["model"] == f"K={k}"]
         if rows.empty:
             known = ", ".join(frame["model"].unique())
-            raise ConfigError(f"{self.folder}: K={k} is not in significance.csv; there are {known}")
+            text = f"{self.folder}: K={k} is not in significance.csv; there are {known}"
+            raise ConfigError(text, kind="not compared", k=k)
         ax = ax or figures.new_axes((5.5, 0.4 * len(rows) + 1.2))
         names = [
             "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_count(row)}"
@@ -324,7 +327,8 @@ class Study:
 
     def _check_disease(self, disease: str) -> None:
         if disease not in (*self.diseases, "mean"):
-            raise ConfigError(f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}")
+            text = f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}"
+            raise ConfigError(text, kind="no such disease", disease=disease)
 
     def _check_k(self, k: int) -> int:
         return int(self._runs[0].folder(k).name[1:])
@@ -333,9 +337,9 @@ class Study:
         self._check_disease(disease)
         return self._results.view("study", k=self._check_k(k), disease=disease).iloc[0]
 
-    def _require(self, frame: pd.DataFrame, otherwise: str) -> pd.DataFrame:
+    def _require(self, view: str, frame: pd.DataFrame, otherwise: str) -> pd.DataFrame:
         if frame.empty:
-            raise ChestfedError(f"{self.folder}: {otherwise}")
+            raise ChestfedError(f"{self.folder}: {otherwise}", kind="no such table", view=view)
         return frame
 
     def _with_statistics(self, frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,59 +9,61 @@ import pandas as pd
 
 from chestfed.core.diseases import title_of
 from chestfed.evaluation.estimates import Estimate, auc_estimates
+from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, groups_of
+from chestfed.results.files import scored_frame
 from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, grid_of, make_auc_cell
-from chestfed.results.run_folder import RunFolder, scored_frame
+from chestfed.results.run_folder import RunFolder
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.
 FEWEST = 5
-#: Needs no resamples.
-_HOW = Intervals("obuchowski", 0)
 
 
-def subgroups(run: RunFolder) -> Grid | None:
-    """The AUC of the largest K in each group; None if the study knows no sex, age or view.
+def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
+    """The AUC of the largest K in each group, with intervals by `how`; None if the study knows no sex, age or view.
 
-    A group's AUC compares its positives with its own negatives. The mean is over the diseases that have an AUC there.
+    A group's AUC compares its positives with its own negatives. The mean is over the diseases that have an AUC there. A
+    large group gets fewer resamples.
     """
-    found = run.predictions()
-    columns = found.columns[found.columns.str.startswith("group_")]
-    named: dict[str, Values] = {str(name).removeprefix("group_"): found[name] for name in columns}
-    if not named:
+    predictions = run.predictions()
+    columns = predictions.columns[predictions.columns.str.startswith("group_")]
+    values: dict[str, Values] = {str(name).removeprefix("group_"): predictions[name] for name in columns}
+    if not values:
         return None
-    scored = scored_frame(found, run.diseases)
+    scored = scored_frame(predictions, run.diseases)
     bands = age_bands(np.array([])).categories
-    if "age" in named and found["group_age"].dropna().isin(bands).all():
-        named["age"] = pd.Categorical(found["group_age"], bands)
+    if "age" in values and predictions["group_age"].dropna().isin(bands).all():
+        values["age"] = pd.Categorical(predictions["group_age"], bands)
     rows: Rows = []
-    for name, group, chosen in groups_of(named, len(found)):
-        patients = found.loc[chosen, "patient"].nunique()
-        cells = (_cell(one) for one in drop_single_mean(_estimates(scored.where(chosen))))
-        rows.append((f"{name} {group}", (Cell(f"{chosen.sum():,}", (f"{patients:,} patients",)), *cells)))
+    for name, group, members in groups_of(values, len(predictions)):
+        patients, images = predictions.loc[members, "patient"].nunique(), int(members.sum())
+        enough = replace(how, resamples=enough_resamples(how.resamples, images))
+        cells = map(_make_cell, drop_single_mean(_estimate(scored.where(members), enough)))
+        rows.append((f"{name} {group}", (Cell(f"{images:,}", (f"{patients:,} patients",)), *cells)))
     heads = ("group", "images", *(title_of(disease) for disease in drop_single_mean((*run.diseases, "mean"))))
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
-        "patients (obuchowski), n+ and n−. "
+        f"patients ({how.method}), n+ and n−. "
         f"Few: under {FEWEST} patients with the disease, or without it"
     )
     return grid_of("subgroups", caption, heads, rows)
 
 
-def _estimates(group: Scored) -> tuple[Estimate, ...]:
+def _estimate(group: Scored, how: Intervals) -> tuple[Estimate, ...]:
     """Of each disease and their mean; a disease with few patients (at a hospital) counts as one without labels."""
     labels = group.labels.copy()
     for cell in list_cells(labels, group.hospitals):
         classes = (group.patients[cell.rows[cell.positive == positive]] for positive in (True, False))
         if min(len(np.unique(patients)) for patients in classes) < FEWEST:
             labels[cell.rows, cell.column] = np.nan
-    return auc_estimates(replace(group, labels=labels), _HOW)
+    return auc_estimates(replace(group, labels=labels), how)
 
 
-def _cell(one: Estimate) -> Cell:
-    if one.value is None:
+def _make_cell(estimate: Estimate) -> Cell:
+    if estimate.value is None:
         return Cell("few")
-    cell = make_auc_cell(one.record("auc"))
-    counts = () if one.disease == "mean" else (f"{one.positives:,} / {one.negatives:,}",)
+    cell = make_auc_cell(estimate.record("auc"))
+    counts = () if estimate.disease == "mean" else (f"{estimate.positives:,} / {estimate.negatives:,}",)
     return Cell(cell.text, (*cell.below, *counts))

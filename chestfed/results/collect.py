@@ -21,6 +21,7 @@ from chestfed.evaluation.estimates import mean_of, spread_of
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.batch_norm import read_statistics
 from chestfed.results.differences import list_differences
+from chestfed.results.files import expected, read_json_file
 from chestfed.results.frames import (
     make_differences,
     make_estimates,
@@ -40,11 +41,9 @@ from chestfed.results.run_folder import (
     OWN_DATA,
     RESULT,
     RunFolder,
-    expected,
-    read_json_file,
     read_row,
 )
-from chestfed.results.table import Row, read_paper_table
+from chestfed.results.table import Row, find_paper, name_paper
 
 #: Kinds of alternatives -> what tables call them.
 ALTERNATIVE_TITLES: Final = {OWN_DATA: "own data alone", FINE_TUNED: "fine-tuned", CENTRALIZED: "centralized"}
@@ -125,7 +124,8 @@ def collect(
     if differences is None and (len(seeds) > 1 or (len(runs) == 1 and of_k)):
         compared = _compare(models, how, "study")
     untested: set[str] = set()
-    at_hospitals = ks is None and first.hospitals and _are_finished(runs)
+    finished = all(set(run.ks) >= set(run.settings.ks) for run in runs)
+    at_hospitals = ks is None and first.hospitals and finished
     for view, part in _list_views(runs, models) if at_hospitals else ():
         for hospital in first.hospitals["hospitals"]:
             present = [model for model in part if all(_has_result(hospital, model, run) for run in model.runs)]
@@ -202,18 +202,47 @@ def find_largest_windows(results: Results) -> dict[str, int]:
 def list_rows(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
     """One model's AUCs at one place as estimates: of one seed with intervals, of several their mean and spread."""
     for parts in zip(*(row.aucs for row in rows), strict=True):
-        one, values = parts[0], [part.value for part in parts]
-        record = one.record("auc") | {"left_out": one.left_out if one.hospitals is not None else None}
+        first, values = parts[0], [part.value for part in parts]
+        record = first.record("auc") | {"left_out": first.left_out if first.hospitals is not None else None}
         if len(parts) > 1:
             record |= {"auc": mean_of(values), "low": None, "high": None}
-        method = {
-            "interval_method": rows[0].interval,
-            "interval_reference": METHODS[rows[0].interval].references[0],
-        }
-        yield {"takes_part": True, "hospital": "", **head, **record, **method} | {
-            "sd": spread_of(values),
-            "seeds": len(parts),
-        }
+        name = rows[0].interval
+        method = {"interval_method": name, "interval_reference": METHODS[name].references[0]}
+        spread = {"sd": spread_of(values), "seeds": len(parts)}
+        yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
+
+
+# ---- held-out sites --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One held-out site: its own result, and those of the sites that were trained on."""
+
+    site: str
+    images: int
+    folder: str
+    row: Row
+    seen: Mapping[str, Row]
+
+
+def collect_folds(folds: Sequence[Fold], title: str, origin: Origin, about: Mapping[str, Any]) -> Results:
+    """The folds as results of the view `held_out`: a model is named by the site held out."""
+    rows: list[dict[str, Any]] = []
+    for fold in folds:
+        for site, row in ((fold.site, fold.row), *fold.seen.items()):
+            head = {"view": "held_out", "data": str(origin), "model": fold.site, "hospital": site, "k": row.k}
+            head |= {"takes_part": site != fold.site, "protocol": about["protocol"]}
+            rows += list_rows([row], **head, images=fold.images if site == fold.site else None)
+    return Results(title, origin, {"seeds": [], **about}, make_estimates(rows), make_differences([]))
+
+
+def write_folds(results: Results, folds: Sequence[Fold], out: Path) -> Path:
+    """Write `held_out.csv` into a folder named by the folds' runs; returns it."""
+    folder = name_folder([fold.folder for fold in folds], results.origin, out, "held-out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_frames(folder, results.estimates, results.differences, ("held_out",))
+    return folder
 
 
 # ---- models and where their results are --------------------------------------------------------------------------
@@ -258,10 +287,6 @@ def _has_result(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> b
     return not model.kind or (run.folder(k) / place / RESULT).is_file()
 
 
-def _are_finished(runs: Sequence[RunFolder]) -> bool:
-    return all(set(run.ks) >= set(run.settings.ks) for run in runs)
-
-
 def _load_row(run: RunFolder, k: int, place: str) -> Row:
     return read_row(run.scored_folder(k, place)) if place else run.row(k)
 
@@ -279,7 +304,7 @@ def _read(run: RunFolder, k: int, place: str, how: Intervals) -> Row:
 def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study") -> Iterator[dict[str, Any]]:
     run, rows = model.runs[0], [_read(run, model.k, "", how) for run in model.runs]
     seed = {"seed": run.settings.seed} if len(rows) == 1 else {}
-    paper = _find_paper(run, rows[0], model.name, is_largest=model.k == largest)
+    paper = find_paper(run, rows[0], model.name, is_largest=model.k == largest)
     for row in list_rows(rows, **_describe(run, model, view), added=rows[0].clients[-1], **seed):
         scored = {name: run.about["scored"][name] for name in ("images", "patients")}
         yield row | scored | {"paper_auc": paper.get(row["disease"])}
@@ -335,42 +360,16 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "seeds": sorted({run.settings.seed for run in runs}),
         "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
         "published": first.configuration.get("published"),
-        "paper": _name_paper(first, first.row(models[0].k)),
+        "paper": name_paper(first, first.row(models[0].k)),
         "objectives": _list_objectives(runs),
         "machine": first.about["machine"],
         "versions": first.about["versions"],
-        "runs": [_identify(run, model) for model in models for run in model.runs],
+        "runs": [
+            {"run": model.name, "seed": run.settings.seed, "folder": run.path.name, "digest": run.digest}
+            for model in models
+            for run in model.runs
+        ],
     }
-
-
-def _find_paper(run: RunFolder, row: Row, label: str, *, is_largest: bool) -> Mapping[str, float]:
-    """The AUCs that a paper printed for this model, by disease and `mean`."""
-    published, settings = run.configuration.get("published"), run.settings
-    keys = [label, *([f"{settings.algorithm}, I={settings.window}", settings.algorithm] if is_largest else [])]
-    printed: dict[str, float] = (
-        next((published["auc"][key] for key in keys if key in published["auc"]), {}) if published else {}
-    )
-    if not printed and _is_paper_table(run, row):
-        return next((theirs for theirs in _read_table(run) if theirs["sources"] == row.k), {})
-    return printed | ({row.diseases[0].disease: printed["mean"]} if len(row.diseases) == 1 and printed else {})
-
-
-def _read_table(run: RunFolder) -> Sequence[Mapping[str, float]]:
-    return read_paper_table(str(run.configuration.get("model", {}).get("name")))
-
-
-def _is_paper_table(run: RunFolder, row: Row) -> bool:
-    real = run.origin is Origin.REAL and not run.configuration.get("held_out")
-    return real and row.clients[0] == "chexpert" and bool(_read_table(run))
-
-
-def _name_paper(run: RunFolder, row: Row) -> str:
-    """The source of the paper's figures; empty without."""
-    if published := run.configuration.get("published"):
-        note = published.get("note")
-        return published["source"] + (f"; {note}" if note else "")
-    table = "the source paper's Table 4 or 5, on the real CheXpert validation set"
-    return table if _is_paper_table(run, row) else ""
 
 
 def _list_objectives(runs: Sequence[RunFolder]) -> str:
@@ -383,10 +382,6 @@ def _list_objectives(runs: Sequence[RunFolder]) -> str:
     names = [objective.partition(",")[0] for objective in trained]  # options only where they are what differs
     texts = [name if names.count(name) == 1 else whole for name, whole in zip(names, trained, strict=True)]
     return "; ".join(f"{text} ({', '.join(users)})" for text, users in zip(texts, trained.values(), strict=True))
-
-
-def _identify(run: RunFolder, model: _Model) -> dict[str, Any]:
-    return {"run": model.name, "seed": run.settings.seed, "folder": run.path.name, "digest": run.digest}
 
 
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:

@@ -89,7 +89,8 @@ def list_differences(
         try:
             differences = compare(*scored, resamples, untested=untested, interval=interval)
         except ValueError as error:
-            raise ConfigError(f"{names[0]} and {name}: {error}. Are labels and their policy the same?") from None
+            text = f"{names[0]} and {name}: {error}. Are labels and their policy the same?"
+            raise ConfigError(text, kind="other labels") from None
         about = head | {"model": name, "seeds_model": len(model.frames)}
         rows += (about | row for row in _list_rows(differences, reference.seeds, interval, len(reference.frames[0])))
     return rows

@@ -21,7 +21,8 @@ import pandas as pd
 from chestfed.core.checkpoint import write_text
 from chestfed.evaluation.comparison import holm
 from chestfed.evaluation.estimates import KINDS, as_csv, tidy
-from chestfed.results.run_folder import VIEWS, expected
+from chestfed.results.files import expected
+from chestfed.results.run_folder import VIEWS
 
 _COUNTS = ("positives", "negatives", "missing")
 _METHOD = ("reason", "protocol", "interval_method", "interval_reference")

@@ -17,18 +17,8 @@ from chestfed.core.manifest import EVALUATED, name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.protocols import describe_hospitals
-from chestfed.results.run_folder import (
-    EVALUATION,
-    HOSPITALS,
-    PREDICTIONS,
-    STUDY,
-    RunFolder,
-    check_files,
-    expected,
-    read_json_file,
-    read_predictions,
-    scored_frame,
-)
+from chestfed.results.files import check_files, expected, read_json_file, read_predictions, scored_frame
+from chestfed.results.run_folder import EVALUATION, HOSPITALS, PREDICTIONS, STUDY, RunFolder
 
 
 @dataclass(frozen=True)
@@ -98,7 +88,8 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
     whole, number = (folder.parent / STUDY).is_file(), folder.name.removeprefix("k")
     if whole and number.isdigit():
         if k not in (None, int(number)):
-            raise ConfigError(f"{path}: is of K={number}, not of K={k}; leave --k out, or give the run folder")
+            text = f"{path}: is of K={number}, not of K={k}; leave --k out, or give the run folder"
+            raise ConfigError(text, kind="another K", k=int(number))
         run = RunFolder.open(folder.parent)
         checked = run.scored_folder(int(number), place) if place else run.folder(int(number))
         path = checked / PREDICTIONS if path.is_dir() else path
@@ -147,14 +138,16 @@ def merge_seeds(members: Sequence[Predictions]) -> Predictions:
     members = sorted(members, key=lambda one: one.seeds)
     twice = [name for name, count in Counter(one.name for one in members).items() if count > 1]
     if twice:
-        raise ConfigError(f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small")
+        text = f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small"
+        raise ConfigError(text, kind="repeated seed", run=twice[0])
     first = members[0]
     frames = [first.frames[0], *(align_rows(first, one) for one in members[1:])]
     labels = [name for name in first.frames[0].columns if name.startswith("label_")]
     for one, frame in zip(members[1:], frames[1:], strict=True):
         ours, theirs = (part.reindex(columns=labels).to_numpy(float) for part in (frames[0], frame))
         if not np.array_equal(ours, theirs, equal_nan=True):
-            raise ConfigError(f"{first.name} and {one.name}: their labels differ. Are label files and policy the same?")
+            text = f"{first.name} and {one.name}: their labels differ. Are label files and policy the same?"
+            raise ConfigError(text, kind="other labels")
     name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
     return replace(first, name=name, frames=tuple(frames), seeds=tuple(seed for one in members for seed in one.seeds))
 
@@ -168,7 +161,8 @@ def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
         raise ConfigError(
             f"{reference.name} and {other.name} name their images with different keys ({reference.key} and "
             f"{other.key}), so their images cannot be matched. Score one of them again with the other's key: "
-            "$CHESTFED_KEY_FILE names a key file, and `chestfed key` shows which key this machine uses"
+            "$CHESTFED_KEY_FILE names a key file, and `chestfed key` shows which key this machine uses",
+            kind="different keys",
         )
     ours, (theirs,) = reference.frames[0], other.frames
     mine, its = Counter(ours["image"]), Counter(theirs["image"])
@@ -176,7 +170,9 @@ def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
         left, right = sum((mine - its).values()), sum((its - mine).values())
         raise ConfigError(
             f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
-            f"{len(theirs)} differ. Score both on the same site, split and protocol (`chestfed evaluate`)"
+            f"{len(theirs)} differ. Score both on the same site, split and protocol (`chestfed evaluate`)",
+            kind="other images",
+            differ=(left, right),
         )
     if (ours["image"].to_numpy() == theirs["image"].to_numpy()).all():
         return theirs

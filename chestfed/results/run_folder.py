@@ -14,11 +14,9 @@ Everything is read when it is asked for, and then kept; the manifest beside it i
 
 from __future__ import annotations
 
-import json
 import operator
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,12 +27,22 @@ import pandas as pd
 
 from chestfed.core.diseases import give_titles
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.manifest import MANIFEST, Part, find_damage
+from chestfed.core.manifest import MANIFEST, Part
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.labeled import Column, Scored
+from chestfed.evaluation.labeled import Column
 from chestfed.evaluation.protocols import describe_hospitals
+from chestfed.results.files import (
+    SECONDS,
+    check_files,
+    expected,
+    make_damage_error,
+    read_json_file,
+    read_predictions,
+    read_round_times,
+    read_rounds,
+    scored_frame,
+)
 from chestfed.results.table import Row
-from chestfed.results.timing import SECONDS, read_round_times
 
 STUDY: Final = "study.json"
 SITES: Final = "sites.json"
@@ -138,7 +146,7 @@ class RunFolder:
         if not (folder / STUDY).is_file() and len(inside) == 1:
             (folder,) = inside
         if not (folder / STUDY).is_file():
-            raise ConfigError(_not_a_run_folder(folder, inside))
+            raise _explain_folder(folder, inside)
         check_files(folder, Part(None, "."), (STUDY,))
         run = cls(folder)
         with expected(folder / STUDY):  # what is damaged is named before anything is made of it
@@ -213,13 +221,15 @@ class RunFolder:
         try:
             k = None if k is None else int(operator.index(k))
         except TypeError:
-            raise ConfigError(f"k={k!r}: give a whole number") from None
+            raise ConfigError(f"k={k!r}: give a whole number", kind="not a number of clients") from None
         finished = self.ks
         if not finished:
-            raise ConfigError(f"{self.path}: no K of this study is finished yet; run `chestfed study` again to resume")
+            text = "no K of this study is finished yet; run `chestfed study` again to resume"
+            raise ConfigError(f"{self.path}: {text}", kind="nothing finished")
         if k is not None and k not in finished:
             names = ", ".join(f"K={one}" for one in finished)
-            raise ConfigError(f"{self.path}: K={k} does not exist or is not finished; finished: {names}")
+            text = f"K={k} does not exist or is not finished; finished: {names}"
+            raise ConfigError(f"{self.path}: {text}", kind="no such K", k=k, finished=finished)
         return self.part(f"k{finished[-1] if k is None else k}", NEEDED_OF_K)
 
     def scored_folder(self, k: int, place: str) -> Path:
@@ -266,7 +276,7 @@ class RunFolder:
         """The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known."""
         folder = self.folder(k)
         seconds = read_round_times(folder / SECONDS)
-        entries = self._once(folder / ROUNDS, _lines)
+        entries = self._once(folder / ROUNDS, read_rounds)
         return [{**entry, "seconds": seconds.get(entry["round"])} for entry in entries]
 
     def time(self, k: int | None = None) -> dict[str, Any]:
@@ -290,7 +300,7 @@ class RunFolder:
             with np.load(file, allow_pickle=False) as stored:
                 return {name: stored[name] for name in stored.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise _damaged(file, error) from None
+            raise make_damage_error(file, error) from None
 
     @cached_property
     def hospitals(self) -> dict[str, Any]:
@@ -307,11 +317,14 @@ class RunFolder:
 
         Raises `ChestfedError` if not; with what to do.
         """
-        missing = ", ".join(f"K={k}" for k in self.settings.ks if k not in self.ks)
+        unfinished = tuple(k for k in self.settings.ks if k not in self.ks)
+        missing = ", ".join(f"K={k}" for k in unfinished)
         if missing or not (self.path / VIEWS["study"][0]).is_file():
             raise ChestfedError(
                 f"{self.path}: this study is not finished: {missing or 'its table'} is missing. Run the same "
-                "`chestfed study` command to resume it; make the report then."
+                "`chestfed study` command to resume it; make the report then.",
+                kind="not finished",
+                missing=unfinished,
             )
         for k in self.settings.ks:
             self.folder(k)
@@ -322,22 +335,6 @@ class RunFolder:
         return self._kept[place]
 
 
-def check_files(
-    folder: Path, part: Part, needed: Sequence[str], remedy: str = "Run the same `chestfed study` again"
-) -> None:
-    """Compare a folder and its files with its manifest.
-
-    Raises `ChestfedError` if a file is damaged or missing, which `remedy` makes again, or if it holds another part.
-    """
-    try:
-        bad = find_damage(folder, part, needed)
-    except OSError as error:
-        raise ChestfedError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    if bad:
-        names = ", ".join(str(folder / name) for name in bad)
-        raise ChestfedError(f"{names}: damaged or missing. {remedy}: it makes again what is damaged.")
-
-
 def read_row(folder: Path) -> Row:
     """The result in a folder of one K, or of one hospital that was scored besides."""
     plain = read_json_file(folder / RESULT)
@@ -345,97 +342,22 @@ def read_row(folder: Path) -> Row:
         return Row.from_plain(plain)
 
 
-def scored_frame(found: pd.DataFrame, diseases: Sequence[str], patients: np.ndarray | None = None) -> Scored:
-    """Predictions as arrays; the patients by their names in them, unless others are given.
-
-    With a column `hospital`, which a study writes where it averages over hospitals, AUCs are means of the hospitals'.
-    """
-    scores, labels = (found[[f"{part}_{one}" for one in diseases]].to_numpy(np.float64) for part in ("score", "label"))
-    hospitals = found["hospital"].to_numpy() if "hospital" in found else None
-    return Scored(scores, labels, found["patient"].to_numpy() if patients is None else patients, diseases, hospitals)
-
-
-def read_predictions(file: Path) -> pd.DataFrame:
-    """Scores and labels as a study or an evaluation wrote them, checked.
-
-    Raises `ConfigError` if the file cannot be read, a column or a score is missing, or a label is not 0, 1 or empty.
-    """
-    try:
-        frame = pd.read_parquet(file, engine="pyarrow", page_checksum_verification=True)
-    except FileNotFoundError:
-        if not file.parent.exists():
-            raise ConfigError(f"{file.parent}: no such folder") from None
-        raise ConfigError(
-            f"{file}: no such file. A finished study or an evaluation has it, unless a hospital of a federation keeps "
-            "its scores (leaves.results: aucs): then there are AUCs and their intervals, and nothing else"
-        ) from None
-    except Exception as error:  # a damaged schema gives many kinds, KeyError and MemoryError among them
-        reason = str(error) or type(error).__name__
-        raise ConfigError(f"{file}: cannot be read: {reason}. Restore it, or run or score again") from None
-    scored = [name.removeprefix("score_") for name in frame.columns if name.startswith("score_")]
-    needed = {"image", "patient", *(f"label_{name}" for name in scored)}
-    if not scored or not needed <= set(frame.columns):
-        raise ConfigError(f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed")
-    for name in scored:
-        try:
-            score, label = (frame[f"{p}_{name}"].to_numpy(np.float64, na_value=np.nan) for p in ("score", "label"))
-        except (TypeError, ValueError):
-            raise ConfigError(f"{file}: score_{name} and label_{name} must be numbers") from None
-        known = ~np.isnan(label)
-        if not np.isin(label[known], (0, 1)).all():
-            raise ConfigError(f"{file}: label_{name} has values other than 0, 1 and empty")
-        if missing := int((~np.isfinite(score[known])).sum()):
-            raise ConfigError(f"{file}: score_{name} is empty or infinite for {missing} labeled images")
-    return frame
-
-
-def _lines(file: Path) -> list[dict[str, Any]]:
-    try:
-        entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise _damaged(file, error) from None
-    if not all(isinstance(entry, dict) and "round" in entry for entry in entries):
-        raise _damaged(file, "a line is not about a round")
-    if not entries:
-        raise _damaged(file, "it is empty")
-    return entries
-
-
-def read_json_file(file: Path, *, optional: bool = False) -> Any:
-    """The content of a JSON file; None if it may be missing and is."""
-    if optional and not file.is_file():
-        return None
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _damaged(file, error) from None
-
-
-@contextmanager
-def expected(file: Path) -> Iterator[None]:
-    """Name the file if its content is not what it should be."""
-    try:
-        yield
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, OSError) as error:
-        raise _damaged(file, f"unexpected content, {type(error).__name__}: {error}") from None
-
-
-def _damaged(file: Path, why: object) -> ChestfedError:
-    return ChestfedError(
-        f"{file}: cannot be read ({why}). Restore the file, or remove {file.parent} and run the same study again."
-    )
-
-
-def _not_a_run_folder(path: Path, inside: Sequence[Path]) -> str:
+def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:
+    """Why a folder is not that of one study; `inside` are the studies in it."""
     if not path.is_dir():
-        return f"{path}: no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
+        text = f"{path}: no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
+        return ConfigError(text, kind="no such folder")
     if (path / COMPARISON).is_file():
         with expected(path / COMPARISON):
-            names = dict.fromkeys(str(one["folder"]) for one in read_json_file(path / COMPARISON)["runs"])
-        return f"{path}: this is a comparison of several studies. Give folders of these, beside it: {', '.join(names)}"
+            runs = read_json_file(path / COMPARISON)["about"]["runs"]
+            names = tuple(dict.fromkeys(str(run["folder"]) for run in runs))
+        text = f"{path}: this is a comparison of several studies. Give folders of these, beside it: {', '.join(names)}"
+        return ConfigError(text, kind="comparison of studies", studies=names)
     if inside:
-        names = dict.fromkeys(file.parent.name for file in sorted(path.glob(f"*/{COMPARISON}")))
-        together = f"; of several studies together: {', '.join(names)}" if names else ""
-        each = ", ".join(folder.name for folder in inside)
-        return f"{path} holds {len(inside)} studies; open one of them: {each}{together}"
-    return f"{path}: not the run folder of a study: it has no {STUDY}. `chestfed study` prints the folder it writes to."
+        comparisons = tuple(dict.fromkeys(file.parent.name for file in sorted(path.glob(f"*/{COMPARISON}"))))
+        together = f"; of several studies together: {', '.join(comparisons)}" if comparisons else ""
+        studies = tuple(folder.name for folder in inside)
+        text = f"{path} holds {len(studies)} studies; open one of them: {', '.join(studies)}{together}"
+        return ConfigError(text, kind="several studies", studies=studies, comparisons=comparisons)
+    text = f"not the run folder of a study: it has no {STUDY}. `chestfed study` prints the folder it writes to."
+    return ConfigError(f"{path}: {text}", kind="not a run folder")

@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 
 from chestfed.core.errors import ConfigError
+from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals import DEFAULT
 from chestfed.evaluation.intervals.methods import Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
+
+if TYPE_CHECKING:
+    from chestfed.results.run_folder import RunFolder
 
 #: Of intervals, unless another number is asked for.
 RESAMPLES: Final = 2000
@@ -98,3 +102,33 @@ def read_paper_table(model: str) -> tuple[dict[str, float], ...]:
             {"mean" if name == "average" else name: float(value) for name, value in row.items()}
             for row in csv.DictReader(file)
         )
+
+
+def find_paper(run: RunFolder, row: Row, label: str, *, is_largest: bool) -> Mapping[str, float]:
+    """The AUCs that a paper printed for this model, by disease and `mean`."""
+    published, settings = run.configuration.get("published"), run.settings
+    keys = [label, *([f"{settings.algorithm}, I={settings.window}", settings.algorithm] if is_largest else [])]
+    printed: dict[str, float] = (
+        next((published["auc"][key] for key in keys if key in published["auc"]), {}) if published else {}
+    )
+    if not printed and _is_paper_table(run, row):
+        return next((theirs for theirs in _read_paper(run) if theirs["sources"] == row.k), {})
+    return printed | ({row.diseases[0].disease: printed["mean"]} if len(row.diseases) == 1 and printed else {})
+
+
+def _read_paper(run: RunFolder) -> Sequence[Mapping[str, float]]:
+    return read_paper_table(str(run.configuration.get("model", {}).get("name")))
+
+
+def _is_paper_table(run: RunFolder, row: Row) -> bool:
+    real = run.origin is Origin.REAL and not run.configuration.get("held_out")
+    return real and row.clients[0] == "chexpert" and bool(_read_paper(run))
+
+
+def name_paper(run: RunFolder, row: Row) -> str:
+    """The source of the paper's figures; empty without."""
+    if published := run.configuration.get("published"):
+        note = published.get("note")
+        return published["source"] + (f"; {note}" if note else "")
+    table = "the source paper's Table 4 or 5, on the real CheXpert validation set"
+    return table if _is_paper_table(run, row) else ""

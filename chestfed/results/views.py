@@ -13,6 +13,7 @@ from rich.text import Text
 
 from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
+from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.batch_norm import describe_held_out, describe_statistics
 from chestfed.results.collect import OUTPUTS, Results, find_largest_windows
@@ -31,9 +32,9 @@ from chestfed.results.grid import (
     rich_table,
     signed,
 )
-from chestfed.results.held_out import average_seen
 from chestfed.results.sentences import (
     HOLM,
+    Record,
     describe_chance,
     describe_test,
     group_rows,
@@ -241,6 +242,14 @@ def describe_hospitals(results: Results, view: str) -> str:
 
 
 # ---- held-out sites ----------------------------------------------------------------------------------------------
+
+
+def average_seen(rows: Sequence[Record]) -> list[float | None]:
+    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
+    names = list(dict.fromkeys(row["disease"] for row in rows))[:-1]
+    seen = [row for row in rows if row["takes_part"]]
+    diseases = [mean_of(row["auc"] for row in seen if row["disease"] == name) for name in names]
+    return [*diseases, mean_of(diseases)] if seen else []
 
 
 def make_held_out_grid(results: Results, digits: int = 3) -> Grid:

@@ -211,12 +211,6 @@ def _both_means(summary: Summary, as_stored: Scored) -> tuple[str, ...]:
     )
 
 
-def _explain_unlabeled(metrics: pd.DataFrame, diseases: Sequence[str], table: SiteTable) -> None:
-    """Write the reason beside metrics that are undefined because the site does not label their disease."""
-    unlabeled = metrics["disease"].isin(set(diseases) - set(table.diseases)) & metrics["value"].isna()
-    metrics.loc[unlabeled, "reason"] = f"not labeled at site '{table.name}'"
-
-
 def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
     """The rows to score, with the labels of the model's diseases."""
     if protocol not in PROTOCOLS:
@@ -233,7 +227,11 @@ def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Proto
         views = left_out_views(table, split)
         advice = views or ". For the patients that the model's own study held out use --split held-out"
         raise ConfigError(
-            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}"
+            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}",
+            kind="no image to score",
+            split=split,
+            protocol=protocol,
+            views=tuple(table.select(split=split).frame["view"].unique()),
         )
     return chosen
 

@@ -19,9 +19,9 @@ from chestfed.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.evaluation.protocols import unit_of
 from chestfed.evaluation.summary import MAIN, Summary
 from chestfed.results.grid import Cell, Grid, Line, drop_single_mean, number, pair, rich_table
-from chestfed.results.methods_text import describe_aucs, name_program, number_references
 from chestfed.results.predictions import write_predictions
 from chestfed.results.run_folder import EVALUATION, PREDICTIONS
+from chestfed.results.sentences import describe_scoring, name_program, number_references
 from chestfed.scoring.evaluate import Evaluation
 from chestfed.training.identity import software_versions
 
@@ -46,7 +46,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
         write_text(folder / f"{name}.csv", as_csv(frame.assign(**head)[[*head, *frame]]))
     unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
     what = f"{summary.units:,} {unit} ({summary.protocol}, {evaluation.split} split of {evaluation.title})"
-    sentences = describe_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
+    sentences = describe_scoring(what, summary.patients, len(summary.diseases), summary.intervals)
     statistics = [(sentence, ())] if (sentence := evaluation.statistics.sentence.rstrip(".")) else []
     write_text(folder / "methods.md", str(number_references([*sentences, *statistics, name_program()])))
     write_predictions(folder / PREDICTIONS, evaluation.predictions)

@@ -21,17 +21,19 @@ from chestfed.scoring.scorer import Scorer, last_line
 FIRST_BATCH_SECONDS = 300.0
 #: So much of the largest output may depend on the other images: 8-bit quantization scales a batch as a whole.
 _ROUNDING = 0.03
-#: What an error of a program may be about, and what helps.
+#: What an error of a program may be about, how it is recognized, and what helps.
 _HINTS = (
     (
+        "precision",
         r"type .* should be the same|same dtype|\bHalf\b|expected: \(tensor\(",
         "It computes in another precision; export it in float32",
     ),
     (
+        "channels",
         r"channels|running_mean|shape\[1\]|index: 1 Got",
         "It takes another number of channels: set `input:` in the YAML of --model-config",
     ),
-    (r"shape|size|dimension", "Set another image size with --input-size"),
+    ("size", r"shape|size|dimension", "Set another image size with --input-size"),
 )
 
 
@@ -75,7 +77,7 @@ def score_images(
     kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
     values = torch.cat(results).cpu().numpy()[:, kept]
     if not np.isfinite(values).all():
-        raise ChestfedError(f"{scorer.name}: returns a score that is not finite")
+        raise ChestfedError(f"{scorer.name}: returns a score that is not finite", kind="score not finite")
     if scorer.output == "logits":
         return probabilities(values)
     if scorer.output == "probabilities" and (values.min() < 0 or values.max() > 1):
@@ -96,7 +98,8 @@ def _check_alone(scorer: Scorer, given: Tensor, machine: Machine) -> None:
         raise ChestfedError(
             f"{scorer.name}: what it gives for an image depends on chance or on the other images of the batch, as in "
             "training mode. Call .eval() on the model before you export it; in its own code, dropout and batch norm "
-            "must be off when `self.training` is false"
+            "must be off when `self.training` is false",
+            kind="in training mode",
         )
 
 
@@ -117,7 +120,8 @@ def _called_in_time(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
     if not found:
         raise ChestfedError(
             f"{scorer.name}: gave nothing for its first {len(given)} images in {FIRST_BATCH_SECONDS:.0f} s. It may "
-            "contain a loop without an end; if it is only slow, set a smaller --batch-size"
+            "contain a loop without an end; if it is only slow, set a smaller --batch-size",
+            kind="no output in time",
         )
     if isinstance(found[0], Exception):
         raise found[0]
@@ -131,15 +135,18 @@ def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
             values = scorer.call(given)
     except Exception as error:
         reason = last_line(error)
-        hint = next((f". {hint}" for pattern, hint in _HINTS if re.search(pattern, reason)), "")
-        raise ChestfedError(
-            f"{scorer.name}: fails on images of the shape {list(given.shape)}: {reason}{hint}"
-        ) from None
+        cause, hint = next(
+            ((cause, f". {hint}") for cause, pattern, hint in _HINTS if re.search(pattern, reason)), ("", "")
+        )
+        text = f"{scorer.name}: fails on images of the shape {list(given.shape)}: {reason}{hint}"
+        raise ChestfedError(text, kind="failed on the images", cause=cause) from None
     if not isinstance(values, Tensor):
-        raise ChestfedError(f"{scorer.name}: gives a {type(values).__name__}; let it return one tensor [n, outputs]")
+        text = f"{scorer.name}: gives a {type(values).__name__}; let it return one tensor [n, outputs]"
+        raise ChestfedError(text, kind="not a tensor")
     if values.dim() != 2 or len(values) != len(given):
         raise ChestfedError(
-            f"{scorer.name}: gives a tensor {list(values.shape)} for {len(given)} images; let it return [n, outputs]"
+            f"{scorer.name}: gives a tensor {list(values.shape)} for {len(given)} images; let it return [n, outputs]",
+            kind="another shape",
         )
     if values.shape[1] != len(scorer.outputs):
         raise ChestfedError(

@@ -57,7 +57,8 @@ def network_in(
     """
     given = header["model"]
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise ConfigError(f"{path}: its description of the network is damaged")
+        text = f"{path}: its description of the network is damaged"
+        raise ConfigError(text, kind="damaged description", key="model")
     name = network or given["name"]
     if network is None:
         _refuse_untrusted(name, given, path)
@@ -73,7 +74,9 @@ def network_in(
         detail = error.errors()[0]
         place = ".".join(map(str, detail["loc"]))
         raise ConfigError(
-            f"{path}: its description of the network is damaged, or of another version: '{place}': {detail['msg']}"
+            f"{path}: its description of the network is damaged, or of another version: '{place}': {detail['msg']}",
+            kind="damaged description",
+            key="model",
         ) from None
     return options, _changed(name, header.get("model_source"))
 
@@ -127,11 +130,14 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
     top = module.partition(".")[0]
     advice = "If you trust it, name it yourself: --network package.module:Name"
     if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        raise ConfigError(f"{path}: names the network '{name[:80]}', which is unknown here. {advice}")
+        text = f"{path}: names the network '{name[:80]}', which is unknown here. {advice}"
+        raise ConfigError(text, kind="unknown network")
     if top in sys.stdlib_module_names:
-        raise ConfigError(f"{path}: refused: it names '{name}' of Python's standard library as its network")
+        text = f"{path}: refused: it names '{name}' of Python's standard library as its network"
+        raise ConfigError(text, kind="module of the standard library")
     if top in _LIBRARIES and not f"{module}.".startswith(f"{_LIBRARIES[top]}."):
-        raise ConfigError(f"{path}: refused: '{name}' is not a network of {top}. {advice}")
+        text = f"{path}: refused: '{name}' is not a network of {top}. {advice}"
+        raise ConfigError(text, kind="not a network of the library", library=top)
     if _came_beside(top, path):
         raise ConfigError(
             f"{path}: refused: its network '{name}' is code in the model's folder. Read that code. {advice}",
@@ -141,8 +147,8 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
     if factory is not None and not inspect.isclass(factory) and not _library_network(factory):
         raise ConfigError(
             f"{path}: refused: '{name}' is a function, and functions that only a file names are not called. "
-            f"{advice}; or declare "
-            "it as a ModelSpec"
+            f"{advice}; or declare it as a ModelSpec",
+            kind="function",
         )
     arguments = given.get("options")
     arguments = arguments if isinstance(arguments, dict) else {}

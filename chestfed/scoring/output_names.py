@@ -57,7 +57,8 @@ def named_outputs(
     if given is None:
         raise ConfigError(
             f"{path}: does not say what its outputs are. Name the diseases in order: --output-names "
-            "cardiomegaly,edema,... ('-' to ignore one)"
+            "cardiomegaly,edema,... ('-' to ignore one)",
+            kind="unnamed outputs",
         )
     order = [_disease(name) for name in given]
     others = [name for name, disease in zip(given, order, strict=True) if disease is None]
@@ -115,18 +116,20 @@ def _check(path: Path, order: Sequence[str], given: Sequence[str] = ()) -> None:
     if not named:
         raise ConfigError(
             f"{path}: none of the outputs ({_some(given or order)}) has the name of a disease, as in "
-            + ", ".join(DISEASES)
+            + ", ".join(DISEASES),
+            kind="no disease",
         )
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{path}: two outputs are named '{twice}'")
+        raise ConfigError(f"{path}: two outputs are named '{twice}'", kind="repeated output", disease=twice)
 
 
 def _agree(path: Path, carried: Sequence[str], said: Sequence[str]) -> None:
     if len(carried) != len(said) or any(b not in (a, IGNORED) for a, b in zip(carried, said, strict=True)):
         raise ConfigError(
             f"{path}: the file names its outputs {', '.join(carried)}; --output-names says {', '.join(said)}. "
-            f"Omit or correct it"
+            "Omit or correct it",
+            kind="contradicted outputs",
         )
 
 

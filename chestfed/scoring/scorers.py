@@ -114,7 +114,7 @@ def _chestfed_model(file: ModelFile) -> Scorer:
         raise ConfigError(f"{path}: a training state, not a model; the model of a run is {MODEL_FILE}")
     names = values["diseases"]
     if not names or not isinstance(names, list) or not all(isinstance(disease, str) for disease in names):
-        raise ConfigError(f"{path}: its description is damaged: diseases")
+        raise ConfigError(f"{path}: its description is damaged: diseases", kind="damaged description", key="diseases")
     preprocess = _preprocess_in(path, values)
     if declared.config is not None:
         raise ConfigError(f"{path}: this file describes itself; omit --model-config")
@@ -134,7 +134,8 @@ def _preprocess_in(path: Path, values: dict[str, Any]) -> Preprocess:
     try:
         return Preprocess(**values["preprocess"])
     except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"{path}: its description is damaged: preprocess") from None
+        text = f"{path}: its description is damaged: preprocess"
+        raise ConfigError(text, kind="damaged description", key="preprocess") from None
 
 
 def _weights(file: ModelFile) -> Scorer:
@@ -171,7 +172,8 @@ def _onnx(file: ModelFile) -> Scorer:
     try:
         import onnxruntime
     except ImportError:
-        raise ConfigError(f"{path}: ONNX programs need onnxruntime: {install_command('onnx')}") from None
+        text = f"{path}: ONNX programs need onnxruntime: {install_command('onnx')}"
+        raise ConfigError(text, kind="missing package", extra="onnx") from None
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = file.machine.threads
     try:

@@ -117,11 +117,13 @@ class Store:
             experiment = self._client.get_experiment_by_name(EXPERIMENT)
         if experiment.lifecycle_stage != "active":
             command = f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
-            raise ChestfedError(f"the experiment '{EXPERIMENT}' was deleted in MLflow; `{command}` restores it")
+            text = f"the experiment '{EXPERIMENT}' was deleted in MLflow; `{command}` restores it"
+            raise ChestfedError(text, kind="deleted experiment", experiment=experiment.experiment_id)
         if uri == local_store(artifacts.parent) and experiment.artifact_location != place:
             raise ChestfedError(
                 f"the store was moved or copied: its artifacts belong to {experiment.artifact_location}. Move it back, "
-                "or delete mlflow.db and rerun the studies to record them here"
+                "or delete mlflow.db and rerun the studies to record them here",
+                kind="moved store",
             )
         self._experiment = experiment.experiment_id
 
@@ -200,6 +202,21 @@ def _allowed_name(name: str) -> str:
 
 
 @contextmanager
+def _default_store(uri: str | None) -> Iterator[None]:
+    """Let MLflow's default store be this one: for `models:/` it also opens the default, by a file in the folder."""
+    name, before = "MLFLOW_TRACKING_URI", os.environ.get("MLFLOW_TRACKING_URI")
+    if uri is not None:
+        os.environ[name] = uri
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[name] = before
+        elif uri is not None:
+            del os.environ[name]
+
+
+@contextmanager
 def local_model(model: str, tracking_uri: str | None) -> Iterator[str]:
     """Path of a model: an MLflow URI is downloaded to a temporary folder; anything else is a path already.
 
@@ -216,10 +233,12 @@ def local_model(model: str, tracking_uri: str | None) -> Iterator[str]:
             connect(tracking_uri)  # few retries, no telemetry
             from mlflow.artifacts import download_artifacts
 
-            path = download_artifacts(
-                artifact_uri=uri, dst_path=folder, tracking_uri=tracking_uri, registry_uri=tracking_uri
-            )
+            with _default_store(tracking_uri):
+                path = download_artifacts(
+                    artifact_uri=uri, dst_path=folder, tracking_uri=tracking_uri, registry_uri=tracking_uri
+                )
         except Exception as error:
             text = f"{model}: MLflow cannot download this model ({first_line(error)}). Is --tracking-uri right?"
-            raise ChestfedError(f"{text} runs:/ID must be the run of one K") from None
+            text = f"{text} runs:/ID must be the run of one K"
+            raise ChestfedError(text, kind="cannot be downloaded", model=model) from None
         yield str(path)

@@ -46,6 +46,7 @@ from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
 from chestfed.results.collect import Results, collect, write_results
+from chestfed.results.files import SECONDS, RoundTimes, read_predictions
 from chestfed.results.frames import make_differences, write_frames
 from chestfed.results.influence import describe_loss
 from chestfed.results.run_folder import (
@@ -58,11 +59,9 @@ from chestfed.results.run_folder import (
     STUDY,
     TIME,
     RunFolder,
-    read_predictions,
     read_row,
 )
 from chestfed.results.table import Row
-from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.training.alternatives import AlternativeRuns
 from chestfed.training.assemble import Deployment
 from chestfed.training.clients import Outputs, Setup, StudyData, TestSet

@@ -24,17 +24,9 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.models import MODELS, FlatModule, build_model
+from chestfed.results.files import read_predictions
 from chestfed.results.predictions import predictions_frame, stored_groups, write_predictions
-from chestfed.results.run_folder import (
-    FILES_OF_K,
-    HOSPITALS_FILE,
-    MODEL_FILE,
-    PREDICTIONS,
-    RESULT,
-    ROUNDS,
-    STUDY,
-    read_predictions,
-)
+from chestfed.results.run_folder import FILES_OF_K, HOSPITALS_FILE, MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
 from chestfed.results.table import Row
 from chestfed.training.clients import Setup, StudyData, TestSet
 from chestfed.training.identity import Identity, installed_packages, settings_of, software_versions

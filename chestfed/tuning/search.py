@@ -97,7 +97,9 @@ def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Range]]:
     ]
     if unknown:
         raise ConfigError(
-            f"search: none of {', '.join(names)} has {', '.join(unknown)}; see `chestfed algorithms NAME`"
+            f"search: none of {', '.join(names)} has {', '.join(unknown)}; see `chestfed algorithms NAME`",
+            kind="unknown setting",
+            keys=tuple(unknown),
         )
     for name, own in ranges.items():
         if not own:
@@ -106,7 +108,8 @@ def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Range]]:
             try:
                 with_settings(pipeline, name, {key: getattr(one, end) for key, one in own.items()}).resolve(name)
             except ConfigError as error:
-                raise ConfigError(f"search, {name}: invalid range: {error}") from None
+                text = f"search, {name}: invalid range: {error}"
+                raise ConfigError(text, kind="invalid range", method=name) from None
     return ranges
 
 

@@ -43,7 +43,7 @@ def test_damaged_files_are_repaired_or_named(campaign: Campaign, how: str) -> No
         shutil.rmtree(copy)
 
 
-def test_flipped_bits_are_refused_or_harmless(campaign: Campaign) -> None:
+def test_flipped_bit_is_refused_or_harmless(campaign: Campaign) -> None:
     before = _read(campaign.sound)
     for name in list_files(campaign.sound):
         file, chance = campaign.sound / name, random.Random(str(name))

@@ -38,7 +38,7 @@ def completed(*words: str) -> list[str]:
     return CliRunner().invoke(app, [], env=environment, prog_name="chestfed").stdout.split()
 
 
-def test_every_help_has_an_example_and_loads_nothing_heavy() -> None:
+def test_help_has_an_example_and_is_light() -> None:
     program = (
         "import sys\nfrom typer.testing import CliRunner\nfrom chestfed.cli import app\n"
         "for words in sys.argv[1:]:\n"
@@ -52,14 +52,14 @@ def test_every_help_has_an_example_and_loads_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_without_a_command_it_prints_the_help_and_succeeds(chestfed: Callable[..., Any]) -> None:
+def test_no_command_prints_the_help(chestfed: Callable[..., Any]) -> None:
     for words in ([], ["site"]):
         bare, asked = chestfed(*words), chestfed(*words, "--help")
         assert bare == asked
         assert (bare.code, bare.err, "Usage" in bare.out) == (0, "", True)
 
 
-def test_tab_completes_commands_choices_and_algorithms() -> None:
+def test_tab_completes_commands_and_choices() -> None:
     assert {"study", "evaluate", "site"} <= set(completed(""))
     assert {"new", "check", "card", "stats", "table"} == set(completed("site", ""))
     assert completed("evaluate", "model.onnx", "--split", "h") == ["held-out"]
@@ -83,7 +83,7 @@ def choices(option: object) -> set[object]:
     return {value for kind in (get_args(option) or ()) for value in choices(kind) or {kind}} - {type(None)}
 
 
-def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> None:
+def test_choices_are_those_of_the_modules() -> None:
     from chestfed.samples import SIZES
     from chestfed.scoring.scorers import Output
     from chestfed.sites.config import SPLITS, Blank, Uncertain
@@ -100,9 +100,7 @@ def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> N
         assert choices(shown[option]) == expected, option
 
 
-def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_they_name(
-    monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
-) -> None:
+def test_options_are_overrides(monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]) -> None:
     from chestfed.commands.study import run as study_run
 
     loaded = []
@@ -123,7 +121,7 @@ def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_th
     assert pipeline.resolve().federated.window == 3
 
 
-def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+def test_exit_codes_separate_usage_and_files(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     site = bundled("site_configs") / "chexpert.yaml"
     for words in (
         ["nonsense"],
@@ -151,13 +149,13 @@ def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chest
 
 
 @pytest.mark.parametrize("command", [("study",), ("tune", "digits_ih")])
-def test_algorithms_without_a_name_are_a_usage_error(command: tuple[str, ...], chestfed: Callable[..., Any]) -> None:
+def test_algorithms_without_name_are_refused(command: tuple[str, ...], chestfed: Callable[..., Any]) -> None:
     called = chestfed(*command, "--methods", ",")
     assert called.code == 2
     assert "give names" in called.err
 
 
-def test_a_mistyped_model_is_found_before_the_site_and_pytorch(tmp_path: Path) -> None:
+def test_mistyped_model_is_refused_first(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom chestfed.cli import main\n"
         "try:\n    main()\nfinally:\n    assert not {'torch', 'pandas'} & set(sys.modules)"
@@ -169,9 +167,7 @@ def test_a_mistyped_model_is_found_before_the_site_and_pytorch(tmp_path: Path) -
     assert "nope.yaml" not in result.stderr
 
 
-def test_a_pipeline_for_a_site_and_a_site_for_a_pipeline_are_told_in_one_line(
-    tmp_path: Path, chestfed: Callable[..., Any]
-) -> None:
+def test_site_for_a_pipeline_is_refused(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     site, pipeline = bundled("site_configs") / "chexpert.yaml", bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "model.onnx").write_bytes(b"")
     for code, *words in (
@@ -186,7 +182,7 @@ def test_a_pipeline_for_a_site_and_a_site_for_a_pipeline_are_told_in_one_line(
         assert "describes a site" in called.err if words[-1] == site else "describes a pipeline" in called.err
 
 
-def test_brackets_and_colons_in_names_are_printed_as_they_are(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+def test_brackets_in_names_are_printed_as_is(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     odd = tmp_path / "[red]:100:.yaml"
     assert str(odd) in chestfed("study", odd).err
     file = tmp_path / "[bold]:smile:.key"
@@ -195,9 +191,7 @@ def test_brackets_and_colons_in_names_are_printed_as_they_are(tmp_path: Path, ch
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGTERM is a POSIX signal")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_with_its_code_and_says_how_to_resume(
-    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
-) -> None:
+def test_signal_ends_with_code_and_advice(monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int) -> None:
     before = signal.signal(number, signal.default_int_handler)  # tests may run where the shell ignores it
     monkeypatch.setattr(Path, "exists", lambda _: signal.raise_signal(number))
     try:
@@ -219,7 +213,7 @@ def test_a_signal_ends_with_its_code_and_says_how_to_resume(
         (KeyError("x"), {"mine": None}, 70, "a bug in mine, or in chestfed"),
     ],
 )
-def test_what_nobody_caught_is_a_message_or_a_report_of_a_defect(
+def test_uncaught_error_is_message_or_report(
     monkeypatch: pytest.MonkeyPatch, error: Exception, plugins: dict[str, None], code: int, words: str
 ) -> None:
     def fail(_: Path) -> bool:
@@ -232,9 +226,7 @@ def test_what_nobody_caught_is_a_message_or_a_report_of_a_defect(
     assert ("Traceback" in result.err) == (code == 70)
 
 
-def test_an_algorithm_of_a_family_of_its_own_is_listed(
-    monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
-) -> None:
+def test_algorithm_of_a_new_family_is_listed(monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]) -> None:
     own: Any = replace(ALGORITHMS.find("fedavg"), name="mine", family="one-shot")
     monkeypatch.setitem(ALGORITHMS._registered, "mine", own)
     called = chestfed("algorithms", "--markdown")
@@ -243,7 +235,7 @@ def test_an_algorithm_of_a_family_of_its_own_is_listed(
     assert "| `mine` |" in called.out
 
 
-def test_rules_and_variants_are_as_many_as_readme_says() -> None:
+def test_readme_counts_rules_and_variants() -> None:
     federated = [spec for spec in ALGORITHMS.built_in.values() if spec.family != "reference"]
     rules = [spec for spec in federated if not spec.variant]
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -253,7 +245,7 @@ def test_rules_and_variants_are_as_many_as_readme_says() -> None:
         assert not spec.variant or spec.variant.partition(",")[0] in ALGORITHMS.built_in
 
 
-def test_a_pipeline_of_chestfed_is_found_by_its_name_from_any_folder(
+def test_pipeline_is_found_by_name_anywhere(
     tmp_path: Path, chestfed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -265,7 +257,7 @@ def test_a_pipeline_of_chestfed_is_found_by_its_name_from_any_folder(
         assert "digits_hi.yaml: no such file; the pipelines of chestfed are in " in missing.err
 
 
-def test_a_bundled_site_is_found_by_its_path_from_any_folder(
+def test_bundled_site_is_found_anywhere(
     tmp_path: Path, chestfed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

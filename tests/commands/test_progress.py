@@ -37,7 +37,7 @@ def log_of_study(round_seconds: float, rounds: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_a_log_has_a_line_every_half_minute_and_one_at_the_end() -> None:
+def test_log_has_a_line_every_half_minute() -> None:
     assert log_of_study(11, 8) == [
         "stage 2: K=2: round 3 of 8, mean AUC 0.700, 0:33",
         "stage 2: K=2: round 6 of 8, mean AUC 0.700, 1:06",
@@ -56,7 +56,7 @@ def test_a_short_command_logs_nothing() -> None:
     assert log_of_study(0.5, 20) == []
 
 
-def test_stage_1_and_images_are_told_with_their_units_and_a_second_pass_begins_anew() -> None:
+def test_bars_have_units_and_second_passes() -> None:
     out, clock = io.StringIO(), Clock()
     with Bars(Console(file=out, width=140), clock) as bars:
         for _ in range(2):
@@ -79,7 +79,7 @@ def test_a_terminal_has_bars_and_no_lines(monkeypatch: pytest.MonkeyPatch) -> No
     assert "image 1,200" not in out.getvalue()
 
 
-def test_no_name_becomes_a_picture_and_there_is_one_console() -> None:
+def test_no_name_is_an_emoji_and_one_console() -> None:
     name = "/data/:100:/[red]ward[/red]"
     console = open_console()
     shown = console.file = io.StringIO()

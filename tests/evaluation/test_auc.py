@@ -40,7 +40,7 @@ def brute_force(score: np.ndarray, label: np.ndarray, weight: np.ndarray | None 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0.0, 1.0, np.nan])), min_size=2, max_size=40))
-def test_auc_counts_pairs_with_ties_as_one_half_and_skips_missing_labels(
+def test_auc_counts_ties_half_skips_missing(
     rows: list[tuple[int, float]],
 ) -> None:
     score, label = np.array([r[0] for r in rows], float), np.array([r[1] for r in rows])
@@ -54,7 +54,7 @@ def test_auc_counts_pairs_with_ties_as_one_half_and_skips_missing_labels(
         assert column.reason in ("no labeled image", "no positive image", "no negative image")
 
 
-def test_the_mean_is_over_the_diseases_that_have_both_classes() -> None:
+def test_mean_is_over_testable_diseases() -> None:
     scores = np.array([[0.1, 0.5], [0.9, 0.5], [0.4, 0.1]])
     labels = np.array([[0, 0], [1, 0], [0, 0.0]])
     found = scored(scores, labels, None, "edema", "consolidation")
@@ -81,7 +81,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         auc_per_disease(scored(np.zeros((2, 1)), np.zeros((2, 1)), np.arange(3)))
 
 
-def test_the_auc_is_scikit_learns_on_a_thousand_random_cases_with_ties() -> None:
+def test_auc_is_scikit_learns_with_ties() -> None:
     from sklearn.metrics import roc_auc_score
 
     rng = np.random.default_rng(11)

@@ -40,7 +40,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     return found
 
 
-def test_each_resample_equals_the_brute_force_auc_of_the_drawn_patients(drawn: list[np.ndarray]) -> None:
+def test_resample_is_brute_force_auc(drawn: list[np.ndarray]) -> None:
     rng = np.random.default_rng(5)
     score = rng.integers(0, 8, 30).astype(float)
     label = (rng.random(30) < 0.4).astype(float)
@@ -56,7 +56,7 @@ def test_each_resample_equals_the_brute_force_auc_of_the_drawn_patients(drawn: l
         assert aucs[r] == pytest.approx(brute_force(score, label, weight), abs=1e-12)
 
 
-def test_each_joint_resample_has_the_same_patients_for_every_disease(drawn: list[np.ndarray]) -> None:
+def test_joint_resample_shares_patients(drawn: list[np.ndarray]) -> None:
     rng = np.random.default_rng(6)
     scores = rng.integers(0, 8, (40, 3)).astype(float)
     labels = np.where(rng.random((40, 3)) < 0.1, np.nan, (rng.random((40, 3)) < 0.4).astype(float))
@@ -75,7 +75,7 @@ def test_each_joint_resample_has_the_same_patients_for_every_disease(drawn: list
     np.testing.assert_allclose(bootstrap.mean_over_diseases(aucs), aucs[:, :2].mean(axis=1))
 
 
-def test_the_resamples_are_those_of_the_published_tables() -> None:
+def test_resamples_those_of_published_tables() -> None:
     rng = np.random.default_rng(7)
     labels = (rng.random((60, 2)) < 0.3).astype(float)
     labels[rng.random((60, 2)) < 0.1] = np.nan
@@ -91,7 +91,7 @@ def test_the_resamples_are_those_of_the_published_tables() -> None:
     ]
 
 
-def test_the_resamples_of_many_images_are_those_they_always_were() -> None:
+def test_resamples_of_many_images_unchanged() -> None:
     """3000 images and 2000 resamples are drawn in two parts, of 1333 and 667."""
     rng = np.random.default_rng(7)
     rng.random((60, 2)), rng.random((60, 2)), rng.normal(size=(60, 2)), rng.integers(0, 45, 60)
@@ -107,7 +107,7 @@ def test_the_resamples_of_many_images_are_those_they_always_were() -> None:
     ]
 
 
-def test_resamples_are_the_same_for_two_models_and_however_many_are_worked_on_at_a_time(
+def test_resamples_do_not_depend_on_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(2)
@@ -125,7 +125,7 @@ def test_resamples_are_the_same_for_two_models_and_however_many_are_worked_on_at
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.permutations(range(25)))
-def test_patients_of_one_image_each_are_an_image_bootstrap_whatever_their_names(seed: int, names: list[int]) -> None:
+def test_single_images_are_image_bootstrap(seed: int, names: list[int]) -> None:
     rng = np.random.default_rng(seed)
     label = np.append(rng.random(23) < 0.4, [True, False])
     score = rng.integers(0, 9, 25).astype(float)
@@ -142,7 +142,7 @@ def test_patients_of_one_image_each_are_an_image_bootstrap_whatever_their_names(
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-12)
 
 
-def test_a_score_that_is_nan_is_refused_if_its_label_is_known() -> None:
+def test_nan_score_with_a_label_is_refused() -> None:
     labels, patients = np.array([[0.0], [1.0], [np.nan]]), np.arange(3)
     bootstrap.resampled_aucs(np.array([[1.0], [2.0], [np.nan]]), labels, patients, 3, seed=0)
     for resample in (bootstrap.resampled_aucs, bootstrap.jointly_resampled_aucs):
@@ -150,7 +150,7 @@ def test_a_score_that_is_nan_is_refused_if_its_label_is_known() -> None:
             resample(np.array([[np.nan], [2.0], [1.0]]), labels, patients, 3, seed=0)
 
 
-def test_the_units_are_patients_not_images_of_the_rarer_class() -> None:
+def test_units_are_patients_of_rarer_class() -> None:
     labels = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 0], [np.nan, 1, 0], [0, 1, 0.0]])
     patients = np.array(["a", "a", "a", "b", "c"])
     assert [count_effective_patients(labels[:, [j]], patients) for j in range(3)] == [1, 1, 0]
@@ -158,14 +158,14 @@ def test_the_units_are_patients_not_images_of_the_rarer_class() -> None:
     assert count_effective_patients(labels[:, 2:], patients) == 0
 
 
-def test_the_mean_has_no_more_units_than_patients_of_any_disease() -> None:
+def test_mean_has_no_more_units_than_disease() -> None:
     labels = np.zeros((40, 5))
     labels[:15] = 1  # the same patients five times
     assert count_effective_patients(labels, np.arange(40)) == 15
     assert count_effective_patients(labels[:, :1], np.arange(40)) == 15
 
 
-def test_a_disease_with_few_positive_patients_leaves_the_mean_few_units() -> None:
+def test_rare_disease_leaves_mean_few_units() -> None:
     labels = np.zeros((40, 2))
     labels[:20, 0] = labels[20:23, 1] = 1  # 23 patients with either
     # v = 1/20 + 1/20 and 1/3 + 1/37: (v1 + v2)^2 / (v1^2 / 19 + v2^2 / 2) = 3.2378
@@ -174,7 +174,7 @@ def test_a_disease_with_few_positive_patients_leaves_the_mean_few_units() -> Non
     assert count_effective_patients(labels, np.arange(40)) == 1  # one positive patient: no interval of the mean
 
 
-def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
+def test_interval_with_a_rare_disease_holds() -> None:
     """Three of 100 patients have the second disease."""
     rng = np.random.default_rng(0)
     truth, covered, patients = 0.7602499, 0, np.arange(100)
@@ -193,7 +193,7 @@ def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
     assert covered / 150 >= 0.9  # 0.83 with 43 units
 
 
-def test_the_interval_of_an_auc_is_the_formula_on_the_logit_scale() -> None:
+def test_auc_interval_is_the_logit_formula() -> None:
     values = np.array([0.7, 0.8, np.nan, 0.9])
     found = logit_interval(0.8, values, units=5)
     assert found is not None
@@ -202,7 +202,7 @@ def test_the_interval_of_an_auc_is_the_formula_on_the_logit_scale() -> None:
     assert math.log(found.low / (1 - found.low)) == pytest.approx(math.log(4) - half)
 
 
-def test_an_auc_of_one_has_no_interval_of_one_point() -> None:
+def test_auc_of_one_no_interval_of_one_point() -> None:
     found = logit_interval(1.0, np.ones(9), units=5)
     assert found == Interval(clopper_lower(5, 0.95), 1)  # the exact binomial one of 5 of 5
     assert found.low < 0.5
@@ -212,7 +212,7 @@ def test_an_auc_of_one_has_no_interval_of_one_point() -> None:
     assert quantile_interval(np.array([0.7, np.nan])) is None
 
 
-def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_of_one_point() -> None:
+def test_mean_without_a_class_has_no_point() -> None:
     labels = np.array([[1, 0], [0, 0], [0, 0], [1, 0], [0, 1]], float)  # only patient 1 has the second disease
     scores = np.array([[0.1, 0.2], [0.3, 0.1], [0.2, 0.4], [0.9, 0.8], [0.1, 0.9]])
     patients = np.array([0, 0, 0, 0, 1])
@@ -223,7 +223,7 @@ def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_
     assert logit_interval(mean, values, units=2) is None
 
 
-def test_a_percentile_interval_ends_at_the_quantiles() -> None:
+def test_percentile_interval_is_of_quantiles() -> None:
     values = np.linspace(0, 1, 10_001)
     found = quantile_interval(values)
     assert found is not None

@@ -32,7 +32,7 @@ def test_four_images_in_two_bins_by_hand() -> None:
     assert found.within_bins == pytest.approx(0.025 - 0.05)
 
 
-def test_equal_width_bins_include_their_upper_end_and_the_first_one_0() -> None:
+def test_equal_width_bins_include_upper_end() -> None:
     for scores, labels, bins, counts in (
         ([0, 0.5, 0.51, 1], [0, 0, 1, 1], 2, [2, 2]),
         ([0.9, 0.95], [0, 1], 10, [1, 1]),
@@ -41,18 +41,18 @@ def test_equal_width_bins_include_their_upper_end_and_the_first_one_0() -> None:
         assert [bin.count for bin in reliability(column_of(scores, labels), bins, "equal-width")] == counts
 
 
-def test_equal_mass_bins_keep_equal_scores_together() -> None:
+def test_equal_mass_bins_keep_ties_together() -> None:
     curve = reliability(column_of([0.1, 0.2, 0.2, 0.2, 0.2, 0.9], [0, 0, 1, 0, 1, 1]), 3)
     assert curve == [Bin(pytest.approx(0.9 / 5), pytest.approx(2 / 5), 5), Bin(pytest.approx(0.9), 1, 1)]
 
 
-def test_scores_that_are_the_rates_are_calibrated() -> None:
+def test_scores_equal_to_rates_calibrated() -> None:
     found = judged(np.repeat([0.25, 0.5], [4, 2]), [1, 0, 0, 0, 1, 0])
     assert (found.ece_equal_width, found.ece_equal_mass, found.reliability) == (0, 0, 0)
     assert found.within_bins == 0
 
 
-def test_no_label_is_nothing_and_one_class_is_judged() -> None:
+def test_no_label_nothing_one_class_judged() -> None:
     none = column_of([0.2, 0.2], [np.nan, np.nan])
     assert (calibration(none), reliability(none)) == (None, [])
     one = judged([0.2, 0.2], [0, 0])
@@ -61,7 +61,7 @@ def test_no_label_is_nothing_and_one_class_is_judged() -> None:
     assert len(reliability(column_of([0.2, 0.2], [0, 0]))) == 1
 
 
-def test_a_score_that_is_no_probability_is_refused() -> None:
+def test_score_outside_0_to_1_is_refused() -> None:
     with pytest.raises(ValueError, match=r"edema contain 1\.5"):
         judged([1.5, 0], [1, 0])
     with pytest.raises(ValueError, match=r"edema contain 1\.5"):
@@ -77,7 +77,7 @@ def test_a_score_that_is_no_probability_is_refused() -> None:
     st.integers(1, 12),
     st.randoms(use_true_random=False),
 )
-def test_the_parts_of_the_brier_score_add_up_and_the_order_of_the_images_is_nothing(
+def test_brier_parts_add_up_in_any_order(
     rows: list[tuple[int, bool]], bins: int, random: np.random.RandomState
 ) -> None:
     scores = np.array([row[0] for row in rows], float) / 12

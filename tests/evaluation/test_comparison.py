@@ -55,7 +55,7 @@ def within(expected: tuple[Interval | None, float | None] | None, auc: float | N
     return Interval(max(expected[0].low, -auc), min(expected[0].high, 1 - auc)), expected[1]
 
 
-def test_intervals_end_where_an_auc_would_be_0_or_1() -> None:
+def test_intervals_end_where_auc_is_0_or_1() -> None:
     labels = np.repeat([0.0, 1.0], 10)[:, None]
     scores = labels + np.random.default_rng(0).normal(size=(4, 20, 1))
     a, b = ([Scored(run, labels, np.arange(20), ["edema"]) for run in part] for part in (scores[:2], scores[2:]))
@@ -70,7 +70,7 @@ def test_intervals_end_where_an_auc_would_be_0_or_1() -> None:
         assert mean.interval.high <= 1 - mean.auc_a
 
 
-def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> None:
+def test_draws_are_each_models_over_seeds() -> None:
     weak, strong = runs()
     rng = np.random.default_rng(9)
     labels, patients = weak.labels, weak.patients
@@ -90,7 +90,7 @@ def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> No
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0.5, 1.0]))
-def test_swapping_the_models_flips_the_sign_and_keeps_the_p_values(seed: int, gain: float) -> None:
+def test_swapping_models_flips_sign_keeps_p(seed: int, gain: float) -> None:
     a, b = runs(seed, gain)
     for x, y in zip(compare([a], [b]), compare([b], [a]), strict=True):
         assert x.difference == pytest.approx(-y.difference)  # type: ignore[operator]
@@ -102,7 +102,7 @@ def test_swapping_the_models_flips_the_sign_and_keeps_the_p_values(seed: int, ga
         assert max(x.interval.low, y.auc_a - 1) == pytest.approx(max(-y.interval.high, -x.auc_a))
 
 
-def test_other_labels_or_patients_are_refused() -> None:
+def test_other_labels_or_patients_refused() -> None:
     a, b = runs()
     labels = b.labels.copy()
     labels[3, 1] = np.nan
@@ -124,7 +124,7 @@ def test_other_labels_or_patients_are_refused() -> None:
         compare([a], [])
 
 
-def test_labels_missing_in_both_are_equal_and_a_disease_of_one_class_is_null_and_not_counted() -> None:
+def test_one_class_is_null_and_not_counted() -> None:
     a, b = runs()
     a.labels[:, 1] = 0
     a.labels[:5] = np.nan
@@ -138,7 +138,7 @@ def test_labels_missing_in_both_are_equal_and_a_disease_of_one_class_is_null_and
     assert (nothing.difference, nothing.p) == (None, None)
 
 
-def test_one_positive_patient_with_several_images_has_a_difference_but_no_interval() -> None:
+def test_one_positive_patient_no_interval() -> None:
     a, b = runs()
     labels = np.zeros((80, 2))
     labels[:30] = 1
@@ -151,7 +151,7 @@ def test_one_positive_patient_with_several_images_has_a_difference_but_no_interv
         assert difference.reason == "one patient with an image of a class: no interval"
 
 
-def test_models_that_differ_by_the_same_in_every_resample_have_neither_interval_nor_p_value() -> None:
+def test_constant_difference_has_no_interval() -> None:
     labels = np.repeat([[0.0, 0.0], [1.0, 1.0]], 10, axis=0)
     best, worst = (Scored(scores, labels, np.arange(20), NAMES) for scores in (labels, -labels))
     for one in compare([worst], [best], 50):
@@ -172,7 +172,7 @@ def family(positives: int, better: float) -> tuple[list[Scored], list[Scored]]:
     return [Scored(weak, labels, np.arange(202), names)], [Scored(other, labels, np.arange(202), names)]
 
 
-def test_a_huge_effect_with_32_positive_images_survives_the_correction_for_20_comparisons() -> None:
+def test_huge_effect_survives_the_correction() -> None:
     a, b = family(32, 6)
     first, *others = [one for models in (b, a, a, a) for one in compare(a, models)[:-1]]
     assert first.auc_b == pytest.approx(1, abs=0.01)

@@ -28,7 +28,7 @@ def test_by_hand() -> None:
     assert mirrored == pytest.approx(found)
 
 
-def test_images_of_a_patient_count_as_one_value() -> None:
+def test_images_of_a_patient_count_once() -> None:
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=(40, 1)), np.repeat([1.0, 0.0], [12, 28])[:, None]
     twice, patients = np.concatenate([scores, scores]), np.tile(np.arange(40), 2)
@@ -39,7 +39,7 @@ def test_images_of_a_patient_count_as_one_value() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.floats(-2, 6))
-def test_there_are_at_most_as_many_as_patients_less_one(seed: int, gain: float) -> None:
+def test_at_most_patients_minus_one(seed: int, gain: float) -> None:
     rng = np.random.default_rng(seed)
     labels = (rng.random((60, 3)) < rng.uniform(0.05, 0.5)).astype(float)
     labels[rng.random((60, 3)) < 0.1] = np.nan
@@ -51,7 +51,7 @@ def test_there_are_at_most_as_many_as_patients_less_one(seed: int, gain: float) 
         assert (1 <= freedom <= units - 1 + 1e-9) if units >= 2 else freedom == 0
 
 
-def test_a_disease_of_one_class_does_not_count_in_the_mean_and_one_patient_leaves_nothing() -> None:
+def test_one_class_does_not_count_in_mean() -> None:
     rng = np.random.default_rng(1)
     scores, labels = rng.normal(size=(50, 2)), np.zeros((50, 2))
     labels[:20, 0] = 1

@@ -30,7 +30,7 @@ def by_definition(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray,
     return theta, s10 / len(x) + s01 / len(y)
 
 
-def test_the_covariance_is_that_of_the_definition_on_hundreds_of_random_cases_with_ties() -> None:
+def test_covariance_is_the_definition() -> None:
     rng = np.random.default_rng(3)
     for _ in range(400):
         n = int(rng.integers(4, 60))
@@ -75,7 +75,7 @@ def test_a_small_case_by_hand() -> None:
         ),
     ],
 )
-def test_published_ratings_give_the_published_figures(
+def test_published_ratings_are_reproduced(
     negatives: list[int], positives: list[int], auc: float, variance: float | None
 ) -> None:
     ratings = np.repeat([1.0, 2, 3, 4, 5] * 2, negatives + positives)
@@ -86,7 +86,7 @@ def test_published_ratings_give_the_published_figures(
         assert found[1] == variance
 
 
-def test_several_seeds_are_one_contrast_of_all_their_aucs() -> None:
+def test_several_seeds_are_one_contrast() -> None:
     rng = np.random.default_rng(4)
     labels = (rng.random((60, 1)) < 0.4).astype(float)
     seeds = [rng.normal(size=(60, 1)) + k * 0.3 * labels for k in range(5)]
@@ -134,12 +134,12 @@ def some_runs(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_variance_is_that_of_loops_over_all_pairs_with_ties_and_missing_labels(seed: int) -> None:
+def test_variance_is_of_loops_over_pairs(seed: int) -> None:
     a, b, labels = some_runs(seed)
     assert variance_of_mean([a, b], np.array([-1.0, 1]), labels) == pytest.approx(in_loops(a, b, labels), rel=1e-9)
 
 
-def test_a_disease_that_stands_there_twice_does_not_make_the_mean_surer() -> None:
+def test_repeated_disease_keeps_the_interval() -> None:
     a, b, labels = some_runs(0, diseases=1)
     once, twice = (
         variance_of_mean(
@@ -150,7 +150,7 @@ def test_a_disease_that_stands_there_twice_does_not_make_the_mean_surer() -> Non
     assert twice == pytest.approx(once)
 
 
-def test_its_standard_error_is_about_that_of_the_joint_bootstrap() -> None:
+def test_error_is_about_that_of_bootstrap() -> None:
     ratios = []
     for seed in range(12):
         a, b, labels = some_runs(seed, n=202, diseases=5, missing=0.1)

@@ -19,7 +19,7 @@ from chestfed.evaluation.intervals.interval import bca_interval, clopper_lower, 
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
 from chestfed.results.grid import make_auc_cell
-from chestfed.results.methods_text import number_references
+from chestfed.results.sentences import number_references
 
 NAMES: tuple[MethodName, ...] = get_args(MethodName)
 
@@ -50,7 +50,7 @@ def obuchowski(score: np.ndarray, label: np.ndarray, patient: np.ndarray) -> flo
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_clustered_variance_is_obuchowskis(seed: int) -> None:
+def test_clustered_variance_is_obuchowskis(seed: int) -> None:
     found = clustered(seed)
     for column, (scores, labels) in zip(
         found.columns(), ((found.scores[:, [j]], found.labels[:, [j]]) for j in range(2)), strict=True
@@ -61,7 +61,7 @@ def test_the_clustered_variance_is_obuchowskis(seed: int) -> None:
         assert its[1][0, 0] == pytest.approx(expected, rel=1e-10)
 
 
-def test_the_jackknife_leaves_out_every_image_of_a_patient() -> None:
+def test_jackknife_leaves_out_whole_patients() -> None:
     found = clustered()
     aucs = bootstrap.jackknifed_aucs(found.scores, found.labels, found.patients)[0]
     for place, name in enumerate(np.unique(found.patients)):
@@ -69,7 +69,7 @@ def test_the_jackknife_leaves_out_every_image_of_a_patient() -> None:
             assert aucs[place, j] == pytest.approx(roc_auc_score(column.positive, column.score), abs=1e-12)
 
 
-def test_the_bca_interval_is_scipys_for_independent_images() -> None:
+def test_bca_interval_is_scipys() -> None:
     rng = np.random.default_rng(3)
     positive, negative = rng.normal(1.2, 1, 15), rng.normal(0, 1, 45)
 
@@ -96,7 +96,7 @@ def test_the_bca_interval_is_scipys_for_independent_images() -> None:
     st.sampled_from([0.0, 0.05, -0.05]),
     st.booleans(),
 )
-def test_p_is_below_0_05_exactly_where_the_quantiles_leave_out_0(
+def test_p_small_where_quantiles_leave_out_0(
     seed: int, middle: float, bias: float, acceleration: float, whole: bool
 ) -> None:
     values = np.random.default_rng(seed).normal(middle, 1, 400)
@@ -109,7 +109,7 @@ def test_p_is_below_0_05_exactly_where_the_quantiles_leave_out_0(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_perfect_auc_has_the_exact_bound_and_is_never_printed_as_one_point(name: MethodName) -> None:
+def test_perfect_auc_has_the_exact_bound(name: MethodName) -> None:
     labels = np.repeat([1.0, 0.0], [7, 30])[:, None]
     for scores, ends in ((labels, (clopper_lower(7, 0.95), 1.0)), (-labels, (0.0, 1 - clopper_lower(7, 0.95)))):
         for one in auc_estimates(Scored(scores, labels, np.arange(37), ["edema"]), Intervals(name, 200)):
@@ -123,7 +123,7 @@ def test_a_perfect_auc_has_the_exact_bound_and_is_never_printed_as_one_point(nam
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_models_interval_and_p_value_are_of_one_test_and_swapping_turns_the_sign(name: MethodName) -> None:
+def test_interval_and_p_agree_and_swap_sign(name: MethodName) -> None:
     a = clustered()
     b = Scored(a.scores + 0.7 * np.nan_to_num(a.labels), a.labels, a.patients, a.diseases)
     for one, other in zip(*(compare([x], [y], 500, interval=name) for x, y in ((a, b), (b, a))), strict=True):
@@ -135,7 +135,7 @@ def test_a_models_interval_and_p_value_are_of_one_test_and_swapping_turns_the_si
         assert (one.p < 0.05) == (one.interval.low > 0 or one.interval.high < 0)
 
 
-def test_every_method_says_what_it_is_and_cites_something() -> None:
+def test_methods_have_a_text_and_a_reference() -> None:
     assert tuple(METHODS) == NAMES
     for method in METHODS.values():
         assert method.about.startswith("95%")
@@ -143,7 +143,7 @@ def test_every_method_says_what_it_is_and_cites_something() -> None:
         assert all(any(year in one for year in ("19", "20")) for one in method.references)
 
 
-def test_the_paragraph_numbers_its_references_in_their_order() -> None:
+def test_paragraph_numbers_its_references() -> None:
     found = number_references([("One", ["b"]), ("Two", ["a", "b"]), ("Three", ())])
     assert found.paragraph == "One [1]. Two [2, 1]. Three."
     assert found.references == ("b", "a")

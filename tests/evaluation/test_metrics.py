@@ -34,7 +34,7 @@ def test_average_precision_by_hand() -> None:
     assert metrics.average_precision(column_of([1, 1, 1, 1], [1, 0, 0, 0])) == 1 / 4
 
 
-def test_the_partial_auc_is_the_auc_at_1_half_without_information_and_1_if_perfect() -> None:
+def test_partial_auc_is_auc_half_or_one() -> None:
     scores, labels = np.array([4, 3, 2, 1]), np.array([1, 0, 1, 0])
     assert metrics.partial_auc(column_of(scores, labels), 1) == pytest.approx(3 / 4)
     # Up to a rate of 1/2 the ROC is at 1/2: area 1/4, between 1/8 (chance) and 1/2 (perfect), to 1/2 (1 + 1/3).
@@ -45,7 +45,7 @@ def test_the_partial_auc_is_the_auc_at_1_half_without_information_and_1_if_perfe
         metrics.partial_auc(column_of(scores, labels), 0)
 
 
-def test_images_of_the_same_score_are_called_together() -> None:
+def test_ties_are_called_together() -> None:
     # At the score 2 stand a positive and two negatives: one cannot have the positive without the negatives.
     scores, labels = [3, 2, 2, 2, 1], [1, 1, 0, 0, 0]
     found = at_specificity(scores, labels, 0.6)
@@ -58,18 +58,18 @@ def test_images_of_the_same_score_are_called_together() -> None:
     assert (found.threshold, found.sensitivity, found.specificity) == (3, 1 / 2, 1)
 
 
-def test_an_operating_point_has_its_counts_and_predictive_values() -> None:
+def test_operating_point_counts_and_values() -> None:
     found = metrics.youden(column_of([5, 4, 3, 2, 1, 9], [1, 0, 1, 0, 0, np.nan]))
     assert found == OperatingPoint(3, 1, 2 / 3, 2 / 3, 1, 2, 1, 2, 0)
 
 
-def test_where_no_image_may_be_called_the_threshold_is_infinite() -> None:
+def test_no_called_image_threshold_infinity() -> None:
     found = at_specificity([2, 1], [0, 1], 0.9)
     assert (found.threshold, found.sensitivity, found.specificity) == (math.inf, 0, 1)
     assert (found.ppv, found.npv) == (None, 1 / 2)
 
 
-def test_a_specificity_that_is_met_exactly_is_met() -> None:
+def test_exact_specificity_is_met() -> None:
     found = at_specificity(np.arange(12.0), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0], 8 / 9)
     assert (found.threshold, found.true_negatives, found.sensitivity) == (8, 8, 1)
     # 0.9 * 10 is a little more than 9 in floating point, and 9 of 10 are enough all the same.
@@ -77,7 +77,7 @@ def test_a_specificity_that_is_met_exactly_is_met() -> None:
     assert (found.threshold, found.true_negatives) == (9, 9)
 
 
-def test_one_class_only_is_null_with_a_reason() -> None:
+def test_one_class_is_null_with_a_reason() -> None:
     for labels, reason in (([1, 1, 1], "no negative image"), ([0, np.nan, 0], "no positive image")):
         column = column_of([0, 0, 0], labels)
         assert (column.reason, column.missing) == (reason, int(np.isnan(labels).sum()))
@@ -98,7 +98,7 @@ def test_a_share_outside_0_and_1_is_refused(share: float) -> None:
     st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=30),
     st.sampled_from([0.0, 0.25, 0.5, 0.8, 0.9, 1.0]),
 )
-def test_operating_points_are_the_best_of_all_thresholds(rows: list[tuple[int, bool]], share: float) -> None:
+def test_operating_points_best_of_thresholds(rows: list[tuple[int, bool]], share: float) -> None:
     score = np.array([row[0] for row in rows] + [3, 4], float)
     label = np.array([row[1] for row in rows] + [True, False])
     every = []

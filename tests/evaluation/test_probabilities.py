@@ -18,7 +18,7 @@ LOGITS = st.one_of(
 
 
 @given(st.lists(LOGITS, min_size=1, max_size=60))
-def test_the_order_is_that_of_the_logits_and_the_values_are_the_sigmoids(logits: list[float]) -> None:
+def test_order_is_of_logits_values_sigmoids(logits: list[float]) -> None:
     values = np.array(logits)
     found = probabilities(values[:, None])[:, 0]
     assert (np.sign(found[:, None] - found) == np.sign(values[:, None] - values)).all()
@@ -27,7 +27,7 @@ def test_the_order_is_that_of_the_logits_and_the_values_are_the_sigmoids(logits:
         np.testing.assert_allclose(found, 1 / (1 + np.exp(-values)), rtol=0, atol=1e-13)
 
 
-def test_columns_are_apart_and_ordinary_logits_keep_their_sigmoid_to_the_last_bit() -> None:
+def test_ordinary_logits_keep_their_sigmoid() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 5, (2000, 3)).astype(np.float32)
     found = probabilities(logits)
@@ -36,7 +36,7 @@ def test_columns_are_apart_and_ordinary_logits_keep_their_sigmoid_to_the_last_bi
 
 
 @pytest.mark.parametrize("shift", [-700.0, 50.0, 1e4])
-def test_logits_where_every_sigmoid_rounds_to_one_number_stay_apart(shift: float) -> None:
+def test_saturated_logits_stay_apart(shift: float) -> None:
     logits = np.linspace(0, 1, 1000)[:, None] + shift
     found = probabilities(logits)
     assert (np.diff(found[:, 0]) > 0).all()

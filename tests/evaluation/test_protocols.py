@@ -17,7 +17,7 @@ def images(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("protocol", "how"), [("study-max", "max"), ("study-mean", "mean")])
-def test_a_study_has_the_largest_or_mean_score_and_any_positive_label_of_its_images(protocol: str, how: str) -> None:
+def test_study_has_largest_or_mean_score(protocol: str, how: str) -> None:
     scores, labels, studies = images()
     found = units(protocol, scores, labels, studies)  # type: ignore[arg-type]
     by_study = pd.DataFrame(scores.astype(float)).groupby(studies, sort=False)
@@ -34,12 +34,12 @@ def test_a_study_without_a_label_is_missing() -> None:
     assert found.labels[1, 0] == 0
 
 
-def test_an_image_protocol_leaves_the_images_as_they_are() -> None:
+def test_image_protocol_changes_no_image() -> None:
     scores, labels, studies = images()
     found = units("frontal-image", scores, labels, studies)
     assert found.scores is scores
     assert found.labels is labels
 
 
-def test_only_the_frontal_protocol_leaves_views_out() -> None:
+def test_only_frontal_image_drops_views() -> None:
     assert {name: views_of(name) for name in PROTOCOLS if views_of(name)} == {"frontal-image": ("pa", "ap", "frontal")}

@@ -19,7 +19,7 @@ from tests.evaluation.test_auc import column_of, scored
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([4, 30, 10_000]), st.sampled_from([0.8, 0.9]))
-def test_each_resample_has_the_numbers_of_its_images_written_out(seed: int, levels: int, share: float) -> None:
+def test_resample_numbers_those_written_out(seed: int, levels: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     positive = np.append(rng.random(33) < 0.3, [True, True, False, False])
     score = rng.integers(0, levels + 1, 37) / levels
@@ -54,7 +54,7 @@ def test_each_resample_has_the_numbers_of_its_images_written_out(seed: int, leve
     assert np.isnan(found[1]).all()
 
 
-def test_the_interval_of_a_share_is_the_formula_and_at_its_ends_the_exact_binomial_one() -> None:
+def test_share_interval_formula_or_binomial() -> None:
     found = logit_interval(0.8, np.array([0.7, 0.8, np.nan, 0.9]), units=5)
     assert found is not None
     half = 2.7764451 * 0.1 * math.sqrt(5 / 4) / (0.8 * 0.2)  # t(0.975, 4)
@@ -67,7 +67,7 @@ def test_the_interval_of_a_share_is_the_formula_and_at_its_ends_the_exact_binomi
     assert logit_interval(0.5, np.array([0.4, np.nan]), units=20) is None
 
 
-def test_many_images_get_fewer_resamples_but_not_too_few() -> None:
+def test_many_images_get_fewer_resamples() -> None:
     assert bootstrap.enough_resamples(2000, 202) == 2000
     assert 200 < bootstrap.enough_resamples(2000, 5_000) < 2000
     assert bootstrap.enough_resamples(2000, 67_000) == 200

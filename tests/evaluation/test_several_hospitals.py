@@ -41,7 +41,7 @@ def at(scored: Scored, hospital: str) -> Scored:
     return replace(scored.where(scored.hospitals == hospital), hospitals=None)
 
 
-def test_the_auc_is_the_mean_of_the_hospitals_own() -> None:
+def test_auc_is_the_mean_of_the_hospitals() -> None:
     scored = example(effect=0.0)
     each = [at(scored, name) for name in SIZES]
     own = np.array([roc_auc_score(one.labels, one.scores, average=None) for one in each])
@@ -53,7 +53,7 @@ def test_the_auc_is_the_mean_of_the_hospitals_own() -> None:
     assert min(pooled.values()) > mean.value + 0.05  # which knows the hospital, and nothing of the disease
 
 
-def test_a_hospital_of_one_class_is_left_out_and_counted() -> None:
+def test_one_class_hospital_left_out_counted() -> None:
     scored = example()
     west = scored.hospitals == "west"
     labels = scored.labels.copy()
@@ -68,14 +68,14 @@ def test_a_hospital_of_one_class_is_left_out_and_counted() -> None:
     assert auc_estimates(nothing, Intervals("obuchowski"))[0].hospitals == 0
 
 
-def test_without_a_hospital_of_both_classes_there_is_none() -> None:
+def test_no_hospital_of_both_classes_is_null() -> None:
     labels = np.array([[1.0], [1], [0], [0]])
     scored = Scored(labels, labels, np.arange(4), ["edema"], np.array(["a", "a", "b", "b"]))
     (edema, mean) = auc_estimates(scored, Intervals())
     assert (edema.value, mean.value, edema.reason) == (None, None, "no hospital has images of both classes")
 
 
-def test_the_variance_is_the_hospitals_sum_over_h_squared() -> None:
+def test_variance_is_the_hospitals_sum() -> None:
     scored = example()
     given = ([scored.scores[:, :1]], scored.labels[:, :1], np.ones((1, 1)), scored.patients)
     together = auc_covariance(*given, scored.hospitals)
@@ -89,7 +89,7 @@ def test_the_variance_is_the_hospitals_sum_over_h_squared() -> None:
         assert np.nanvar(values) == pytest.approx(together[1].item(), rel=0.2)
 
 
-def test_the_bootstrap_draws_patients_within_hospitals() -> None:
+def test_bootstrap_draws_within_hospitals() -> None:
     scored, hospitals = example(), np.array([*SIZES])
     drawn = bootstrap.jointly_resampled_aucs(*_arrays(scored), 50, 0, scored.hospitals)
     only_one = np.where(scored.hospitals == "north", scored.scores.T, 0.0).T  # ties elsewhere: 0.5 in every resample
@@ -104,7 +104,7 @@ def test_the_bootstrap_draws_patients_within_hospitals() -> None:
 
 
 @pytest.mark.parametrize("name", get_args(MethodName))
-def test_every_method_has_intervals_and_p_values(name: MethodName) -> None:
+def test_every_method_has_intervals_and_p(name: MethodName) -> None:
     scored = example()
     how = Intervals(name, 400)
     for one in auc_estimates(scored, how):
@@ -118,14 +118,14 @@ def test_every_method_has_intervals_and_p_values(name: MethodName) -> None:
         assert difference.p < 0.05
 
 
-def test_one_hospital_alone_is_as_without_its_name() -> None:
+def test_one_hospital_is_as_without_its_name() -> None:
     scored = example()
     alone = scored.where(scored.hospitals == "north")
     named, plain = (auc_estimates(one, Intervals()) for one in (alone, replace(alone, hospitals=None)))
     assert [(one.value, one.interval) for one in named] == [(one.value, one.interval) for one in plain]
 
 
-def test_intervals_hold_the_truth_in_95_percent() -> None:
+def test_intervals_hold_truth_in_95_percent() -> None:
     truth, held = 0.7602, []  # of a difference of one standard deviation, at every hospital
     for seed in range(150):
         mean = auc_estimates(example(seed), Intervals("obuchowski"))[-1]
@@ -149,7 +149,7 @@ def test_units_count_every_hospital() -> None:
     assert (edema.interval, edema.reason) == (None, AT_A_HOSPITAL)
 
 
-def test_the_test_over_seeds_adds_the_hospitals_covariances() -> None:
+def test_seeds_test_adds_covariances() -> None:
     scored, rng = example(), np.random.default_rng(4)
     a, b = ([scored.scores + rng.normal(size=scored.scores.shape) for _ in range(3)] for _ in range(2))
     runs = [[replace(scored, scores=one) for one in model] for model in (a, b)]
@@ -168,14 +168,14 @@ def test_the_test_over_seeds_adds_the_hospitals_covariances() -> None:
     assert ours == pytest.approx(theirs, rel=0.2)
 
 
-def test_runs_of_other_hospitals_are_not_compared() -> None:
+def test_runs_of_other_hospitals_are_refused() -> None:
     scored = example()
     for hospitals in (None, np.roll(scored.hospitals, 2)):  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="hospitals"):
             compare([scored], [replace(scored, hospitals=hospitals)])
 
 
-def test_the_area_under_the_mean_curve_is_the_auc() -> None:
+def test_area_under_mean_curve_is_the_auc() -> None:
     scored = replace(example(), scores=np.round(example().scores))  # ties, so slanted parts
     for column in scored.columns():
         x, y = metrics.mean_roc(column)

@@ -40,7 +40,7 @@ def ends(row: pd.Series) -> Interval | None:
     return None if np.isnan(row["low"]) else Interval(row["low"], row["high"])
 
 
-def test_the_numbers_are_those_of_scikit_learn() -> None:
+def test_numbers_are_those_of_scikit_learn() -> None:
     found, scores, labels = summary()
     for metric, theirs in (
         ("auc", roc_auc_score),
@@ -50,7 +50,7 @@ def test_the_numbers_are_those_of_scikit_learn() -> None:
         assert found.row("edema", metric)["value"] == pytest.approx(theirs(labels[:, 0], scores[:, 0]))
 
 
-def test_a_disease_of_one_class_is_null_with_its_reason_and_not_in_the_mean() -> None:
+def test_one_class_is_null_and_not_in_mean() -> None:
     found, _, _ = summary()
     hernia = found.row("hernia")
     assert hernia[["value", "low", "high"]].isna().all()
@@ -80,7 +80,7 @@ def test_every_row_says_what_it_is_over() -> None:
 
 
 @pytest.mark.parametrize("second", [0.0, None])
-def test_an_order_has_no_calibration_and_says_why(second: float | None) -> None:
+def test_order_has_no_calibration_and_reason(second: float | None) -> None:
     scored = Scored(
         np.random.default_rng(0).normal(size=(40, 1)), np.repeat([[0.0], [1.0]], 20, 0), np.arange(40), ["a"]
     )
@@ -99,7 +99,7 @@ def test_method_is_of_the_auc_alone() -> None:
     assert ends(usual.row("edema", "auprc")) == ends(other.row("edema", "auprc"))
 
 
-def test_every_number_but_the_ece_has_an_interval_around_it() -> None:
+def test_every_number_but_ece_has_interval() -> None:
     found, _, _ = summary()
     for metric in MAIN:
         value, low, high = found.row("edema", metric)[["value", "low", "high"]]
@@ -125,7 +125,7 @@ def test_an_interval_that_lacks_says_why() -> None:
     assert found.row("hernia", "brier")["reason"] == "no positive image: no interval"
 
 
-def test_a_perfect_ranking_has_numbers_of_one_and_never_an_interval_of_one_point() -> None:
+def test_perfect_ranking_no_interval_point() -> None:
     """Sums of precisions come to 1 up to rounding only."""
     for positives in range(2, 31):
         labels = np.r_[np.ones(positives), np.zeros(30)][:, None]
@@ -140,7 +140,7 @@ def test_a_perfect_ranking_has_numbers_of_one_and_never_an_interval_of_one_point
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_one_patient_of_a_class_has_no_interval_by_either_method(method: MethodName) -> None:
+def test_one_patient_of_class_no_interval(method: MethodName) -> None:
     rng = np.random.default_rng(2)
     labels, patients = np.r_[1, 1, np.zeros(40)][:, None], np.r_[0, 0, np.arange(1, 41)]
     found = summarize(Scored(rng.random((42, 1)), labels, patients, ["edema"]), "frontal-image", Intervals(method))
@@ -149,7 +149,7 @@ def test_one_patient_of_a_class_has_no_interval_by_either_method(method: MethodN
         assert "one patient" in found.row(disease)["reason"]
 
 
-def test_each_value_is_judged_on_its_own_images_and_the_missing_come_last() -> None:
+def test_groups_judged_alone_missing_last() -> None:
     rng = np.random.default_rng(0)
     scored = Scored(rng.normal(size=(60, 2)), (rng.random((60, 2)) < 0.5).astype(float), np.arange(60), NAMES)
     sex = np.array(["M", "F", None], dtype=object)[rng.integers(0, 3, 60)]
@@ -162,7 +162,7 @@ def test_each_value_is_judged_on_its_own_images_and_the_missing_come_last() -> N
         assert list(group["auc"]) == pytest.approx([*aucs, np.mean(aucs)], abs=1e-12)
 
 
-def test_a_subgroup_with_one_class_or_one_positive_patient_says_why_it_has_no_number() -> None:
+def test_subgroup_without_number_has_reason() -> None:
     labels = np.array([[1], [1], [0], [np.nan], [1.0]])
     scored = Scored(np.arange(5.0)[:, None], labels, np.arange(5), ["edema"])
     found = of_groups(scored, ["pa", "ap", "ap", "ap", "pa"], Intervals()).set_index(["group", "disease"])
@@ -179,7 +179,7 @@ def test_a_subgroup_with_one_class_or_one_positive_patient_says_why_it_has_no_nu
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_subgroups_intervals_are_those_of_its_images_alone(method: MethodName) -> None:
+def test_subgroup_intervals_are_of_images(method: MethodName) -> None:
     rng = np.random.default_rng(0)
     labels = (rng.random((90, 2)) < 0.4).astype(float)
     patients, sex = np.sort(rng.integers(0, 50, 90)), np.repeat(["F", "M"], 45)
@@ -190,7 +190,7 @@ def test_a_subgroups_intervals_are_those_of_its_images_alone(method: MethodName)
     assert ((women["low"] < women["auc"]) & (women["auc"] < women["high"])).all()
 
 
-def test_age_bands_keep_their_order_and_begin_at_their_edge() -> None:
+def test_age_bands_keep_order_and_edges() -> None:
     bands = age_bands(np.array([80, 39.9, 40, np.nan, 59, 100]))
     assert list(bands.categories) == ["<40", "40-59", "60-79", ">=80"]
     assert list(bands)[:3] == [">=80", "<40", "40-59"]
@@ -200,7 +200,7 @@ def test_age_bands_keep_their_order_and_begin_at_their_edge() -> None:
     assert named == [("<40", 1), ("40-59", 2), (">=80", 2), ("missing", 1)]
 
 
-def test_a_column_of_another_length_is_refused() -> None:
+def test_column_of_another_length_is_refused() -> None:
     scored = Scored(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3), ["edema"])
     with pytest.raises(ValueError, match="2 values of by do not fit 3 images"):
         of_groups(scored, ["F", "M"], Intervals())

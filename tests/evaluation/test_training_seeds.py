@@ -32,7 +32,7 @@ def example(seeds: int, n: int = 120) -> tuple[list[np.ndarray], list[np.ndarray
     return runs(1.0), runs(1.4), labels, np.arange(n)
 
 
-def test_the_variance_is_that_of_obuchowski_and_rockette() -> None:
+def test_variance_obuchowski_and_rockettes() -> None:
     a, b, labels, patients = example(4)
     found = seeds_test(a, b, labels, patients)
     r, runs = 4, [*a, *b]
@@ -55,7 +55,7 @@ def test_the_variance_is_that_of_obuchowski_and_rockette() -> None:
     assert found.seeds_share == pytest.approx(2 / r * of_models / variance, rel=1e-10)
 
 
-def test_seeds_that_agree_leave_delongs_test_of_the_patients() -> None:
+def test_agreeing_seeds_leave_delongs_test() -> None:
     a, b, labels, patients = example(1)
     one = [a[0][:, :1], b[0][:, :1]]
     found = seeds_test([one[0]] * 3, [one[1]] * 3, labels[:, :1], patients)
@@ -147,7 +147,7 @@ def test_false_positives_are_as_announced(
 
 
 @pytest.mark.parametrize(("seeds", "by_patients"), [(2, 0.2), (3, 0.0), (3, 2.0), (5, 0.2)])
-def test_the_power_is_that_of_simulated_studies(seeds: int, by_patients: float) -> None:
+def test_power_is_that_of_simulated_studies(seeds: int, by_patients: float) -> None:
     """Scores such that the AUC's two parts are known are not needed: the test sees its two variances and d."""
     rng, truth, hits, freedom, trials = np.random.default_rng(seeds), 2.0, 0, 30, 600
     for _ in range(trials):
@@ -161,14 +161,14 @@ def test_the_power_is_that_of_simulated_studies(seeds: int, by_patients: float) 
     assert compute_power(1.0, by_patients, freedom, seeds)(truth) == pytest.approx(hits / trials, abs=0.055)
 
 
-def test_without_patients_the_power_is_that_of_students_t() -> None:
+def test_power_without_patients_students_t() -> None:
     for seeds, difference in ((3, 3.0), (5, 1.5), (9, 1.0)):
         shift, limit = difference * math.sqrt(seeds), stats.t.ppf(0.975, seeds - 1)
         expected = 1 - stats.nct.cdf(limit, seeds - 1, shift) + stats.nct.cdf(-limit, seeds - 1, shift)
         assert compute_power(1.0, 0.0, 30, seeds)(difference) == pytest.approx(expected, abs=0.02)
 
 
-def test_the_seeds_needed_have_the_power_and_one_less_has_not() -> None:
+def test_needed_seeds_have_the_power() -> None:
     test = SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.98, freedom=40)
     found, of_one, patients = resolve(test), 0.05**2 * 0.98 * 2, 0.05**2 * 0.02
     assert found is not None
@@ -178,7 +178,7 @@ def test_the_seeds_needed_have_the_power_and_one_less_has_not() -> None:
     assert compute_power(of_one, patients, 40, 2)(found.detectable) == pytest.approx(0.8)
 
 
-def test_what_patients_hide_no_number_of_seeds_shows() -> None:
+def test_no_number_seeds_shows_what_hidden() -> None:
     hidden = resolve(SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.5, freedom=40))
     assert hidden is not None
     assert hidden.needed is None

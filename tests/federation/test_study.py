@@ -27,7 +27,8 @@ from chestfed.federation.settings import Faults, Federation, FederationFile, Lea
 from chestfed.federation.study import run_over_hospitals
 from chestfed.federation.taking_part import open_log
 from chestfed.report.page import make_report
-from chestfed.results.run_folder import RunFolder, read_predictions
+from chestfed.results.files import read_predictions
+from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import Row
 from chestfed.training.loop import History
 from chestfed.training.reporting import Reporter, Reporters

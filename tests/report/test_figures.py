@@ -15,14 +15,14 @@ from chestfed.results.frames import make_differences, make_estimates
 mpl.use("Agg")
 
 
-def test_twenty_five_lines_differ_in_color_dashes_or_marker() -> None:
+def test_twenty_five_lines_look_different() -> None:
     styles = [line_style(number, marked=True) for number in range(25)]
     assert len({(style["color"], str(style["linestyle"]), style["marker"]) for style in styles}) == 25
     assert [style["color"] for style in styles[:5]] == list(COLORS)
     assert line_style(3)["marker"] is None
 
 
-def test_a_picture_says_synthetic_and_what_is_seen_and_is_the_same_each_time() -> None:
+def test_picture_tagged_described_repeatable() -> None:
     pictures = []
     for _ in range(2):
         with Drawing(Origin.SYNTHETIC, "name", "Title") as drawing:
@@ -33,13 +33,13 @@ def test_a_picture_says_synthetic_and_what_is_seen_and_is_the_same_each_time() -
     assert pictures[0].svg == pictures[1].svg
 
 
-def test_the_moments_of_a_histogram_are_those_of_its_bins() -> None:
+def test_moments_of_a_histogram() -> None:
     mean, spread = moments(shares([1, 0, 0, 1]))
     assert (mean, spread) == (128.0, 96.0)
     assert np.array_equal(shares([0, 0]), [0, 0])
 
 
-def test_a_comparison_draws_each_run_against_rounds_bytes_and_images_and_leaves_out_what_sends_nothing() -> None:
+def test_silent_runs_are_not_drawn() -> None:
     rows = [
         {"model": name, "seed": seed, "round": number, "bytes": sent * number, "images": 8 * number}
         | {"mean_auc": 0.5 + 0.1 * number + 0.01 * seed}

@@ -107,7 +107,7 @@ def test_all_sections_are_there(page: Page) -> None:
         assert any(part in alt for alt in pictures), part
 
 
-def test_the_answer_comes_first_with_its_figure_and_details_fold(html: str, page: Page) -> None:
+def test_answer_comes_first_and_details_fold(html: str, page: Page) -> None:
     order = [(tag, attributes, text) for tag, attributes, text in page.all("h1", "p", "img", "summary", "table")]
     places = [place for place, (tag, _, _) in enumerate(order) if tag == "h1"]
     (_, attributes, answer), (kind, picture, _) = order[places[0] + 1 : places[0] + 3]
@@ -119,7 +119,7 @@ def test_the_answer_comes_first_with_its_figure_and_details_fold(html: str, page
     assert "prefers" not in html  # dark colors come with the light ones
 
 
-def test_every_hospital_has_its_aucs_and_gain(page: Page, run_folder: Path) -> None:
+def test_every_hospital_has_aucs_and_gain(page: Page, run_folder: Path) -> None:
     cells = [text for _, _, text in page.all("td")]
     found = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean'")
     assert len(found) == 4
@@ -128,7 +128,7 @@ def test_every_hospital_has_its_aucs_and_gain(page: Page, run_folder: Path) -> N
         assert f"{shown}[{row['low']:.3f}, {row['high']:.3f}]" in [cell.replace(" [", "[") for cell in cells]
 
 
-def test_participants_are_counted_to_the_last_image(run_folder: Path, home: Path) -> None:
+def test_participants_are_counted_to_last(run_folder: Path, home: Path) -> None:
     hospitals = json.loads((run_folder / "sites.json").read_text())["hospitals"]
     assert [one["site"] for one in hospitals] == ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
     chexpert, cxr8, *_ = hospitals
@@ -144,7 +144,7 @@ def test_participants_are_counted_to_the_last_image(run_folder: Path, home: Path
     assert cxr8["people"]["test"]["women"] == pytest.approx((people["Patient Gender"] == "F").mean())
 
 
-def test_operating_points_are_those_of_the_stored_scores(page: Page, run_folder: Path) -> None:
+def test_operating_points_of_stored_scores(page: Page, run_folder: Path) -> None:
     stored = pd.read_parquet(run_folder / "k2" / "predictions.parquet")
     score, positive = stored["score_edema"].to_numpy(), stored["label_edema"].to_numpy() == 1
     (line,) = [text for _, _, text in page.all("tr") if text.startswith("at specificity 0.9")]
@@ -155,7 +155,7 @@ def test_operating_points_are_those_of_the_stored_scores(page: Page, run_folder:
     assert specificity >= 0.9
 
 
-def test_every_item_of_a_checklist_points_to_a_section_or_to_the_authors(page: Page) -> None:
+def test_checklist_items_point_to_a_section(page: Page) -> None:
     ids = {str(attributes["id"]) for _, attributes, _ in page.elements if "id" in attributes}
     for checklist in yaml.safe_load(text_of("checklists.yaml")):
         places = {where.partition(": ")[0] for _, _, where in checklist["items"] if where}
@@ -174,7 +174,7 @@ def test_the_numbers_are_those_of_the_table(page: Page, run_folder: Path) -> Non
             assert any(head.startswith(title) and all(count in head for count in counts) for head in heads)
 
 
-def test_no_patient_or_file_of_a_site_is_named(html: str, home: Path) -> None:
+def test_page_names_no_patient_or_file(html: str, home: Path) -> None:
     names = {
         path.stem for path in (home / "synthetic_hospitals").rglob("*") if path.suffix in (".jpg", ".png", ".dicom")
     }
@@ -185,7 +185,7 @@ def test_no_patient_or_file_of_a_site_is_named(html: str, home: Path) -> None:
     assert not re.search(r"patient\d{5}|\d{8}_\d{3}|p1\d{7}", text)
 
 
-def test_page_is_whole_and_accessible(html: str, page: Page) -> None:
+def test_page_self_contained_and_accessible(html: str, page: Page) -> None:
     assert_needs_nothing_else(html)
     assert_readable_without_seeing_it(page)
     assert_says_synthetic(page, but="Published, for orientation only")
@@ -203,7 +203,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_text_and_figures_have_enough_contrast(html: str) -> None:
+def test_text_and_figures_have_contrast(html: str) -> None:
     colors = {name: both for name, *both in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\);", html)}
     grounds = {name: both for name, both in colors.items() if name.startswith("ground")}
     texts = {name: both for name, both in colors.items() if name.startswith("text")}
@@ -218,7 +218,7 @@ def test_text_and_figures_have_enough_contrast(html: str) -> None:
     assert all(contrast(color, "#ffffff") >= 3 for color in figures.COLORS)
 
 
-def test_every_figure_is_written_as_png_and_svg_too(html: str, home: Path) -> None:
+def test_figures_are_written_as_png_and_svg(html: str, home: Path) -> None:
     assert len(html) > 0
     folder = home / "page-figures"
     svg, png = sorted(folder.glob("*.svg")), sorted(folder.glob("*.png"))
@@ -231,7 +231,7 @@ def test_the_same_folder_gives_the_same_page(run_folder: Path, html: str) -> Non
     assert make_report(RunFolder.open(run_folder)).html == html
 
 
-def test_the_configuration_on_the_page_is_the_same_study(page: Page, run_folder: Path, tmp_path: Path) -> None:
+def test_configuration_on_page_is_same_study(page: Page, run_folder: Path, tmp_path: Path) -> None:
     (address,) = (a["href"] or "" for _, a, _ in page.all("a") if "download" in a)
     shutil.copytree(bundled("site_configs"), tmp_path / "site_configs")
     file = tmp_path / "site_configs" / "synthetic" / "again.yaml"  # beside the sites' YAMLs, as the page says
@@ -256,7 +256,7 @@ def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
         assert {name: stored[name].shape for name in stored.files} == {str(n): (4, 96, 96) for n in range(6)}
 
 
-def test_drift_is_the_distance_of_gray_levels_and_of_prevalences() -> None:
+def test_drift_sums_gray_levels_prevalences() -> None:
     assert histogram_distance([4, 0, 0, 0], [0, 0, 0, 2]) == 0.75  # three of four bins further
     a, b = [1, 1], [3, 1]
     of_a, of_b = {"edema": 0.1, "mass": None}, {"edema": 0.4, "mass": 0.5, "hernia": 0.1}
@@ -268,7 +268,7 @@ def test_drift_is_the_distance_of_gray_levels_and_of_prevalences() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_pictures_of_real_patients_are_shown_on_request_only(copy: Path) -> None:
+def test_real_pictures_shown_on_request_only(copy: Path) -> None:
     are_real(copy, lambda _: True)
     run = RunFolder.open(copy)
     without, shown = make_report(run).html, make_report(run, pictures=True).html
@@ -291,7 +291,7 @@ def are_real(run: Path, which: Callable[[str], bool]) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_pictures_of_a_real_hospital_among_phantoms_are_left_out(copy: Path) -> None:
+def test_real_pictures_among_phantoms_hidden(copy: Path) -> None:
     are_real(copy, lambda name: name in ("padchest", "test images"))
     run = RunFolder.open(copy)
     text, shown = make_report(run).html, make_report(run, pictures=True).html
@@ -324,7 +324,7 @@ def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_study_that_adds_parts_of_one_hospital_speaks_of_clients(copy: Path) -> None:
+def test_parts_one_hospital_called_clients(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
     study["configuration"]["sites"] = [{**study["configuration"]["sites"][0], "clients": 5, "test_fraction": 0.3}]
     (copy / "study.json").write_text(json.dumps(study))
@@ -335,7 +335,7 @@ def test_a_study_that_adds_parts_of_one_hospital_speaks_of_clients(copy: Path) -
         assert part not in html
 
 
-def test_a_precision_recall_curve_begins_at_the_precision_of_its_first_threshold(run_folder: Path) -> None:
+def test_precision_recall_begins_at_first(run_folder: Path) -> None:
     run = RunFolder.open(run_folder)
     for j, picture in enumerate(run_figures.precision_recall_curves(run)):
         lines = [line for line in picture.figure.axes[0].get_lines() if str(line.get_label()).startswith("K=")]
@@ -349,7 +349,7 @@ def test_a_precision_recall_curve_begins_at_the_precision_of_its_first_threshold
 
 
 @pytest.mark.usefixtures("undrawn", "unchecked")
-def test_report_compares_nothing_that_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_differences_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", ks=(1, 2, 3))
     stored = make_report(RunFolder.open(run)).html
 
@@ -365,7 +365,7 @@ def test_report_compares_nothing_that_is_stored(tmp_path: Path, monkeypatch: pyt
     assert make_report(RunFolder.open(run)).html == stored
 
 
-def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> None:
+def test_disease_of_one_class_is_left_out(tmp_path: Path) -> None:
     labels = labels_and_patients()[0]
     labels[:, 0] = 0
     page = Page(make_report(RunFolder.open(write_run(tmp_path / "run", labels=labels))).html)
@@ -375,7 +375,7 @@ def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> N
         assert any(seen in text and "nothing to draw, no positive image" in text for text in texts), seen
 
 
-def test_a_hospital_in_no_k_is_marked_though_another_name_begins_with_its_own(copy: Path) -> None:
+def test_hospital_in_no_k_is_marked(copy: Path) -> None:
     sites = json.loads((copy / "sites.json").read_text())
     sites["hospitals"].append({**sites["hospitals"][0], "site": "chex"})
     (copy / "sites.json").write_text(json.dumps(sites))
@@ -385,7 +385,7 @@ def test_a_hospital_in_no_k_is_marked_though_another_name_begins_with_its_own(co
     assert "chexpert" not in marked
 
 
-def test_copies_of_one_disease_are_not_told_of_all(copy: Path) -> None:
+def test_copies_of_one_disease_attributed(copy: Path) -> None:
     sites = json.loads((copy / "sites.json").read_text())
     for one in sites["hospitals"]:
         one["policy"]["upsample"] = {"edema": 2}
@@ -416,7 +416,7 @@ def test_a_title_is_text_and_never_markup(tmp_path: Path) -> None:
     assert "&lt;img src=x&gt; &amp; more" in html
 
 
-def test_a_browser_shows_it_on_a_narrow_screen_without_scrolling_sideways(html: str, tmp_path: Path) -> None:
+def test_page_fits_a_narrow_browser(html: str, tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium on this machine")

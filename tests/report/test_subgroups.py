@@ -9,7 +9,11 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from chestfed.report.subgroups import FEWEST, subgroups
+from chestfed.evaluation.estimates import auc_estimates
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Scored
+from chestfed.report.subgroups import FEWEST, make_subgroup_grid
+from chestfed.results.grid import pair
 from chestfed.results.run_folder import RunFolder
 from tests.results.finished_runs import NAMES, write_run
 
@@ -27,8 +31,8 @@ def folder(tmp_path: Path, unchecked: None) -> Path:
     return found
 
 
-def test_a_group_has_the_auc_of_its_own_images_with_counts_and_an_interval(folder: Path) -> None:
-    grid = subgroups(RunFolder(folder))
+def test_group_has_auc_counts_and_interval(folder: Path) -> None:
+    grid = make_subgroup_grid(RunFolder(folder), Intervals())
     assert grid is not None
     assert [line.head for line in grid.lines] == ["sex F", "sex M", "sex missing", "age <40", "age >=80"]
     frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
@@ -46,8 +50,24 @@ def test_a_group_has_the_auc_of_its_own_images_with_counts_and_an_interval(folde
     assert line.cells[-1].below  # the mean has an interval
 
 
-def test_groups_of_few_patients_have_no_auc(folder: Path) -> None:
-    grid = subgroups(RunFolder(folder))
+def test_intervals_are_by_the_given_method(folder: Path) -> None:
+    frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
+    women = frame[frame["group_sex"] == "F"]
+    labels, scores = (women[[f"{part}_{name}" for name in NAMES]].to_numpy() for part in ("label", "score"))
+    scored = Scored(scores, labels, women["patient"].to_numpy(), NAMES)
+    shown = set()
+    for how in (Intervals(), Intervals("percentile", 50)):
+        grid = make_subgroup_grid(RunFolder(folder), how)
+        assert grid is not None
+        assert f"({how.method})" in grid.caption
+        expected = [pair(one.interval) for one in auc_estimates(scored, how) if one.interval]
+        assert [cell.below[0] for cell in grid.lines[0].cells[1:]] == expected
+        shown.add(tuple(expected))
+    assert len(shown) == 2
+
+
+def test_small_groups_have_no_auc(folder: Path) -> None:
+    grid = make_subgroup_grid(RunFolder(folder), Intervals())
     assert grid is not None
     of_group = {line.head: line for line in grid.lines}
     for head in ("sex missing", "age >=80"):
@@ -59,10 +79,10 @@ def test_groups_of_few_patients_have_no_auc(folder: Path) -> None:
     for count, shown in ((FEWEST - 1, False), (FEWEST, True)):  # patients with the disease, not images of them
         sex = np.where(frame["patient"].isin(positives[count:]), "F", "M")
         frame.assign(group_sex=sex).to_parquet(file, index=False)
-        grid = subgroups(RunFolder(folder))
+        grid = make_subgroup_grid(RunFolder(folder), Intervals())
         assert grid is not None
         assert (grid.lines[1].cells[1].text != "few") == shown
 
 
-def test_a_study_that_knows_no_groups_has_no_table(tmp_path: Path) -> None:
-    assert subgroups(RunFolder(write_run(tmp_path / "run"))) is None
+def test_study_without_groups_has_no_table(tmp_path: Path) -> None:
+    assert make_subgroup_grid(RunFolder(write_run(tmp_path / "run")), Intervals()) is None

@@ -32,7 +32,7 @@ def compare(home: Path, *options: str) -> Called:
     return call(*command("runs", "--no-tracking", *options)[3:], folder=home, drawn=True)
 
 
-def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
+def test_algorithms_share_stage_1_and_images(home: Path) -> None:
     result = compare(home, "--methods", "codasca,coda", "--seeds", "2")
     assert result.code == 0, result.err
     runs = home / "runs"
@@ -57,7 +57,7 @@ def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
     assert again.out.count("from the earlier run") == 4
 
 
-def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> None:
+def test_every_algorithm_runs_in_the_study(home: Path) -> None:
     names = [name for name in ALGORITHMS.built_in if name not in ("codasca", "coda")]
     result = compare(home, "--methods", ",".join(names))
     assert result.code == 0, result.err
@@ -97,7 +97,7 @@ def test_other_objectives_run(home: Path, settings: list[str]) -> None:
     assert result.code == 0, result.err
 
 
-def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> None:
+def test_gossip_refuses_running_statistics(home: Path) -> None:
     result = compare(home, "--methods", "pdmm", "--set", "model.norm=batch")
     assert result.code == 1
     assert "set model.norm: group" in result.err
@@ -111,16 +111,14 @@ def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> Non
         (["--methods", "coda", "--set", "methods.coda.widow=3"], "unknown key .*widow"),
     ],
 )
-def test_a_comparison_that_makes_no_sense_is_refused_before_anything_runs(
-    home: Path, options: list[str], message: str
-) -> None:
+def test_senseless_comparison_refused_first(home: Path, options: list[str], message: str) -> None:
     result = compare(home, *options)
     assert result.code == 1
     assert pd.Series([result.err]).str.contains(message, regex=True).all(), result.err
     assert "Traceback" not in result.err
 
 
-def test_seeds_without_any_auc_have_a_table_and_a_page(tmp_path: Path) -> None:
+def test_seeds_without_auc_table_and_page(tmp_path: Path) -> None:
     """A test set of one class."""
     labels = np.zeros((IMAGES, len(NAMES)), np.float32)
     runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed, labels=labels)) for seed in (1, 2)]
@@ -134,7 +132,7 @@ def test_seeds_without_any_auc_have_a_table_and_a_page(tmp_path: Path) -> None:
     assert not any("nan" in picture.alt for picture in page.pictures)
 
 
-def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:
+def test_largest_window_is_last_without_loss() -> None:
     rows = [
         {
             "view": "study",

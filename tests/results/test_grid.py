@@ -42,7 +42,7 @@ GRID = Grid(
 )
 
 
-def test_a_number_has_its_interval_below_and_a_clear_difference_is_strong() -> None:
+def test_number_interval_below_clear_bold() -> None:
     assert auc(0.5, Interval(0.25, 0.75)) == Cell("0.500", ("[0.250, 0.750]",))
     assert auc(0.5) == Cell("0.500")
     assert auc(None) == Cell("-")
@@ -54,13 +54,13 @@ def test_a_number_has_its_interval_below_and_a_clear_difference_is_strong() -> N
     assert difference(None) == Cell("-")
 
 
-def test_an_interval_is_never_written_as_one_point() -> None:
+def test_interval_is_never_one_point() -> None:
     assert auc(1.0, Interval(0.9994, 1), 2).below == ("[0.999, 1.000]",)
     assert auc(0.9991, Interval(0.99961, 0.99999), 2).below == ("[0.9996, 1.0000]",)
     assert difference(0.0, Interval(0, 0)).below == ("[+0.00, +0.00]",)  # a model and itself
 
 
-def test_a_terminal_shows_the_smaller_lines_below_and_no_sign_that_it_may_lack() -> None:
+def test_terminal_shows_smaller_lines() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(rich_table(GRID, "AUCs", "of [two] images", dim=["paper"]))
     lines = console.export_text().splitlines()
@@ -69,7 +69,7 @@ def test_a_terminal_shows_the_smaller_lines_below_and_no_sign_that_it_may_lack()
     assert "−" not in "".join(lines)
 
 
-def test_markdown_has_a_line_per_row_and_escapes_what_it_is_told_to() -> None:
+def test_markdown_has_a_line_per_row_escaped() -> None:
     assert markdown(GRID, ["added"], lambda text: text.replace("|", r"\|"), below=" {}") == [
         "| K | added | Edema n+ 3, n− 4 |",
         "| --- | --- | --: |",
@@ -78,7 +78,7 @@ def test_markdown_has_a_line_per_row_and_escapes_what_it_is_told_to() -> None:
     ]
 
 
-def test_a_narrow_terminal_breaks_words_and_no_numbers() -> None:
+def test_narrow_terminal_breaks_no_number() -> None:
     cells = [auc(0.812, Interval(0.701, 0.9))] * 8
     grid = Grid("g", "", (Cell("K"), *[Cell("Consolidation")] * 8), (Line("K=1", tuple(cells)),))
     for width in (80, 160):
@@ -88,7 +88,7 @@ def test_a_narrow_terminal_breaks_words_and_no_numbers() -> None:
         assert max(map(len, out.getvalue().splitlines())) <= width
 
 
-def test_where_numbers_do_not_fit_side_by_side_each_has_a_line() -> None:
+def test_numbers_that_do_not_fit_are_listed() -> None:
     console = Console(width=20, record=True, file=io.StringIO(), markup=False)
     console.print(rich_table(GRID, "AUCs of [b]", "on 7 images"))
     lines = [line.rstrip() for line in console.export_text().splitlines()]
@@ -97,6 +97,6 @@ def test_where_numbers_do_not_fit_side_by_side_each_has_a_line() -> None:
     assert lines[-1] == "on 7 images"
 
 
-def test_the_mean_of_one_disease_is_not_drop_single_mean() -> None:
+def test_mean_of_one_disease_is_dropped() -> None:
     assert drop_single_mean(("edema", "mean")) == ("edema",)
     assert drop_single_mean(("edema", "atelectasis", "mean")) == ("edema", "atelectasis", "mean")

@@ -35,7 +35,7 @@ def test_weight_per_row_is_one_with_images() -> None:
     assert sum(share.per_row * share.client.rows for share in shares) == pytest.approx(2630)
 
 
-def test_small_and_one_class_clients_are_named() -> None:
+def test_unusual_clients_are_named() -> None:
     sentences = unusual_clients(influence("uniform"), ["pneumonia"], adds_hospitals=True)
     assert [sentence.split(" ")[0] for sentence in sentences] == ["ill:", "small"]
     by_images = unusual_clients(influence("images"), ["pneumonia"], adds_hospitals=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,10 +10,11 @@ import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.results.collect import load_results
+from chestfed.results.collect import collect, load_results, write_comparison
 from chestfed.results.frames import read_differences, read_estimates
 from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import RunFolder, Settings, read_row
+from tests.cases import assert_refused
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 
 
@@ -23,24 +23,24 @@ def run(tmp_path: Path) -> RunFolder:
     return RunFolder.open(write_run(tmp_path / "synthetic-small-0123456789ab"))
 
 
-def test_it_knows_what_was_run_and_what_is_finished(run: RunFolder) -> None:
+def test_folder_has_settings_and_finished_k(run: RunFolder) -> None:
     known = run.settings
     assert (run.title, run.origin, known.seed, known.protocol) == ("Study", Origin.SYNTHETIC, 1, "frontal-image")
     assert (known.algorithm, known.window) == ("codasca", 4)
     assert (run.ks, known.ks, run.diseases) == ((1, 2), (1, 2), NAMES)
     assert run.pipeline_name == "small"
     assert run.folder() == run.path / "k2"
-    with pytest.raises(ConfigError, match=r"K=3.*finished: K=1, K=2"):
+    with assert_refused(ConfigError, "no such K", k=3, finished=(1, 2)):
         run.folder(3)
 
 
-def test_an_algorithm_with_options_of_its_own_is_read_by_name(run: RunFolder) -> None:
+def test_algorithm_with_options_read_by_name(run: RunFolder) -> None:
     federated = {"algorithm": {"name": "mine", "prox": 0.1}, "objective": {"name": "auc"}, "window": 7}
     known = Settings.of({**run.configuration, "federated": federated})
     assert (known.algorithm, known.window) == ("mine", 7)
 
 
-def test_the_frame_is_the_table_that_was_written(run: RunFolder) -> None:
+def test_frame_is_the_written_table(run: RunFolder) -> None:
     results = load_results(run)
     pd.testing.assert_frame_equal(results.estimates, read_estimates(run.path), check_exact=True)
     pd.testing.assert_frame_equal(results.differences, read_differences(run.path), check_exact=True)
@@ -48,12 +48,12 @@ def test_the_frame_is_the_table_that_was_written(run: RunFolder) -> None:
     assert read_row(run.path / "k1") == run.row(1)
 
 
-def test_a_k_can_be_read_before_the_study_is_finished(run: RunFolder) -> None:
+def test_k_is_readable_before_the_study_ends(run: RunFolder) -> None:
     (run.path / "k2" / "result.json").unlink()
     assert load_results(run).view("study")["k"].unique().tolist() == [1]
     assert len(run.predictions()) == IMAGES
     assert [entry["seconds"] for entry in run.rounds()] == [0.5, 1.0]
-    with pytest.raises(ChestfedError, match="not finished: K=2"):
+    with assert_refused(ChestfedError, "not finished", missing=(2,)):
         run.check_finished()
 
 
@@ -89,34 +89,33 @@ def test_a_damaged_file_is_named(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("name", ["study.json", "table.csv", "k1/result.json", "k2/predictions.parquet"])
-def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(run: RunFolder, name: str) -> None:
+def test_altered_file_is_refused(run: RunFolder, name: str) -> None:
     RunFolder.open(run.path).check_finished()
     file = run.path / name
     if file.suffix == ".parquet":
         pd.read_parquet(file).assign(score_edema=0.5).to_parquet(file)
     else:
         file.write_text(file.read_text().replace("0", "1"))
-    with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
+    with assert_refused(ChestfedError, "damaged or missing", files=(file.name,)):
         RunFolder.open(run.path).check_finished()
-    with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
+    with assert_refused(ChestfedError, "damaged or missing", files=(file.name,)):
         load_predictions(run.path, 2 if "k2" in name else 1)
 
 
-def test_a_folder_of_one_study_is_that_study_and_other_folders_are_refused(tmp_path: Path) -> None:
+def test_only_a_folder_of_one_study_opens(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "one")
     assert RunFolder.open(tmp_path / "runs").path.name == "one"
     write_run(tmp_path / "runs" / "two", seed=2)
-    with pytest.raises(ConfigError, match="2 studies; open one of them: one, two"):
+    with assert_refused(ConfigError, "several studies", studies=("one", "two"), comparisons=()):
         RunFolder.open(tmp_path / "runs")
-    with pytest.raises(ConfigError, match="no such folder"):
+    with assert_refused(ConfigError, "no such folder"):
         RunFolder.open(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="not the run folder of a study"):
+    with assert_refused(ConfigError, "not a run folder"):
         RunFolder.open(tmp_path)
-    together = tmp_path / "runs" / "comparison-a"
-    together.mkdir()
-    (together / "comparison.json").write_text(json.dumps({"runs": [{"folder": "one"}, {"folder": "two"}]}))
-    with pytest.raises(ConfigError, match="open one of them: one, two; of several studies together: comparison-a"):
+    runs = [RunFolder(tmp_path / "runs" / name) for name in ("one", "two")]
+    together = write_comparison(collect(runs), tmp_path / "runs")
+    with assert_refused(ConfigError, "several studies", studies=("one", "two"), comparisons=(together.name,)):
         RunFolder.open(tmp_path / "runs")
     for opened in (RunFolder.open, load_predictions):
-        with pytest.raises(ConfigError, match=r"comparison of several studies.*: one, two"):
+        with assert_refused(ConfigError, "comparison of studies", studies=("one", "two")):
             opened(together)

@@ -20,10 +20,9 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
-from chestfed.results import collect
-from chestfed.results.collect import Results, list_rows, load_results
+from chestfed.results import table
+from chestfed.results.collect import Fold, Results, collect_folds, list_rows, load_results, write_folds
 from chestfed.results.frames import make_differences, make_estimates
-from chestfed.results.held_out import Fold, collect_folds, write_folds
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
 from chestfed.results.table import Row, read_paper_table
@@ -47,7 +46,7 @@ def make_row(edema: float, mass: float | None, low: float = 0.4, high: float = 0
     return Row(1, ("b", "c"), aucs)
 
 
-def test_a_disease_of_one_class_has_its_reason(tmp_path: Path) -> None:
+def test_disease_of_one_class_has_its_reason(tmp_path: Path) -> None:
     labels, _ = labels_and_patients()
     labels[:, 0] = 0
     results = load_results(RunFolder(write_run(tmp_path / "run", labels=labels)))
@@ -85,7 +84,7 @@ def test_the_papers_figures_stand_below(tmp_path: Path) -> None:
     assert all(words in text for words in ("0.8123", "paper, K=2", "paper: a paper"))
 
 
-def test_the_papers_averages_are_the_means_of_its_columns_but_for_four() -> None:
+def test_paper_averages_means_but_for_four() -> None:
     """As published; docs/study.md names the four."""
     otherwise = []
     for model in ("densenet121", "densenet161"):
@@ -98,10 +97,10 @@ def test_the_papers_averages_are_the_means_of_its_columns_but_for_four() -> None
 
 
 @pytest.mark.parametrize(("held_out", "shown"), [(None, True), ({"sites": ["vindr"]}, False)])
-def test_held_out_study_has_no_published_table(held_out: object, shown: bool) -> None:
+def test_held_out_study_has_no_paper_table(held_out: object, shown: bool) -> None:
     configuration = {"model": {"name": "densenet121"}, "held_out": held_out}
     run: Any = SimpleNamespace(origin=Origin.REAL, configuration=configuration)
-    assert collect._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
+    assert table._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
 
 
 def test_a_row_is_read_as_it_was_written() -> None:
@@ -119,7 +118,7 @@ def make_study(*rows: tuple[str, str, bool, Row]) -> Results:
     return Results("t", Origin.REAL, {"seeds": [1]}, make_estimates(estimates), make_differences([]))
 
 
-def test_chance_names_means_below_a_half_and_clear_diseases() -> None:
+def test_chance_names_low_means_and_diseases() -> None:
     low, unclear, good = make_row(0.2, 0.6, 0.1, 0.4), make_row(0.3, 0.6, 0.2, 0.6), make_row(0.7, 0.8)
     text = describe_chance(make_study(("K=1", "a", True, low), ("K=2", "a", True, unclear), ("K=3", "a", True, good)))
     assert "K=1 at a 0.400 (Edema: 95% interval below 0.5)" in text
@@ -130,7 +129,7 @@ def test_chance_names_means_below_a_half_and_clear_diseases() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_page_and_summary_of_reversed_labels_say_so(tmp_path: Path) -> None:
+def test_reversed_labels_are_named_on_page(tmp_path: Path) -> None:
     for expected in (False, True):
         folder = write_run(tmp_path / str(expected), reversed_labels=expected)
         summary = chestfed.Study.load(folder).summary
@@ -139,7 +138,7 @@ def test_page_and_summary_of_reversed_labels_say_so(tmp_path: Path) -> None:
             assert ("Labels may be reversed" in text) == expected
 
 
-def test_held_out_sites_stand_beside_those_trained_on(tmp_path: Path) -> None:
+def test_held_out_sites_are_beside_seen_ones(tmp_path: Path) -> None:
     seen = {"b": make_row(0.8, 0.6), "c": make_row(0.9, None)}
     fold = Fold("a", 1234, "run-a", make_row(0.7, None).with_reasons({"mass": "a does not label it"}), seen)
     about = {"model": "small DenseNet", "protocol": "frontal-image", "batch_norm": None}

@@ -59,7 +59,7 @@ def site(home: Path) -> SiteTable:
     return open_site(load_site_config(SITE), home / "data")
 
 
-def test_the_command_scores_the_very_images_of_the_study_and_finds_its_aucs(home: Path, run: Path) -> None:
+def test_command_scores_images_of_the_study(home: Path, run: Path) -> None:
     options = ["--site", str(SITE), "--data", "data", "--split", "held-out", "--out", "found", "--resamples", "20"]
     called = call("evaluate", run, *options, folder=home)
     assert called.code == 0, called.err
@@ -71,14 +71,14 @@ def test_the_command_scores_the_very_images_of_the_study_and_finds_its_aucs(home
 
 
 @pytest.mark.parametrize("part", ["", "k2", "k2/model.safetensors"])
-def test_nobody_of_them_is_among_the_other_patients(part: str, run: Path, site: SiteTable) -> None:
+def test_held_out_patients_are_not_elsewhere(part: str, run: Path, site: SiteTable) -> None:
     held = held_out_patients(str(run / part), site)
     assert set(held.frame["split"]) == {"test"}
     everybody = set(site.select(split="train").frame["patient"])
     assert 0.2 < held.frame["patient"].nunique() / len(everybody) < 0.6
 
 
-def test_the_name_of_a_sites_yaml_may_be_another_than_the_sites(run: Path, site: SiteTable, tmp_path: Path) -> None:
+def test_site_yaml_may_have_another_name(run: Path, site: SiteTable, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / run.name)
     study = json.loads((copy / "study.json").read_text())
     study["configuration"]["sites"][0]["config"] = "any_name.yaml"
@@ -87,7 +87,7 @@ def test_the_name_of_a_sites_yaml_may_be_another_than_the_sites(run: Path, site:
     pd.testing.assert_frame_equal(held_out_patients(str(copy), site).frame, held_out_patients(str(run), site).frame)
 
 
-def test_images_that_are_not_of_the_studys_test_are_refused(run: Path) -> None:
+def test_images_outside_the_test_are_refused(run: Path) -> None:
     predictions = pd.read_parquet(run / "k2" / "predictions.parquet")
     known, key = list(predictions["image"]), predictions.attrs["key"]
     views = pd.Series(["pa"] * len(known))
@@ -99,7 +99,7 @@ def test_images_that_are_not_of_the_studys_test_are_refused(run: Path) -> None:
         check_held_out(str(run), known, views, "0" * 16)
 
 
-def test_a_model_without_a_study_or_of_another_site_is_refused(run: Path, home: Path, tmp_path: Path) -> None:
+def test_model_of_no_study_or_site_refused(run: Path, home: Path, tmp_path: Path) -> None:
     vindr = open_site(load_site_config(SITE.parent / "vindr.yaml"), home / "data")
     with assert_refused(ConfigError, "no patients held out", site="vindr"):
         held_out_patients(str(run), vindr)

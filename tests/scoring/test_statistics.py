@@ -51,9 +51,7 @@ def evaluate(
 
 
 @pytest.mark.parametrize(("site", "split"), [("chexpert", "valid"), ("chestxray8", "test")])
-def test_a_hospital_has_the_aucs_of_its_study(
-    tiny_study: Path, run: Path, tmp_path: Path, site: str, split: str
-) -> None:
+def test_hospital_has_the_aucs_of_its_study(tiny_study: Path, run: Path, tmp_path: Path, site: str, split: str) -> None:
     table = pd.read_csv(run / "hospitals.csv").query("hospital == @site").set_index(["k", "disease"])["auc"]
     for k in (1, 2):
         found, shown = evaluate(tiny_study, tmp_path / str(k), run, site, split, "--k", str(k))
@@ -68,7 +66,7 @@ def read_mean(found: dict[str, Any]) -> float:
     return next(row["value"] for row in found["metrics"] if (row["disease"], row["metric"]) == ("mean", "auc"))
 
 
-def test_both_means_are_printed_where_they_differ(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+def test_both_means_are_printed_if_different(tiny_study: Path, run: Path, tmp_path: Path) -> None:
     own, shown = evaluate(tiny_study, tmp_path / "own", run, "vindr", "test")
     stored, plain = evaluate(tiny_study, tmp_path / "stored", run, "vindr", "test", "--batch-norm", "stored")
     assert read_mean(own) != read_mean(stored)
@@ -102,7 +100,7 @@ def test_averaged_statistics_of_a_study_stay(tiny_study: Path, run: Path, tmp_pa
     assert choose_statistics(str(copy / "k1"), scorer, table, tiny_study / "cache", "own").images is not None
 
 
-def test_a_model_without_a_study_is_scored_as_stored(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+def test_model_without_a_study_is_as_stored(tiny_study: Path, run: Path, tmp_path: Path) -> None:
     scorer, table = open_site_and_model(tiny_study, run)
     model = shutil.copy(run / "k2" / "model.safetensors", tmp_path)
     assert choose_statistics(model, scorer, table, tmp_path) == ChosenStatistics("stored")
@@ -113,7 +111,7 @@ def test_a_model_without_a_study_is_scored_as_stored(tiny_study: Path, run: Path
         choose_statistics(model, program, table, tmp_path, "own")
 
 
-def test_a_site_without_training_images_is_reported(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+def test_site_without_training_images_noted(tiny_study: Path, run: Path, tmp_path: Path) -> None:
     scorer, table = open_site_and_model(tiny_study, run)
     tested = table.select(split="test")
     found = choose_statistics(str(run), scorer, tested, tmp_path)
@@ -144,7 +142,7 @@ k: [3]
 """
 
 
-def test_a_hospital_in_parts_has_its_studys_aucs(tiny_hospitals: Path, tmp_path: Path) -> None:
+def test_hospital_in_parts_has_studys_aucs(tiny_hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.yaml").write_text(CUT)
     study = chestfed.run(tmp_path / "cut.yaml", data=tiny_hospitals, out=tmp_path / "runs", cache=tmp_path / "cache")
     expected = study.hospitals().query("disease == 'mean'").set_index("hospital")["auc"]
@@ -155,7 +153,7 @@ def test_a_hospital_in_parts_has_its_studys_aucs(tiny_hospitals: Path, tmp_path:
         assert (found.statistics.choice, found.statistics.notes) == ("own", ())
 
 
-def test_captions_say_how_hospitals_were_scored(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+def test_captions_name_the_statistics(tiny_study: Path, run: Path, tmp_path: Path) -> None:
     sentence, study = describe_statistics("own"), chestfed.Study.load(run)
     assert study.table().attrs["scored"] == study.table(wide=True).attrs["scored"] == sentence
     assert study.hospitals().attrs["scored"] == sentence

@@ -42,6 +42,7 @@ from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import Store, local_store
 from chestfed.training.identity import Identity
 from chestfed.training.reporting import StudyRun
+from tests.cases import assert_refused
 from tests.command_line import Called, call
 from tests.training.tiny_studies import command
 
@@ -125,7 +126,7 @@ def logged_table(client: MlflowClient, run: Any, file: str, folder: Path) -> pd.
     return pd.read_json(path, orient="split")
 
 
-def test_a_study_is_one_run_with_a_child_per_k(parent: Any, children: list[Any]) -> None:
+def test_study_is_one_run_with_a_child_per_k(parent: Any, children: list[Any]) -> None:
     assert parent.info.run_name == "synthetic codasca I=2 seed 1: source_addition_samples"
     names = [child.info.run_name for child in children]
     assert names == ["synthetic K=1: chexpert", "synthetic K=2: + chestxray8"]
@@ -137,7 +138,7 @@ def test_a_study_is_one_run_with_a_child_per_k(parent: Any, children: list[Any])
     assert "version.torch" in parent.data.params
 
 
-def test_the_auc_of_the_study_has_k_as_its_step(
+def test_auc_of_the_study_has_k_as_its_step(
     client: MlflowClient, parent: Any, children: list[Any], run_folder: Path
 ) -> None:
     rows = rows_of(run_folder)
@@ -183,7 +184,7 @@ def test_the_report_is_one_of_the_files(client: MlflowClient, parent: Any, run_f
 def test_a_moved_store_is_refused(home: Path, tmp_path: Path) -> None:
     """Its artifacts would be written into the folder that it was copied from."""
     moved = Path(shutil.copytree(home / "runs", tmp_path / "runs"))
-    with pytest.raises(ChestfedError, match="moved or copied"):
+    with assert_refused(ChestfedError, "moved store"):
         Store(local_store(moved), moved / "mlflow-artifacts")
 
 
@@ -260,7 +261,7 @@ def test_evaluate_takes_the_run_of_a_k(
     assert auc["edema"] == pytest.approx(expected["diseases"]["edema"]["auc"], abs=1e-9)
 
 
-def test_the_digests_of_the_data_are_parameters(parent: Any, run_folder: Path) -> None:
+def test_digests_of_the_data_are_parameters(parent: Any, run_folder: Path) -> None:
     inputs = json.loads((run_folder / "study.json").read_text())["inputs"]
     assert {name: parent.data.params[f"dataset.{name.replace(' ', '_')}"] for name in inputs} == inputs
 
@@ -285,7 +286,7 @@ def test_no_patient_or_image_is_in_the_store(home: Path) -> None:
     assert [name for name in names if name in dump and re.search(rf"(?<!\d){re.escape(name)}(?!\d)", dump)] == []
 
 
-def test_a_repeated_command_records_nothing_twice(home: Path, client: MlflowClient) -> None:
+def test_repeated_command_records_once(home: Path, client: MlflowClient) -> None:
     def state() -> list[Any]:
         return sorted((run.info.run_id, run.info.end_time) for run in runs_of(client))
 
@@ -371,7 +372,7 @@ def test_a_killed_start_leaves_one_run(run_folder: Path, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("damage", ["copied", "a bit"])
-def test_the_note_of_another_run_is_not_followed(run_folder: Path, tmp_path: Path, damage: str) -> None:
+def test_note_of_another_run_is_ignored(run_folder: Path, tmp_path: Path, damage: str) -> None:
     study, uri = tmp_path / run_folder.name, local_store(tmp_path)
     shutil.copytree(run_folder, study, ignore=shutil.ignore_patterns("mlflow.json"))
     record = MlflowRecord(uri, tmp_path / "artifacts")

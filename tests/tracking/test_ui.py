@@ -34,7 +34,7 @@ def is_there(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks Linux for its processes")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_command_leaves_no_process_of_the_server(tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_command_leaves_no_server(tmp_path: Path, number: signal.Signals) -> None:
     told = tmp_path / "worker"
     command = subprocess.Popen(
         [sys.executable, "-c", COMMAND, sys.executable, "-c", SERVER, str(told)],
@@ -56,7 +56,7 @@ def test_a_stopped_command_leaves_no_process_of_the_server(tmp_path: Path, numbe
         command.kill()
 
 
-def test_a_store_that_mlflow_cannot_open_and_a_taken_port_are_told(tmp_path: Path) -> None:
+def test_broken_store_or_taken_port_refused(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("not a database")
     told = call("ui", "--out", tmp_path)
     assert told.code == 1

@@ -92,7 +92,9 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
         raise ChestfedError(
             f"{len(failed)} of {len(jobs)} runs failed; the others are finished:\n{text}\n"
-            "The same command runs what is missing"
+            "The same command runs what is missing",
+            kind="failed runs",
+            reasons=failed,
         )
 
 

@@ -29,8 +29,7 @@ from chestfed.experiment.rules import check_runs
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
-from chestfed.results import held_out
-from chestfed.results.collect import collect, write_comparison
+from chestfed.results.collect import Fold, collect, collect_folds, write_comparison, write_folds
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import state_verdict
 from chestfed.results.views import list_held_out_metrics, list_metrics
@@ -307,11 +306,11 @@ def _show_held_out(studies: Studies, data: Sequence[StudyData], results: Sequenc
     for part, study in zip(data, results, strict=True):
         row = RunFolder(study.folder).row().with_reasons(part.reasons)
         images = study.results.about["images"]
-        folds.append(held_out.Fold(str(part.held_out), images, study.folder.name, row, study.seen))
+        folds.append(Fold(str(part.held_out), images, study.folder.name, row, study.seen))
     statistics = None if results[-1].results.about["batch_norm"] is None else pipeline.evaluation.batch_norm
     about = {"model": title_of(pipeline.model), "protocol": pipeline.evaluation.protocol, "batch_norm": statistics}
-    table = held_out.collect_folds(folds, pipeline.title, Origin.together(part.origin for part in data), about)
-    folder = held_out.write_folds(table, folds, out)
+    table = collect_folds(folds, pipeline.title, Origin.together(part.origin for part in data), about)
+    folder = write_folds(table, folds, out)
     console.print(render_results(table))
     say(console, f"written to {folder}: held_out.csv")
     for study, fold in zip(results, folds, strict=True):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.results import timing as round_times
-from chestfed.results.timing import RoundTimes, read_round_times
+from chestfed.results import files as round_times
+from chestfed.results.files import RoundTimes, read_round_times
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_round_is_timed_from_the_end_of_what_follows_the_one_before(tmp_path: Path, clock: list[float]) -> None:
+def test_round_is_timed_from_the_last_pause(tmp_path: Path, clock: list[float]) -> None:
     times = RoundTimes(tmp_path / "seconds.jsonl", resumed=False)
     clock[0] += 2
     times.reached(1)
@@ -30,9 +30,7 @@ def test_a_round_is_timed_from_the_end_of_what_follows_the_one_before(tmp_path: 
     assert read_round_times(tmp_path / "seconds.jsonl") == {1: 2.0, 2: 3.0}
 
 
-def test_after_a_resume_only_new_rounds_are_timed_and_a_repeated_one_has_its_last_time(
-    tmp_path: Path, clock: list[float]
-) -> None:
+def test_resumed_rounds_have_their_last_time(tmp_path: Path, clock: list[float]) -> None:
     file = tmp_path / "seconds.jsonl"
     file.write_text("".join(json.dumps({"round": n, "seconds": 9.0}) + "\n" for n in (1, 2)))
     times = RoundTimes(file, resumed=True)
@@ -43,7 +41,7 @@ def test_after_a_resume_only_new_rounds_are_timed_and_a_repeated_one_has_its_las
     assert read_round_times(file) == {1: 9.0, 2: 4.0}
 
 
-def test_a_torn_line_and_a_missing_file_cost_no_more_than_themselves(tmp_path: Path) -> None:
+def test_torn_line_or_missing_file_skipped(tmp_path: Path) -> None:
     file = tmp_path / "seconds.jsonl"
     assert read_round_times(file) == {}
     file.write_text('{"round": 1, "seconds": 2.5}\n{"round": 2, "sec')
