@@ -11,12 +11,12 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
 from chestfed.core.checkpoint import as_damaged, load_state, save_state
 from chestfed.engines.host import Host, Kept
-from chestfed.engines.requests import Reply, Request, Start
+from chestfed.engines.requests import Answer, Request, Start
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort
 
 
-def answer(host: Host, request: Request) -> Reply:
+def answer(host: Host, request: Request[Answer]) -> Answer:
     """The host's answer; a start from turn 0 begins anew, whatever a run that was given up has left."""
     if isinstance(request, Start) and request.after == 0:
         host.kept, host.stepped = {0: Kept(None, tuple(0 for _ in host.client.positions()))}, {}

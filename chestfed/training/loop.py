@@ -43,7 +43,7 @@ class Progress:
     the points of the stage's rounds, or, with `kept_buffers`, the point of the round that was drawn.
     """
 
-    engine: Engine
+    engine: Engine[Any]
     federation: Any
     stage: int
     round: int

@@ -15,7 +15,7 @@ from torch import Tensor
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
 from chestfed.engines.ranks.link import LONG, Link
-from chestfed.engines.requests import Request
+from chestfed.engines.requests import Answer, Request
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import check_header, flatten, peek, rebuild
 
@@ -32,16 +32,17 @@ class RankFleet(Fleet):
         self.names = tuple(names)
         self._link, self._own, self._shapes = link, own, shapes
 
-    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
+    def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         """See `Fleet.ask`; the other ranks work while this one does, and none is gone without."""
-        by_rank: dict[int, dict[int, Request]] = {}
+        by_rank: dict[int, dict[int, Request[Answer]]] = {}
         for number, request in requests.items():
             if number not in self._own:
                 by_rank.setdefault(self._rank(number), {})[number] = request
         works = self._send(by_rank)
-        answers = {number: self._own[number].answer(one) for number, one in requests.items() if number in self._own}
-        for rank, its in by_rank.items():
-            for number, request in its.items():
+        own = {number: request for number, request in requests.items() if number in self._own}
+        answers = {number: self._own[number].answer(request) for number, request in own.items()}
+        for rank, remote in by_rank.items():
+            for number, request in remote.items():
                 answers[number] = self._receive(rank, number, request)
         for work in works:
             self._link.finish(work, "a rank that was sent something")
@@ -55,7 +56,7 @@ class RankFleet(Fleet):
     def _rank(self, number: int) -> int:
         return rank_hosting(number, len(self.names), self._link.size)
 
-    def _send(self, by_rank: Mapping[int, Mapping[int, Request]]) -> list[dist.Work]:
+    def _send(self, by_rank: Mapping[int, Mapping[int, Request[Answer]]]) -> list[dist.Work]:
         """Requests to other ranks; tensors that several share are sent once to each rank."""
         works: list[dist.Work] = []
         for rank, requests in by_rank.items():
@@ -70,7 +71,7 @@ class RankFleet(Fleet):
             works += [work for tensors in parcels.values() for work in self._link.push(rank, tensors)]
         return works
 
-    def _receive(self, rank: int, number: int, request: Request) -> Any:
+    def _receive(self, rank: int, number: int, request: Request[Answer]) -> Answer:
         link, what = self._link, f"client '{self.names[number]}' on rank {rank}"
         note = link.fetch(rank, link.timeout, what)
         like = self._shapes[number].reply(request)

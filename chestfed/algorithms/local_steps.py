@@ -1,0 +1,52 @@
+"""The base of algorithms that repeat one local step, and whose server averages: FedAvg, FedProx, SCAFFOLD.
+
+Such an algorithm is a `client_step`, and whatever else differs from plain averaging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from chestfed.algorithms.variables import (
+    Algorithm,
+    Client,
+    Gradients,
+    Iterate,
+    from_named_tensors,
+    mean_of,
+    named_tensors,
+)
+
+State = TypeVar("State", bound=Iterate)  #: what the server keeps, sends and gets back
+
+
+class LocalStepAlgorithm(Algorithm[State, State, Client]):
+    """`window` times `client_step` on a copy of the message, then `client_final`.
+
+    As it stands this is for a minimization: the dual variables are the server's, and none go up.
+    """
+
+    def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
+        """The client's local steps: what it sends back, and its new state."""
+        local = self.client_init(message, client, gradients)
+        for _ in range(self.window):
+            self.client_step(local, message, client, gradients)
+        return self.client_final(local, message, client)
+
+    def client_init(self, message: State, client: Client, gradients: Gradients) -> State:
+        """The client's variables before its first step: a copy of what the server sent."""
+        return from_named_tensors(message, {name: part.clone() for name, part in named_tensors(message).items()})
+
+    def client_step(self, local: State, message: State, client: Client, gradients: Gradients) -> None:
+        """Change `local`, in place, by one step with one gradient."""
+        raise NotImplementedError
+
+    def client_final(self, local: State, message: State, client: Client) -> tuple[State, Client]:
+        """What the client sends, here all that the steps changed, and its new state."""
+        return replace(local, dual=message.dual[:0]), client
+
+    def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
+        """The weighted mean of what the clients sent."""
+        return replace(mean_of(updates, weights), dual=server.dual)
