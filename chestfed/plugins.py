@@ -7,6 +7,7 @@ shows one of each.
 from __future__ import annotations
 
 from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, MinMaxOptions, Setting
+from chestfed.algorithms.local_steps import LocalStepAlgorithm
 from chestfed.algorithms.variables import (
     Algorithm,
     CompositionalGradients,
@@ -30,6 +31,7 @@ __all__ = [
     "DualEstimate",
     "Finishing",
     "Gradients",
+    "LocalStepAlgorithm",
     "MinMaxOptions",
     "ModelOptions",
     "ModelSpec",

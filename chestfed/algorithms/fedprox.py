@@ -20,7 +20,7 @@ from chestfed.core import plugins
 
 
 @dataclass(frozen=True)
-class FedProx(LocalStepAlgorithm[Point, Stateless]):
+class FedProx(LocalStepAlgorithm[Point, Point, Stateless]):
     """`window` steps of size `local_lr` between two averages; `mu` pulls towards the server's point."""
 
     window: int

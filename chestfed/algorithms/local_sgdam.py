@@ -38,7 +38,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class LocalSgdam(LocalStepAlgorithm[State, Client]):
+class LocalSgdam(LocalStepAlgorithm[State, State, Client]):
     """`window` steps between two averages of everything."""
 
     window: int

@@ -30,7 +30,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class LocalSgdm(LocalStepAlgorithm[State, Stateless]):
+class LocalSgdm(LocalStepAlgorithm[State, State, Stateless]):
     """`window` steps u = beta u + g, w = w - lr u, between two averages of w and u."""
 
     window: int

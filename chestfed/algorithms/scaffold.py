@@ -39,7 +39,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Scaffold(LocalStepAlgorithm[State, Client]):
+class Scaffold(LocalStepAlgorithm[State, State, Client]):
     """`window` local steps of size `local_lr`, then a server step of size `server_lr`."""
 
     window: int
