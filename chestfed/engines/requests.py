@@ -8,8 +8,8 @@ repeated, or whose answer was lost or not wanted, changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import Field, dataclass
+from typing import ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -19,7 +19,9 @@ Answer = TypeVar("Answer", bound=Record, covariant=True)
 
 
 class Request(Generic[Answer]):
-    """A request that is answered by a record of this class."""
+    """A request, a dataclass too, that is answered by a record of this class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ class _Trial(Contract):
     @rule("a gradient that is kept is cloned: the next one overwrites it")
     def clones_gradients(self) -> str | None:
         ends = [engine.tensors(self.run(engine, 2)) for engine in (self.engine(), self.engine(overwrites=False))]
-        return _list("with gradients that are not overwritten other values", _differences(*ends))
+        return _list("with gradients that are not overwritten other values", _differences(ends[0], ends[1]))
 
     @rule("a round takes `window` gradients")
     def keeps_to_the_window(self) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ from chestfed.testing.contract import Contract, declared, global_generators_unto
 IMAGES = 4
 
 
-def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **options: Any) -> list[str]:
+def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **options: object) -> list[str]:
     """Check a network against the contract of `chestfed.models.ModelSpec`.
 
     `model` is a declaration, or a name or reference as in a pipeline; `size` is the side of the images, `outputs` the
@@ -87,16 +86,16 @@ class _Network(Contract):
 
     @rule("what it draws in training is a function of the seed")
     def trains_reproducibly(self) -> str | None:
-        found: list[str] = []
+        used: list[str] = []
         model = self._built().train()
-        with global_generators_untouched(found):
-            passes = []
+        with global_generators_untouched(used):
+            passes: list[Tensor] = []
             for _ in range(2):
                 with seeded(3):
                     passes.append(model(self.images))
         if not torch.equal(passes[0], passes[1]):
             return "two passes in training mode with one seed differ: draw from torch's generator"
-        return f"draws from the global generators of {', '.join(found)}" if found else None
+        return f"draws from the global generators of {', '.join(used)}" if used else None
 
     @rule("gradients reach all trainable parameters")
     def passes_gradients(self) -> str | None:
@@ -112,12 +111,12 @@ class _Network(Contract):
 
     @rule("in evaluation mode it draws nothing, and an image's logits do not depend on the others")
     def is_steady(self) -> str | None:
-        found: list[str] = []
+        used: list[str] = []
         model = self._built().eval()
-        with torch.no_grad(), global_generators_untouched(found):
+        with torch.no_grad(), global_generators_untouched(used):
             together, again = model(self.images), model(self.images)
             alone = torch.cat([model(self.images[place : place + 1]) for place in range(IMAGES)])
-        if found or not torch.equal(together, again):
+        if used or not torch.equal(together, again):
             return "two passes in evaluation mode differ, or draw random numbers"
         return None if _near(alone, together) else "an image alone has other logits than in a batch"
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from chestfed.algorithms.variables import Record
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
 from chestfed.engines.ranks.link import LONG, Link
@@ -75,28 +76,28 @@ class RankFleet(Fleet):
         link, what = self._link, f"client '{self.names[number]}' on rank {rank}"
         note = link.fetch(rank, link.timeout, what)
         like = self._shapes[number].reply(request)
-        header = note["header"].encode()
+        header = str(note["header"]).encode()
         return rebuild(header, link.pull(rank, check_header(header, like, what), what), like, what)
 
 
 def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
     """Answer what rank 0 asks of the clients of this rank."""
-    likes, parcels = {}, dict[int, dict[str, Tensor]]()
-    for number, header, parcel in note["requests"]:
-        name, plain = peek(header.encode(), "rank 0")
-        likes[number] = shapes[number].request(name, plain, "rank 0")
-        pieces = check_header(header.encode(), likes[number], "rank 0")
+    sent: list[tuple[int, str, int]] = note["requests"]
+    requests: list[tuple[int, Request[Record], bytes, int]] = []
+    parcels: dict[int, dict[str, Tensor]] = {}
+    for number, text, parcel in sent:
+        header = text.encode()
+        like = shapes[number].request(*peek(header, "rank 0"), "rank 0")
+        pieces = check_header(header, like, "rank 0")
         if parcel not in parcels:
             parcels[parcel] = link.pull(0, pieces, "rank 0")
-    requests = {
-        number: rebuild(header.encode(), parcels[parcel], likes[number], "rank 0")
-        for number, header, parcel in note["requests"]
-    }
-    works: list[tuple[list[dist.Work], Any]] = []
-    for number, request in requests.items():
-        told, tensors = flatten(hosts[number].answer(request))
-        link.post(0, {"header": told.decode()})
-        works.append((link.push(0, tensors), tensors))
-    for own, _ in works:
-        for work in own:
-            link.finish(work, "rank 0", LONG)  # which first does its own clients' work
+        requests.append((number, like, header, parcel))
+    works: list[dist.Work] = []
+    answers: list[list[Tensor]] = []  # they must stay until they are sent
+    for number, like, header, parcel in requests:
+        answer, tensors = flatten(hosts[number].answer(rebuild(header, parcels[parcel], like, "rank 0")))
+        link.post(0, {"header": answer.decode()})
+        works += link.push(0, tensors)
+        answers.append(tensors)
+    for work in works:
+        link.finish(work, "rank 0", LONG)  # which first does its own clients' work
