@@ -7,12 +7,12 @@ shows one of each.
 from __future__ import annotations
 
 from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, MinMaxOptions, Setting
-from chestfed.algorithms.local_steps import LocalStepAlgorithm
 from chestfed.algorithms.variables import (
     Algorithm,
     CompositionalGradients,
     Finishing,
     Gradients,
+    LocalStepAlgorithm,
     PeerAlgorithm,
     Point,
     Restarting,

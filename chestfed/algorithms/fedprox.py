@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.algorithms.local_steps import LocalStepAlgorithm
-from chestfed.algorithms.variables import Gradients, Point, Stateless, descend_
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, descend_
 from chestfed.core import plugins
 
 

@@ -16,8 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
-from chestfed.algorithms.local_steps import LocalStepAlgorithm
-from chestfed.algorithms.variables import Gradients, Point, mean_of
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.algorithms.local_steps import LocalStepAlgorithm
-from chestfed.algorithms.variables import Gradients, Point, Stateless
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless
 from chestfed.core import plugins
 
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, ServerStepOptions, Setting
-from chestfed.algorithms.local_steps import LocalStepAlgorithm
-from chestfed.algorithms.variables import Gradients, Point, mean_of
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ bytes, and a test can compare them bit by bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
@@ -46,6 +46,7 @@ Like = TypeVar("Like")
 Server = TypeVar("Server", bound=Iterate)  #: what the server keeps
 Message = TypeVar("Message", bound=Move)  #: what it sends, and what clients send back
 Client = TypeVar("Client", bound=Record)  #: what one client keeps
+Local = TypeVar("Local", bound=Iterate)  #: a message whose copy a client changes and sends back
 Node = TypeVar("Node", bound=Iterate)  #: what a node of a graph keeps
 
 _BLOCK: Final = 1 << 18  # numbers
@@ -196,6 +197,36 @@ class Algorithm(Protocol[Server, Message, Client]):
     def current(self, server: Server) -> Point:
         """The server's point after a round, the one to evaluate."""
         return Point(server.primal, server.dual)
+
+
+class LocalStepAlgorithm(Algorithm[Server, Local, Client]):
+    """`window` times `client_step` on a copy of the message, then `client_final`: FedAvg, FedProx, SCAFFOLD.
+
+    As it stands this is for a minimization: the dual variables are the server's, and none go up.
+    """
+
+    def local_round(self, message: Local, client: Client, gradients: Gradients) -> tuple[Local, Client]:
+        """The client's local steps: what it sends back, and its new state."""
+        local = self.client_init(message, client, gradients)
+        for _ in range(self.window):
+            self.client_step(local, message, client, gradients)
+        return self.client_final(local, message, client)
+
+    def client_init(self, message: Local, client: Client, gradients: Gradients) -> Local:
+        """The client's variables before its first step: a copy of what the server sent."""
+        return from_named_tensors(message, {name: part.clone() for name, part in named_tensors(message).items()})
+
+    def client_step(self, local: Local, message: Local, client: Client, gradients: Gradients) -> None:
+        """Change the tensors of `local` in place, by one step with one gradient."""
+        raise NotImplementedError
+
+    def client_final(self, local: Local, message: Local, client: Client) -> tuple[Local, Client]:
+        """What the client sends, here all that its steps changed, and its new state."""
+        return replace(local, dual=message.dual[:0]), client
+
+    def server_round(self, server: Server, updates: Sequence[Local], weights: Sequence[float]) -> Server:
+        """The weighted mean of what the clients sent."""
+        return cast("Server", replace(mean_of(updates, weights), dual=server.dual))
 
 
 @runtime_checkable

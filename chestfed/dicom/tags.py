@@ -97,12 +97,13 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
     """
     import pydicom
     from pydicom.datadict import tag_for_keyword
+    from pydicom.tag import Tag
 
     known = {*PIXELS, *BURNED_IN, *IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)}
     if strange := [tag for tag in tags if tag not in known]:
         raise ValueError(f"not on the allow-list of DICOM elements: {strange}")
     wanted = [*tags, *(PIXELS if pixels else ())]
-    dataset = pydicom.dcmread(path, specific_tags=list(wanted), stop_before_pixels=not pixels)
+    dataset = pydicom.dcmread(path, specific_tags=[Tag(tag) for tag in wanted], stop_before_pixels=not pixels)
     _keep(dataset, {tag if isinstance(tag, int) else tag_for_keyword(tag) for tag in [*wanted, "SpecificCharacterSet"]})
     _keep(dataset.file_meta, {tag_for_keyword("TransferSyntaxUID")})
     for name in ("ModalityLUTSequence", "VOILUTSequence") if pixels else ():

@@ -143,6 +143,7 @@ def write_dicom(
     """
     from pydicom.dataset import Dataset, FileMetaDataset
     from pydicom.uid import (
+        UID,
         DigitalXRayImageStorageForPresentation,
         ExplicitVRLittleEndian,
         JPEG2000Lossless,
@@ -157,9 +158,9 @@ def write_dicom(
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = DigitalXRayImageStorageForPresentation
-    uid = f"2.25.{int(vindr_id(film), 16)}"
+    uid = UID(f"2.25.{int(vindr_id(film), 16)}")
     dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = uid
-    dataset.file_meta.ImplementationClassUID = "2.25.1"  # else it would tell the version of the library
+    dataset.file_meta.ImplementationClassUID = UID("2.25.1")  # else it would tell the version of the library
     dataset.Modality = "DX"
     dataset.ImageComments = COMMENT
     dataset.PatientSex = "F" if film.patient.female else "M"

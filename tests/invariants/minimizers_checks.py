@@ -102,7 +102,7 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
     "scaffold": [check_scaffold_equals_the_numpy_reference, check_scaffold_reaches_the_optimum_at_every_window],
     "fedprox": [check_fedprox_equals_the_numpy_reference],
     "local_sgdm": [check_local_sgdm_equals_the_numpy_reference],
-    "local_steps": [check_local_sgdm_on_its_base],
+    "variables": [check_local_sgdm_on_its_base],
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "scaffold": {
@@ -130,7 +130,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "the step takes the gradient": ("w -= self.local_lr * u", "w -= self.local_lr * (u - self.beta * u)"),
     },
-    "local_steps": {
+    "variables": {
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),
         "weights are ignored": ("mean_of(updates, weights)", "mean_of(updates, [0.25] * 4)"),
         "momentum is not averaged": (
