@@ -41,7 +41,7 @@ class SaveTimes:
     @property
     def due(self) -> bool:
         """Whether the last save was long enough ago, or a signal has asked to end."""
-        return stopping.asked() or time.monotonic() - self._last >= self._wait
+        return stopping.is_stop_requested() or time.monotonic() - self._last >= self._wait
 
     def save(self, write: Callable[[], object]) -> None:
         """Let `write` save the state; if a signal has asked to end, that is done now."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from chestfed.core.errors import ImageError, of_the_machine
+from chestfed.core.errors import ImageError, is_environment_error
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -131,7 +131,7 @@ def told_as_image_error() -> Iterator[None]:
             raise
         except BaseException as error:  # pydicom and its plugins raise many kinds; one in Rust panics past Exception
             panic = type(error).__name__ == "PanicException"
-            if of_the_machine(error) or not (isinstance(error, Exception) or panic):
+            if is_environment_error(error) or not (isinstance(error, Exception) or panic):
                 raise
             raise ImageError(f"damaged or unsupported DICOM file: {reason(error)}") from None
 

@@ -89,7 +89,7 @@ class Aggregation:
         for name, first in named[0].items():
             values = [tensors[name] for tensors in named]
             if self.rule == "norm_clipping":
-                combined[name] = weighted_mean(clipped(values, _start(sent.get(name), first)), weights)
+                combined[name] = weighted_mean(clip_changes(values, _start(sent.get(name), first)), weights)
             else:
                 combined[name] = trimmed_mean(values, trim)
         return [from_named_tensors(updates[0], combined)], [1.0]
@@ -110,7 +110,7 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
     return torch.cat(means).reshape(tensors[0].shape)
 
 
-def clipped(tensors: Sequence[Tensor], start: Tensor) -> list[Tensor]:
+def clip_changes(tensors: Sequence[Tensor], start: Tensor) -> list[Tensor]:
     """The tensors with no change from `start` longer than the median of their changes."""
     norms = [float((tensor - start).norm()) for tensor in tensors]
     bound = median(norms)

@@ -161,7 +161,7 @@ class Host:
         """The state of the algorithm at this client, at the start of the stage."""
         if self.graph is None:
             return self.rule.start_client(point)
-        return self.rule.start_node(point, *ends_of(self.graph, self.number))
+        return self.rule.start_node(point, *describe_edges(self.graph, self.number))
 
     def _state_at(self, turn: int) -> Record | None:
         """The client's state at a turn, with its batches and its rule as they were: a later stage may have begun."""
@@ -237,7 +237,7 @@ class Host:
         self.kept = {number: kept for number, kept in self.kept.items() if number >= turn}
 
 
-def ends_of(graph: Graph, node: int) -> tuple[Tensor, Tensor]:
+def describe_edges(graph: Graph, node: int) -> tuple[Tensor, Tensor]:
     """What a node starts from, per neighbor: +1 if it has the larger number, else -1, and its degree, `[E]`."""
     neighbors = graph.neighbors(node)
     signs = torch.tensor([1.0 if node < other else -1.0 for other in neighbors])

@@ -23,7 +23,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.engines.engine import Engine, RoundRecord, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.host import ends_of
+from chestfed.engines.host import describe_edges
 from chestfed.engines.requests import Steps, Take
 from chestfed.engines.topology import Graph
 
@@ -139,6 +139,9 @@ class PeerEngine(Engine[Peers], Generic[Node, Message]):
 
     def restored(self, tensors: Mapping[str, Tensor], like: Peers) -> Peers:
         state = from_named_tensors(like, tensors)
-        blank = [self.algorithm.start_node(point, *ends_of(self.graph, node)) for node, point in enumerate(like.points)]
+        blank = [
+            self.algorithm.start_node(point, *describe_edges(self.graph, node))
+            for node, point in enumerate(like.points)
+        ]
         self.fleet.restore(tensors, "node", state.turns.tolist(), self.stage, blank)
         return state

@@ -14,7 +14,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Finishing, Move, Point, Record, Rule
 from chestfed.core.errors import ConfigError
 from chestfed.engines import requests
-from chestfed.engines.host import ends_of
+from chestfed.engines.host import describe_edges
 from chestfed.engines.requests import Answer, Request
 from chestfed.engines.topology import Graph
 from chestfed.engines.wire import WireError
@@ -137,7 +137,7 @@ class Shapes:
     def _state(self) -> Record:
         if self.graph is None:
             return self._rule.start_client(self.point)
-        return self._rule.start_node(self.point, *ends_of(self.graph, self.number))
+        return self._rule.start_node(self.point, *describe_edges(self.graph, self.number))
 
     @cached_property
     def _along_edge(self) -> Move:

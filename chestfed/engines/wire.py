@@ -62,7 +62,7 @@ class Packed:
 def pack(record: Record) -> Packed:
     """Pack a dataclass of tensors, states, messages and plain numbers."""
     header, tensors = flatten(record)
-    return Packed(header, {kind: run.cpu().numpy() for kind, run in runs_of(tensors).items()})
+    return Packed(header, {kind: run.cpu().numpy() for kind, run in join_by_type(tensors).items()})
 
 
 def unpack(packed: Packed, like: Like, sender: str, device: torch.device | str = "cpu") -> Like:
@@ -76,7 +76,7 @@ def unpack(packed: Packed, like: Like, sender: str, device: torch.device | str =
     WireError
         If anything is not as in `like`, or a number is NaN or infinite.
     """
-    lengths, what = lengths_of(check_header(packed.header, like, sender)), f"{sender}: {type(like).__name__}"
+    lengths, what = count_by_type(check_header(packed.header, like, sender)), f"{sender}: {type(like).__name__}"
     if set(packed.arrays) != set(lengths):
         raise WireError(
             f"{what} has arrays of {_shown(sorted(packed.arrays))}; expected {_shown(sorted(lengths))}",
@@ -103,7 +103,7 @@ def flatten(record: Record) -> tuple[bytes, list[Tensor]]:
     return json.dumps(header).encode(), list(tensors.values())
 
 
-def runs_of(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+def join_by_type(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
     """The tensors behind one another, one run `[n]` per type of number, in the order of `TYPES`."""
     groups = {kind: [tensor for tensor in tensors if tensor.dtype == dtype] for kind, dtype in TYPES.items()}
     return {kind: torch.cat([part.detach().reshape(-1) for part in group]) for kind, group in groups.items() if group}
@@ -126,7 +126,7 @@ def check_header(data: bytes, like: Record, sender: str) -> list[Piece]:
     return [(_NAMES[tensor.dtype], tensor.numel()) for tensor in tensors.values()]
 
 
-def lengths_of(pieces: Sequence[Piece]) -> dict[str, int]:
+def count_by_type(pieces: Sequence[Piece]) -> dict[str, int]:
     """How many numbers there are of each type, in the order of `TYPES`."""
     kinds = {kind for kind, _ in pieces}
     return {kind: sum(length for piece, length in pieces if piece == kind) for kind in TYPES if kind in kinds}

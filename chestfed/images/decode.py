@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import xxhash
 
-from chestfed.core.errors import ImageError, of_the_machine
+from chestfed.core.errors import ImageError, is_environment_error
 from chestfed.core.workers import limit_time
 from chestfed.images.compressed import (
     MAX_BYTES,
@@ -159,7 +159,7 @@ def _picture(path: Path, least: int | None) -> Decoded:
     except Image.DecompressionBombError:
         raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused without decoding") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
-        if of_the_machine(error):
+        if is_environment_error(error):
             raise
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 

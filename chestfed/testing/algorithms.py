@@ -36,7 +36,7 @@ from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
 from chestfed.experiment.ranges import declared_range
 from chestfed.objectives import OBJECTIVES
-from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
+from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, optimum, problems
 
 #: Step size with which the quadratics are solved; at most so many stages of so many rounds; the error that counts as
@@ -264,7 +264,7 @@ class _Trial(Contract):
     @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:
         used: list[str] = []
-        with global_generators_untouched(used):
+        with watch_global_generators(used):
             engine = self.engine()
             engine.restart(engine.finish_stage(self.run(engine, 1)))
         return _list("uses the global generator of", used)

@@ -99,7 +99,7 @@ class Contract:
 
 
 @contextmanager
-def global_generators_untouched(used: list[str]) -> Iterator[None]:
+def watch_global_generators(used: list[str]) -> Iterator[None]:
     """Adds to `used` the global generators that were used within."""
 
     def states() -> dict[str, bytes]:

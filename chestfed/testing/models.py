@@ -15,12 +15,12 @@ from chestfed.models import (
     ModelOptions,
     ModelSpec,
     build_model,
-    classifier_of,
+    find_classifier,
     load_trained,
     seeded,
     try_network,
 )
-from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
+from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
 
 #: Images of the batch that is looked at.
 IMAGES = 4
@@ -63,7 +63,7 @@ class _Network(Contract):
     @rule("its outputs are logits, not probabilities")
     def is_unbounded(self) -> str | None:
         model = self._built().eval()
-        _, layer = classifier_of(model, self.options, self.outputs, self.spec)
+        _, layer = find_classifier(model, self.options, self.outputs, self.spec)
         with torch.no_grad(), seeded(5):
             layer.weight.normal_(std=10.0)  # type: ignore[operator]
             outputs = model(self.images)
@@ -88,7 +88,7 @@ class _Network(Contract):
     def trains_reproducibly(self) -> str | None:
         used: list[str] = []
         model = self._built().train()
-        with global_generators_untouched(used):
+        with watch_global_generators(used):
             passes: list[Tensor] = []
             for _ in range(2):
                 with seeded(3):
@@ -113,7 +113,7 @@ class _Network(Contract):
     def is_steady(self) -> str | None:
         used: list[str] = []
         model = self._built().eval()
-        with torch.no_grad(), global_generators_untouched(used):
+        with torch.no_grad(), watch_global_generators(used):
             together, again = model(self.images), model(self.images)
             alone = torch.cat([model(self.images[place : place + 1]) for place in range(IMAGES)])
         if used or not torch.equal(together, again):
@@ -158,7 +158,7 @@ class _Network(Contract):
     @rule("its classifier can be drawn anew, and nothing else changes")
     def can_reset_classifier(self) -> str | None:
         model = self._built()
-        place, layer = classifier_of(model, self.options, self.outputs, self.spec)
+        place, layer = find_classifier(model, self.options, self.outputs, self.spec)
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         with seeded(7):
             layer.reset_parameters()  # type: ignore[operator]

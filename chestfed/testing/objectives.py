@@ -10,7 +10,7 @@ from torch import Tensor
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 from chestfed.objectives.declaration import Objective, Population
-from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
+from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
@@ -142,6 +142,6 @@ class _Batch(Contract):
     @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:
         used: list[str] = []
-        with global_generators_untouched(used):
+        with watch_global_generators(used):
             self.loss()
         return f"uses the global generator of {', '.join(used)}" if used else None

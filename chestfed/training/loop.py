@@ -122,7 +122,7 @@ def train_federated(
 
 def retrain_if_damaged(state: Path, train: Callable[[], Trains], warn: Callable[[str], object]) -> Trains:
     """Train on from a saved state, or from the beginning if that is damaged; signals wait until it is saved."""
-    with stopping.postponed():
+    with stopping.defer_signals():
         try:
             return train()
         except DamagedError:

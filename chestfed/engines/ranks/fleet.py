@@ -21,7 +21,7 @@ from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import check_header, flatten, peek, rebuild
 
 
-def rank_hosting(number: int, clients: int, ranks: int) -> int:
+def find_host_rank(number: int, clients: int, ranks: int) -> int:
     """The rank that hosts a client: they are dealt out, rank 0 comes last, for it is the server too."""
     return (number + 1) % ranks if clients > 1 else 0
 
@@ -55,7 +55,7 @@ class RankFleet(Fleet):
             host.client.close()
 
     def _rank(self, number: int) -> int:
-        return rank_hosting(number, len(self.names), self._link.size)
+        return find_host_rank(number, len(self.names), self._link.size)
 
     def _send(self, by_rank: Mapping[int, Mapping[int, Request[Answer]]]) -> list[dist.Work]:
         """Requests to other ranks; tensors that several share are sent once to each rank."""

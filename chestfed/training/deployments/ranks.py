@@ -8,7 +8,7 @@ from typing import Self
 from chestfed.core.stopping import ignored
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
-from chestfed.engines.ranks.fleet import RankFleet, answer_requests, rank_hosting
+from chestfed.engines.ranks.fleet import RankFleet, answer_requests, find_host_rank
 from chestfed.engines.ranks.link import Link
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.torchrun import Options
@@ -42,7 +42,7 @@ class Ranks(Deployment):
             link.close()
             return
         if error is not None:
-            link.await_the_end()
+            link.wait_for_rank0()
         link.close()
         if error is not None:
             raise SystemExit(1)  # rank 0 tells why
@@ -98,5 +98,5 @@ def _hosts(link: Link, setup: Setup, cohort: Cohort, network: FlatModule) -> dic
     return {
         number: host_of(setup, cohort, number, member, network)
         for number, member in enumerate(members)
-        if rank_hosting(number, len(members), link.size) == link.rank
+        if find_host_rank(number, len(members), link.size) == link.rank
     }
