@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 
 class Origin(StrEnum):
@@ -21,7 +21,7 @@ class Origin(StrEnum):
     sentence: str  #: what a reader has to know; empty for real images
 
     def __new__(
-        cls, value: str, description: str, tag: str = "", mark: str = "", alt: str = "", sentence: str = ""
+        cls, value: str, description: str = "", tag: str = "", mark: str = "", alt: str = "", sentence: str = ""
     ) -> Self:
         origin = str.__new__(cls, value)
         origin._value_, origin.description, origin.tag = value, description, tag
@@ -59,7 +59,7 @@ class Origin(StrEnum):
         return kinds.pop() if len(kinds) == 1 else cls.MIXED if kinds else cls.REAL
 
     @classmethod
-    def read(cls, about: Mapping[str, object]) -> Origin | None:
+    def read(cls, about: Mapping[Any, Any]) -> Origin | None:
         """From a file's key `data`; None if it says nothing."""
         return next((origin for origin in cls if origin == about.get("data")), None)
 

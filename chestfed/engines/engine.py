@@ -103,7 +103,7 @@ class Engine(ABC, Generic[State]):
         """What the algorithm returns after a stage."""
         return StageEnd(self.current(state), state.buffers, turns=state.turns)
 
-    def settled(self, point: Point, state: State) -> StageEnd:
+    def with_statistics(self, point: Point, state: State) -> StageEnd:
         """Another point than `current`, with buffers that suit it."""
         return StageEnd(point, state.buffers, turns=state.turns)
 

@@ -211,10 +211,10 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
             output = self.algorithm.stage_output(state.server, *self._combine(sent, self.weights, self.current(state)))
         else:
             output = self.algorithm.stage_output(state.server, finals, self.weights)
-        end = self.settled(output, state)
+        end = self.with_statistics(output, state)
         return replace(end, bytes_up=end.bytes_up + up)
 
-    def settled(self, point: Point, state: Federation[Server]) -> StageEnd:
+    def with_statistics(self, point: Point, state: Federation[Server]) -> StageEnd:
         """A point with running statistics of its own: those of the last round are of other weights.
 
         The weights go down, every client passes `STATISTICS_BATCHES` batches through them, and the mean of the clients'

@@ -217,10 +217,10 @@ def test_factory_weights_depend_on_the_seed(own_network: str, tmp_path: Path) ->
 
 def test_auto_norm_follows_the_averaging() -> None:
     auto = network_options("small", norm="auto")
-    assert auto.settled(averaged=True) == network_options("small", norm="batch")
-    assert auto.settled(averaged=False) == network_options("small", norm="group")
+    assert auto.resolve_norm(averaged=True) == network_options("small", norm="batch")
+    assert auto.resolve_norm(averaged=False) == network_options("small", norm="group")
     fixed = network_options("resnet20", norm="batch")
-    assert fixed.settled(averaged=False) is fixed
+    assert fixed.resolve_norm(averaged=False) is fixed
     with pytest.raises(ValidationError):
         network_options("small", norm="layer")
     assert isinstance(build_model(auto, 5, 1), nn.Module)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from chestfed.core.stopping import ignored
+from chestfed.core.stopping import ignore_signals
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
 from chestfed.engines.ranks.fleet import RankFleet, answer_requests, find_host_rank
@@ -29,7 +29,7 @@ class Ranks(Deployment):
 
     def __enter__(self) -> Self:
         if not self.leads:
-            ignored()  # a launcher sends signals to all ranks: rank 0 ends at a safe point, and the others with it
+            ignore_signals()  # a launcher sends signals to all ranks: rank 0 ends at a safe point, and the others with it
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
