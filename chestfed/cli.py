@@ -48,7 +48,7 @@ from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
-from chestfed.core.stopping import Stopped, heeded
+from chestfed.core.stopping import Stopped, handle_signals
 
 
 class _Commands(TyperGroup):
@@ -131,7 +131,7 @@ def _root(
 def main() -> None:
     """Entry point: an error that the user can fix is printed as one message, without a traceback."""
     atexit.register(gc.freeze)  # else Python ends with a search for cycles among all modules: 0.7 s with PyTorch
-    with warnings.catch_warnings(), heeded():
+    with warnings.catch_warnings(), handle_signals():
         warnings.simplefilter("default", ChestfedWarning)
         warnings.showwarning = _print_warning
         try:

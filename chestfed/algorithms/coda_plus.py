@@ -30,7 +30,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class CodaPlus(Algorithm):
+class CodaPlus(Algorithm[Point, Point, Client]):
     """Hyper-parameters of one stage of CODA+; names as in `Codasca`.
 
     `output` is its own point: "average", over all iterates and clients (Algorithm 2), or "last".

@@ -47,7 +47,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Codasca(Algorithm):
+class Codasca(Algorithm[State, State, Client]):
     """Hyper-parameters of one stage of CODASCA."""
 
     window: int  #: I, local steps between two communications

@@ -32,7 +32,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class CodascaMinimal(Algorithm):
+class CodascaMinimal(Algorithm[Point, Point, Client]):
     """`rule` is the published algorithm with its hyper-parameters; only what is sent differs."""
 
     rule: codasca.Codasca

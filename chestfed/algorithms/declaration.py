@@ -13,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.variables import Rule
 from chestfed.core.plugins import Options, Versioned
 from chestfed.objectives.declaration import ObjectiveKind
 
@@ -117,7 +118,7 @@ class AlgorithmSpec(Versioned):
     sends: str | Callable[[Any], str]
     sent: str
     exact: Exact
-    build: Callable[[Any, Setting], Any]
+    build: Callable[[Any, Setting], Rule]
     options: type[Options] = Options
     rule: type | None = None
     note: str = ""
@@ -146,7 +147,7 @@ def numbers_sent(formula: str, weights: int, diseases: int) -> int:
     known = {"d": weights, "J": diseases}
     operations = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
-    def value(node: Any) -> int:
+    def value(node: ast.AST) -> int:
         match node:
             case ast.Constant(value=int(number)):
                 return number

@@ -67,7 +67,7 @@ def tuning_free_eta(rule: Literal["pdmm", "admm"], step: float, window: int, deg
 
 
 @dataclass(frozen=True)
-class EdgeConsensus(PeerAlgorithm):
+class EdgeConsensus(PeerAlgorithm[Node, Message]):
     """PDMM-SGD or ADMM-SGD."""
 
     rule: Literal["pdmm", "admm"]  #: what an exchange does to z

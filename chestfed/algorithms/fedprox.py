@@ -9,35 +9,28 @@ stage as in CODA+; nothing else is kept from round to round, so that stages only
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import Field
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, Stateless, descend_, weighted_mean
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, descend_
 from chestfed.core import plugins
 
 
 @dataclass(frozen=True)
-class FedProx(Algorithm):
+class FedProx(LocalStepAlgorithm[Point, Point, Stateless]):
     """`window` steps of size `local_lr` between two averages; `mu` pulls towards the server's point."""
 
     window: int
     local_lr: float
     mu: float = 0.0
 
-    def local_round(self, message: Point, client: Stateless, gradients: Gradients) -> tuple[Point, Stateless]:
-        """I local steps on the proximal loss; the dual variables are the server's, and none go up."""
-        w = message.primal.clone()
-        for _ in range(self.window):
-            gradient, _ = gradients(w, message.dual)
-            descend_(w, self.local_lr, gradient, prox=self.mu, reference=message.primal)
-        return Point(w, message.dual[:0]), client
-
-    def server_round(self, server: Point, updates: Sequence[Point], weights: Sequence[float]) -> Point:
-        """Average."""
-        return Point(weighted_mean([update.primal for update in updates], weights), server.dual)
+    def client_step(self, local: Point, message: Point, client: Stateless, gradients: Gradients) -> None:
+        """A step on the proximal loss."""
+        w = local.primal
+        gradient, _ = gradients(w, message.dual)
+        descend_(w, self.local_lr, gradient, prox=self.mu, reference=message.primal)
 
 
 class Options(plugins.Options):

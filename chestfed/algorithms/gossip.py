@@ -35,7 +35,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Gossip(PeerAlgorithm):
+class Gossip(PeerAlgorithm[Node, Message]):
     """`window` local steps of size `lr` between two exchanges."""
 
     window: int

@@ -44,7 +44,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class LocalScgdam(Algorithm):
+class LocalScgdam(Algorithm[State, State, Client]):
     """`window` steps between two averages of everything."""
 
     window: int
@@ -63,7 +63,9 @@ class LocalScgdam(Algorithm):
         """No round yet."""
         return Client(torch.zeros((), dtype=torch.int64))
 
-    def local_round(self, message: State, client: Client, oracle: CompositionalGradients) -> tuple[State, Client]:
+    def local_round(  # type: ignore[override]  # `compositional` objectives have another kind of gradients
+        self, message: State, client: Client, oracle: CompositionalGradients
+    ) -> tuple[State, Client]:
         """`window` steps along the averages; then h, and the gradients at h and the new y, are refreshed."""
         x, y, h = message.primal.clone(), message.dual.clone(), message.inner.clone()
         u, v = message.primal_momentum.clone(), message.dual_momentum.clone()

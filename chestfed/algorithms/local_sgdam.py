@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, mean_of
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class LocalSgdam(Algorithm):
+class LocalSgdam(LocalStepAlgorithm[State, State, Client]):
     """`window` steps between two averages of everything."""
 
     window: int
@@ -54,21 +54,27 @@ class LocalSgdam(Algorithm):
         """No round yet."""
         return Client(torch.zeros((), dtype=torch.int64))
 
-    def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
-        """`window` steps along the averages, each refreshed with a gradient at the new point."""
-        x, y = message.primal.clone(), message.dual.clone()
-        u, v = message.primal_momentum.clone(), message.dual_momentum.clone()
+    def client_init(self, message: State, client: Client, gradients: Gradients) -> State:
+        """The server's averages; in the first round the client's own gradients."""
+        local = super().client_init(message, client, gradients)
         if client.rounds == 0:
-            u, v = (part.clone() for part in gradients(x, y))
+            grad_x, grad_y = gradients(local.primal, local.dual)
+            local.primal_momentum.copy_(grad_x)
+            local.dual_momentum.copy_(grad_y)
+        return local
 
-        for _ in range(self.window):
-            x -= self.local_lr * u
-            y += self.dual_lr * v
-            grad_x, grad_y = gradients(x, y)
-            u = (1 - self.primal_rate) * u + self.primal_rate * grad_x
-            v = (1 - self.dual_rate) * v + self.dual_rate * grad_y
+    def client_step(self, local: State, message: State, client: Client, gradients: Gradients) -> None:
+        """A step along the averages, which are then refreshed with the gradients at the new point."""
+        x, y, u, v = local.primal, local.dual, local.primal_momentum, local.dual_momentum
+        x -= self.local_lr * u
+        y += self.dual_lr * v
+        grad_x, grad_y = gradients(x, y)
+        u.mul_(1 - self.primal_rate).add_(self.primal_rate * grad_x)
+        v.mul_(1 - self.dual_rate).add_(self.dual_rate * grad_y)
 
-        return State(x, y, u, v), Client(client.rounds + 1)
+    def client_final(self, local: State, message: State, client: Client) -> tuple[State, Client]:
+        """Everything, the dual variables too."""
+        return local, Client(client.rounds + 1)
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
         """Average points and gradient averages."""

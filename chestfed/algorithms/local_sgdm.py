@@ -8,7 +8,6 @@ The papers have no stages: with `stages` above 1 each starts without momentum. `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, Stateless, mean_of
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless
 from chestfed.core import plugins
 
 
@@ -30,8 +29,8 @@ class State:
 
 
 @dataclass(frozen=True)
-class LocalSgdm(Algorithm):
-    """`window` steps u = beta u + g, w = w - lr u, between two averages."""
+class LocalSgdm(LocalStepAlgorithm[State, State, Stateless]):
+    """`window` steps u = beta u + g, w = w - lr u, between two averages of w and u."""
 
     window: int
     local_lr: float
@@ -41,17 +40,11 @@ class LocalSgdm(Algorithm):
         """Start without momentum."""
         return State(point.primal, torch.zeros_like(point.primal), point.dual)
 
-    def local_round(self, message: State, client: Stateless, gradients: Gradients) -> tuple[State, Stateless]:
-        """I local steps."""
-        w, u = message.primal.clone(), message.momentum.clone()
-        for _ in range(self.window):
-            u = self.beta * u + gradients(w, message.dual)[0]
-            w -= self.local_lr * u
-        return State(w, u, message.dual[:0]), client
-
-    def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
-        """Average w and u."""
-        return replace(mean_of(updates, weights), dual=server.dual)
+    def client_step(self, local: State, message: State, client: Stateless, gradients: Gradients) -> None:
+        """U = beta u + g, then w = w - lr u."""
+        w, u = local.primal, local.momentum
+        u.mul_(self.beta).add_(gradients(w, message.dual)[0])
+        w -= self.local_lr * u
 
 
 class Options(plugins.Options):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, ServerStepOptions, Setting
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, mean_of
+from chestfed.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Scaffold(Algorithm):
+class Scaffold(LocalStepAlgorithm[State, State, Client]):
     """`window` local steps of size `local_lr`, then a server step of size `server_lr`."""
 
     window: int
@@ -53,13 +53,16 @@ class Scaffold(Algorithm):
         """Start with c_i = 0."""
         return Client(torch.zeros_like(point.primal))
 
-    def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
-        """I local steps with g - c_i + c (line 10), then option II of line 12."""
-        y = message.primal.clone()
-        for _ in range(self.window):
-            gradient, _ = gradients(y, message.dual)
-            y -= self.local_lr * (gradient - client.control + message.control)
-        control = client.control - message.control + (message.primal - y) / (self.window * self.local_lr)
+    def client_step(self, local: State, message: State, client: Client, gradients: Gradients) -> None:
+        """A step along g - c_i + c (line 10)."""
+        y = local.primal
+        gradient, _ = gradients(y, message.dual)
+        y -= self.local_lr * (gradient - client.control + message.control)
+
+    def client_final(self, local: State, message: State, client: Client) -> tuple[State, Client]:
+        """The changes of y and c_i, by option II of line 12."""
+        y, steps = local.primal, self.window * self.local_lr
+        control = client.control - message.control + (message.primal - y) / steps
         return State(y - message.primal, control - client.control, message.dual[:0]), Client(control)
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:

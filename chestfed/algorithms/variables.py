@@ -9,8 +9,8 @@ bytes, and a test can compare them bit by bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,7 +19,35 @@ from torch import Tensor
 #: tensors belong to the callee and are overwritten by the next call.
 Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
-Record = TypeVar("Record")
+
+class Record(Protocol):
+    """A state or a message: a dataclass of tensors."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+
+class Move(Record, Protocol):
+    """A message with the weights, or their change, in the field `primal`."""
+
+    @property
+    def primal(self) -> Tensor:
+        """`[d + 2J]`."""
+
+
+class Iterate(Move, Protocol):
+    """A state with the current point."""
+
+    @property
+    def dual(self) -> Tensor:
+        """`[J]`."""
+
+
+Like = TypeVar("Like")
+Server = TypeVar("Server", bound=Iterate)  #: what the server keeps
+Message = TypeVar("Message", bound=Move)  #: what it sends, and what clients send back
+Client = TypeVar("Client", bound=Record)  #: what one client keeps
+Local = TypeVar("Local", bound=Iterate)  #: a message whose copy a client changes and sends back
+Node = TypeVar("Node", bound=Iterate)  #: what a node of a graph keeps
 
 _BLOCK: Final = 1 << 18  # numbers
 
@@ -37,31 +65,34 @@ class Stateless:
     """The state of a client that keeps nothing between rounds."""
 
 
-def named_tensors(record: Any, prefix: str = "") -> dict[str, Tensor]:
+def named_tensors(record: object, prefix: str = "") -> dict[str, Tensor]:
     """The tensors of a state or message, and of those in it, by dotted names: `primal`, `client.0.reference`."""
     if isinstance(record, Tensor):
         return {prefix: record}
-    if isinstance(record, tuple):
-        inside = {f"{prefix.removesuffix('s')}.{number}": part for number, part in enumerate(record)}
-    else:
-        inside = {f"{prefix}.{one.name}" if prefix else one.name: getattr(record, one.name) for one in fields(record)}
-    return {name: tensor for key, part in inside.items() for name, tensor in named_tensors(part, key).items()}
+    return {name: tensor for key, part in _parts(record, prefix) for name, tensor in named_tensors(part, key).items()}
 
 
-def from_named_tensors(like: Record, tensors: Mapping[str, Tensor], prefix: str = "") -> Record:
-    """The inverse of `named_tensors`; `like` is any record of these types and gives the devices, but for meta."""
+def from_named_tensors(like: Like, tensors: Mapping[str, Tensor], prefix: str = "") -> Like:
+    """The inverse of `named_tensors`; `like` is any record of these types and gives the devices, unless it is meta."""
     if isinstance(like, Tensor):
-        return tensors[prefix] if like.is_meta else tensors[prefix].to(like.device)  # type: ignore[return-value]
+        return cast("Like", tensors[prefix] if like.is_meta else tensors[prefix].to(like.device))
+    parts = {key: from_named_tensors(part, tensors, key) for key, part in _parts(like, prefix)}
     if isinstance(like, tuple):
-        inside = ((part, f"{prefix.removesuffix('s')}.{number}") for number, part in enumerate(like))
-        return tuple(from_named_tensors(part, tensors, name) for part, name in inside)  # type: ignore[return-value]
-    own = {one.name: getattr(like, one.name) for one in fields(like)}  # type: ignore[arg-type]
-    return type(like)(
-        **{key: from_named_tensors(part, tensors, f"{prefix}.{key}" if prefix else key) for key, part in own.items()}
-    )
+        return cast("Like", tuple(parts.values()))
+    return type(like)(**{key.rpartition(".")[2]: part for key, part in parts.items()})
 
 
-def byte_count(record: Any) -> int:
+def _parts(record: object, prefix: str) -> list[tuple[str, object]]:
+    """The parts of a record or tuple in order, each with its dotted name."""
+    if isinstance(record, tuple):
+        return [(f"{prefix.removesuffix('s')}.{number}", part) for number, part in enumerate(record)]
+    if not is_dataclass(record):
+        raise TypeError(f"{prefix or 'a state'} is a {type(record).__name__}, not a tensor or a dataclass of tensors")
+    names = [field.name for field in fields(record)]
+    return [(f"{prefix}.{name}" if prefix else name, getattr(record, name)) for name in names]
+
+
+def byte_count(record: Record) -> int:
     """Bytes that a message occupies when its tensors are sent as they are."""
     return sum(tensor.numel() * tensor.element_size() for tensor in named_tensors(record).values())
 
@@ -112,10 +143,11 @@ def blocks(flat: Tensor) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, len(flat), size))
 
 
-def mean_of(records: Sequence[Record], weights: Sequence[float]) -> Record:
+def mean_of(records: Sequence[Like], weights: Sequence[float]) -> Like:
     """The `weighted_mean` of states or messages of one type, field by field."""
     named = [named_tensors(record) for record in records]
-    return type(records[0])(**{name: weighted_mean([one[name] for one in named], weights) for name in named[0]})
+    means = {name: weighted_mean([tensors[name] for tensors in named], weights) for name in named[0]}
+    return type(records[0])(**means)
 
 
 class CompositionalGradients(Protocol):
@@ -131,55 +163,90 @@ class CompositionalGradients(Protocol):
         """J'q, with J the Jacobian of g(.; xi) at the x and xi of the last call of `inner`."""
 
 
-class Algorithm(Protocol):
+class Algorithm(Protocol[Server, Message, Client]):
     """A federated algorithm with a server: pure steps on states.
 
     A stage is a whole number of rounds with constant hyper-parameters; it returns `current`, unless the algorithm is
-    `Finishing`. `Any` stands for the algorithm's own state and message types. What has a body here is what a subclass
-    does unless it says otherwise: the server keeps a point and sends all that it keeps, and clients keep nothing.
+    `Finishing`. What has a body here is what a subclass does unless it says otherwise: the server keeps a point and
+    sends all that it keeps, and clients keep nothing.
     """
 
     window: int  #: I: local steps, and so gradients, per client and round
 
-    def start_stage(self, point: Point) -> Any:
+    def start_stage(self, point: Point) -> Server:
         """Server state at the start of a stage."""
-        return point
+        return cast("Server", point)
 
-    def start_client(self, point: Point) -> Any:
+    def start_client(self, point: Point) -> Client:
         """State that one client keeps between the rounds of a stage."""
-        return Stateless()
+        return cast("Client", Stateless())
 
-    def message(self, server: Any) -> Any:
+    def message(self, server: Server) -> Message:
         """What the server sends to every client at the start of a round."""
-        return server
+        return cast("Message", server)
 
-    def local_round(self, message: Any, client: Any, oracle: Any, /) -> tuple[Any, Any]:
-        """The client's local steps: what it sends back, and its new state. The oracle is `Gradients`, mostly."""
+    def local_round(self, message: Message, client: Client, gradients: Gradients, /) -> tuple[Message, Client]:
+        """The client's local steps: what it sends back, and its new state.
 
-    def server_round(self, server: Any, updates: Sequence[Any], weights: Sequence[float]) -> Any:
+        A `compositional` algorithm gets `CompositionalGradients`.
+        """
+
+    def server_round(self, server: Server, updates: Sequence[Message], weights: Sequence[float]) -> Server:
         """The server's step on the clients' updates; weights sum to 1."""
 
-    def current(self, server: Any) -> Point:
+    def current(self, server: Server) -> Point:
         """The server's point after a round, the one to evaluate."""
         return Point(server.primal, server.dual)
 
 
+class LocalStepAlgorithm(Algorithm[Server, Local, Client]):
+    """`window` times `client_step` on a copy of the message, then `client_final`: FedAvg, FedProx, SCAFFOLD.
+
+    As it stands this is for a minimization: the dual variables are the server's, and none go up.
+    """
+
+    def local_round(self, message: Local, client: Client, gradients: Gradients) -> tuple[Local, Client]:
+        """The client's local steps: what it sends back, and its new state."""
+        local = self.client_init(message, client, gradients)
+        for _ in range(self.window):
+            self.client_step(local, message, client, gradients)
+        return self.client_final(local, message, client)
+
+    def client_init(self, message: Local, client: Client, gradients: Gradients) -> Local:
+        """The client's variables before its first step: a copy of what the server sent."""
+        return from_named_tensors(message, {name: part.clone() for name, part in named_tensors(message).items()})
+
+    def client_step(self, local: Local, message: Local, client: Client, gradients: Gradients) -> None:
+        """Change the tensors of `local` in place, by one step with one gradient."""
+        raise NotImplementedError
+
+    def client_final(self, local: Local, message: Local, client: Client) -> tuple[Local, Client]:
+        """What the client sends, here all that its steps changed, and its new state."""
+        return replace(local, dual=message.dual[:0]), client
+
+    def server_round(self, server: Server, updates: Sequence[Local], weights: Sequence[float]) -> Server:
+        """The weighted mean of what the clients sent."""
+        return cast("Server", replace(mean_of(updates, weights), dual=server.dual))
+
+
 @runtime_checkable
-class Partial(Protocol):
+class Partial(Algorithm[Server, Message, Client], Protocol):
     """An algorithm whose server keeps a mean over all clients: a round without some of them has a step of its own."""
 
-    def partial_round(self, server: Any, updates: Sequence[Any], weights: Sequence[float], share: float) -> Any:
+    def partial_round(
+        self, server: Server, updates: Sequence[Message], weights: Sequence[float], share: float
+    ) -> Server:
         """The server's step on the updates of some; their weights sum to 1, and to `share` among those of all."""
 
 
 @runtime_checkable
-class Finishing(Protocol):
+class Finishing(Algorithm[Server, Message, Client], Protocol):
     """An algorithm whose stage returns another point than `current`; its clients may send something for it."""
 
-    def final_message(self, client: Any) -> Any | None:
+    def final_message(self, client: Client) -> Message | None:
         """What a client sends once at the end of a stage, or None."""
 
-    def stage_output(self, server: Any, finals: Sequence[Any | None], weights: Sequence[float]) -> Point:
+    def stage_output(self, server: Server, finals: Sequence[Message | None], weights: Sequence[float]) -> Point:
         """The point that the stage returns: the next stage starts there."""
 
 
@@ -195,23 +262,27 @@ class Restarting(Protocol):
         """The point from which the next stage starts."""
 
 
-class PeerAlgorithm(Protocol):
+class PeerAlgorithm(Protocol[Node, Message]):
     """A decentralized algorithm: pure steps on the states of nodes."""
 
     window: int  #: local steps, and so gradients, per node and round
 
-    def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Any:
+    def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Node:
         """State of a node; per neighbor +1 if it has the larger number, else -1, and the neighbor's degree, `[E]`."""
 
-    def local_round(self, node: Any, gradients: Gradients) -> Any:
+    def local_round(self, node: Node, gradients: Gradients) -> Node:
         """The node's local steps."""
 
-    def message(self, node: Any, edge: int) -> Any:
+    def message(self, node: Node, edge: int) -> Message:
         """What the node sends to its neighbor number `edge`."""
 
-    def exchange(self, node: Any, received: Mapping[int, Any]) -> Any:
+    def exchange(self, node: Node, received: Mapping[int, Message]) -> Node:
         """The node after messages from some of its neighbors, by their number."""
 
-    def current(self, node: Any) -> Point:
+    def current(self, node: Node) -> Point:
         """The node's point."""
         return Point(node.primal, node.dual)
+
+
+#: What a declaration builds, of whatever states.
+Rule = Algorithm[Any, Any, Any] | PeerAlgorithm[Any, Any]

@@ -41,7 +41,7 @@ class SaveTimes:
     @property
     def due(self) -> bool:
         """Whether the last save was long enough ago, or a signal has asked to end."""
-        return stopping.asked() or time.monotonic() - self._last >= self._wait
+        return stopping.is_stop_requested() or time.monotonic() - self._last >= self._wait
 
     def save(self, write: Callable[[], object]) -> None:
         """Let `write` save the state; if a signal has asked to end, that is done now."""
@@ -90,12 +90,12 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write JSON atomically, readable by people; NaN is refused."""
     write_text(path, json_text(value))
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """What `write_json` writes."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
@@ -176,7 +176,7 @@ def load_state(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dic
         return tensors | {name: tensors[first] for name, first in values["same"].items()}, values
 
 
-def _place(tensor: Tensor) -> tuple[Any, ...]:
+def _place(tensor: Tensor) -> tuple[object, ...]:
     """Where a tensor lies in memory."""
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 

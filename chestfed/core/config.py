@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, Protocol, TypeVar, cast, get_args, runtime_checkable
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -76,7 +76,7 @@ class _Parsed:
             node = yaml.compose(text, Loader=_Loader)
             self.data = None if node is None else self._build(node, ())
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
+            mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
             place = self._place(mark.line) if mark else name
             raise ConfigError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
         except RecursionError:
@@ -85,13 +85,14 @@ class _Parsed:
     def _place(self, line: int) -> str:
         return self._name if self._name.startswith("--set ") else f"{self._name}:{line + 1}"
 
-    def _build(self, node: yaml.Node, location: Location) -> Any:
+    def _build(self, node: yaml.Node, location: Location) -> object:
         self.places[location] = self._place(node.start_mark.line)
         if len(self.places) > _MOST_VALUES:
             raise ConfigError(f"{self._name}: more than {_MOST_VALUES:,} values: aliases (*) of lists of aliases?")
         if isinstance(node, yaml.MappingNode):
-            mapping: dict[Any, Any] = {}
-            for key_node, value_node in node.value:
+            mapping: dict[object, object] = {}
+            pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
+            for key_node, value_node in pairs:
                 key, place = self._plain(key_node), self._place(key_node.start_mark.line)
                 if key in mapping:
                     raise ConfigError(f"{place}: duplicate key '{key}'")
@@ -99,18 +100,19 @@ class _Parsed:
                 self.places[(*location, key)] = place
             return mapping
         if isinstance(node, yaml.SequenceNode):
-            return [self._build(child, (*location, index)) for index, child in enumerate(node.value)]
+            children: list[yaml.Node] = node.value
+            return [self._build(child, (*location, index)) for index, child in enumerate(children)]
         return self._plain(node)
 
-    def _plain(self, node: yaml.Node) -> Any:
-        """A value that is neither a mapping nor a list."""
+    def _plain(self, node: yaml.Node) -> str | int:
+        """A value that is neither a mapping nor a list; as a key it is a word or number."""
         place = self._place(node.start_mark.line)
         if not isinstance(node, yaml.ScalarNode):
             raise ConfigError(f"{place}: a key is one word or number, not a list or mapping")
         if node.tag == "tag:yaml.org,2002:merge":
             raise ConfigError(f"{place}: '<<' is not supported; extend another file with extends: FILE.yaml")
         try:
-            value = _Loader("").construct_object(node, deep=True)
+            value: str | int = _Loader("").construct_object(node, deep=True)
         except (
             ValueError,
             KeyError,
@@ -141,9 +143,11 @@ class Document:
         self.files = [str(path)]
         self._extending = (*extending, path.resolve())
         parsed = _Parsed(_text_of(path), str(path))
-        self.data, self.places = {} if parsed.data is None else parsed.data, parsed.places
-        if not isinstance(self.data, dict):
-            raise ConfigError(f"{path}:1: expected keys and values, found {type(self.data).__name__}")
+        data = {} if parsed.data is None else parsed.data
+        if not isinstance(data, dict):
+            raise ConfigError(f"{path}:1: expected keys and values, found {type(data).__name__}")
+        self.data: dict[Any, Any] = data
+        self.places = parsed.places
         self._extend()
 
     def _extend(self) -> None:
@@ -196,7 +200,7 @@ class Document:
         if not equals or not dotted:
             raise ConfigError(f"--set {assignment}: expected KEY=VALUE, for example --set seed=2")
         location: list[str | int] = []
-        target: Any = self.data
+        target: object = self.data
         parts, shown = dotted.split("."), f"--set {source or dotted}"
         for position, part in enumerate(parts):
             key: str | int = part
@@ -209,34 +213,39 @@ class Document:
                     f"--set {assignment}: '{'.'.join(parts[:position])}' is a value, not a mapping of keys"
                 )
             location.append(key)
+            values: dict[object, object] = target  # type: ignore[assignment]  # a list takes an index as a dict its key
             if position < len(parts) - 1:
                 if isinstance(target, dict):
                     target[key] = self._long_form(key, target.get(key, {}), {})
-                target = target[key]
+                target = values[key]
             else:
                 value = _Parsed(text, shown).data
-                before = target.get(key) if isinstance(target, dict) else None
+                before: object = target.get(key) if isinstance(target, dict) else None
                 inner = self._short_forms.get(part)
                 if inner == "name" and isinstance(before, dict) and isinstance(value, str):
                     # Naming the part that is there keeps its options.
                     value = {**before, "name": value} if before.get("name", value) == value else value
-                target[key] = value
+                values[key] = value
         self.places = {
             place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
         }
         self.places[tuple(location)] = shown
 
-    def _merge(self, base: dict[Any, Any], over: dict[Any, Any]) -> dict[Any, Any]:
+    def _merge(self, base: dict[object, object], over: dict[object, object]) -> dict[object, object]:
         """Mappings are merged key by key; one that names another part (`name: ...`) replaces the whole."""
         merged = dict(base)
         for key, value in over.items():
             under = self._long_form(key, base.get(key), value)
-            both = isinstance(value, dict) and isinstance(under, dict)
-            another = both and "name" in value and value["name"] != under.get("name")
-            merged[key] = self._merge(under, value) if both and not another else value
+            merged[key] = value
+            if (
+                isinstance(value, dict)
+                and isinstance(under, dict)
+                and value.get("name", under.get("name")) == under.get("name")
+            ):
+                merged[key] = self._merge(under, value)
         return merged
 
-    def _long_form(self, key: str | int, value: Any, beside: Any) -> Any:
+    def _long_form(self, key: object, value: object, beside: object) -> object:
         """The long form of a word, such as `{name: small}`, to merge a mapping into it."""
         inner = self._short_forms.get(str(key))
         return {inner: value} if inner and isinstance(value, str) and isinstance(beside, dict) else value
@@ -295,7 +304,7 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
         elif detail["type"] == "missing":
             messages.append(f"{place}: key '{dotted}' is missing")
         else:
-            text, value = detail["msg"].removeprefix("Value error, "), detail.get("input")
+            text, value = detail["msg"].removeprefix("Value error, "), cast("object", detail.get("input"))
             shown = "" if isinstance(value, dict | list) else f", found {value!r}"
             told = f"'{dotted}': {text}" if dotted else text
             if detail["type"] != "value_error":  # of pydantic itself: `Input should be ...`, `String should match ...`
@@ -329,18 +338,20 @@ def _hint(document: Document, model: type[BaseModel], location: Location) -> str
 
 
 def _models_at(
-    model: type[BaseModel], location: Location, data: Any, key: str
+    model: type[BaseModel], location: Location, data: object, key: str
 ) -> tuple[list[type[BaseModel]], list[str]]:
     """The models of the keys allowed at a location, following nested models, lists, mappings, unions and named parts.
 
     And the names of the other parts of the same kind that have the option `key`.
     """
-    candidates: list[Any] = [model]
+    candidates: list[object] = [model]
     owners: list[str] = []
     for part in location:
-        inside = isinstance(data, dict | list) and (part in data if isinstance(data, dict) else isinstance(part, int))
-        data = data[part] if inside else None
-        following: list[Any] = []
+        if isinstance(data, list) and isinstance(part, int):
+            data = data[part]
+        else:
+            data = data.get(part) if isinstance(data, dict) else None
+        following: list[object] = []
         owners = []
         for candidate in candidates:
             for kind in _models_in(candidate):
@@ -354,12 +365,30 @@ def _models_at(
     return [kind for candidate in candidates for kind in _models_in(candidate)], owners
 
 
-def _choices(field: FieldInfo) -> list[Any]:
-    """The marks of a field that holds a named part, see `chestfed.core.plugins.Choice`."""
-    return [mark for mark in field.metadata if hasattr(mark, "model_of")]
+class Catalogue(Protocol):
+    """The parts of one kind, see `chestfed.core.plugins.Catalogue`."""
+
+    def owners(self, key: str) -> list[str]:
+        """Names of the parts that have this option."""
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+@runtime_checkable
+class Choice(Protocol):
+    """The mark of a field that holds a named part, see `chestfed.core.plugins.Choice`."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Where its parts are."""
+
+    def model_of(self, value: object) -> type[BaseModel] | None:
+        """The model of the options of the part that a value names."""
+
+
+def _choices(field: FieldInfo) -> list[Choice]:
+    return [mark for mark in field.metadata if isinstance(mark, Choice)]
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [kind for argument in get_args(annotation) for kind in _models_in(argument)]

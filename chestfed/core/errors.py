@@ -60,7 +60,7 @@ class UnsuitableImage(ImageError):
     """An undamaged image of another kind than the site uses, such as another modality or body part."""
 
 
-def of_the_machine(error: BaseException) -> bool:
+def is_environment_error(error: BaseException) -> bool:
     """Whether an error says nothing about a file's content: a failing disk, a lack of memory or of rights.
 
     A damaged file makes a decoder seek to where there is nothing, which is EINVAL; Pillow's own errors have no number.

@@ -49,12 +49,12 @@ class MisplacedError(ChestfedError):
         super().__init__(f"{self.reason}: it was copied, renamed or exchanged. {remedy}.")
 
 
-def name_of_text(text: str) -> str:
+def short_digest(text: str) -> str:
     """A short name of a text, such as one that folders of results end with: 12 hexadecimal digits."""
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def seal(folder: Path, part: Part, names: Iterable[str], coming: Mapping[str, str] | None = None) -> None:
+def write_manifest(folder: Path, part: Part, names: Iterable[str], coming: Mapping[str, str] | None = None) -> None:
     """Write the manifest over those of the files that are there, and over texts that are written right after it."""
     files = {name: _digest((folder / name).read_bytes()) for name in sorted(names) if (folder / name).is_file()}
     files |= {name: _digest(text.encode()) for name, text in (coming or {}).items()}

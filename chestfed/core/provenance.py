@@ -4,27 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 
 class Origin(StrEnum):
-    """Its value is what tables and tags say in their column `data`.
+    """The origin; its value stands in the column `data` of tables and in tags.
 
     Phantoms among the hospitals make every number meaningless for patients; one real hospital makes every file one
     that is about patients. Where both are true, both must be said.
     """
 
-    REAL = "real"
-    SYNTHETIC = "synthetic"
-    MIXED = "mixed"
+    description: str  #: a few words for a list of facts
+    tag: str  #: a word or two to stand beside a number
+    mark: str  #: begins the title of a table that stands alone
+    alt: str  #: begins the text of a figure
+    sentence: str  #: what a reader has to know; empty for real images
+
+    def __new__(
+        cls, value: str, description: str = "", tag: str = "", mark: str = "", alt: str = "", sentence: str = ""
+    ) -> Self:
+        origin = str.__new__(cls, value)
+        origin._value_, origin.description, origin.tag = value, description, tag
+        origin.mark, origin.alt, origin.sentence = mark, alt, sentence
+        return origin
+
+    REAL = "real", "real images"
+    SYNTHETIC = (
+        "synthetic",
+        "SYNTHETIC hospitals: phantoms, no patients, no clinical meaning",
+        "SYNTHETIC",
+        "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): ",
+        "Synthetic phantoms. ",
+        "SYNTHETIC hospitals: phantoms drawn by a program. No patients, no clinical meaning.",
+    )
+    MIXED = (
+        "mixed",
+        "PARTLY SYNTHETIC: phantoms among hospitals with real patients, no clinical meaning",
+        "PARTLY SYNTHETIC",
+        "PARTLY SYNTHETIC (phantoms among real hospitals, no clinical meaning): ",
+        "Partly synthetic. ",
+        "PARTLY SYNTHETIC: some hospitals are phantoms drawn by a program, others have real patients. No clinical "
+        "meaning; protect it like other patient data.",
+    )
 
     @classmethod
     def of(cls, synthetic: Iterable[bool]) -> Origin:
         """Of several parts, each synthetic or not; of none it is real, which is the careful answer."""
-        kinds = set(synthetic)
-        if len(kinds) == 2:
-            return cls.MIXED
-        return cls.SYNTHETIC if kinds == {True} else cls.REAL
+        return cls.together(cls.SYNTHETIC if part else cls.REAL for part in synthetic)
 
     @classmethod
     def together(cls, origins: Iterable[Origin]) -> Origin:
@@ -35,9 +61,9 @@ class Origin(StrEnum):
     @classmethod
     def read(cls, about: Mapping[Any, Any]) -> Origin | None:
         """From a file's key `data`; None if it says nothing."""
-        return cls(about["data"]) if about.get("data") in list(cls) else None
+        return next((origin for origin in cls if origin == about.get("data")), None)
 
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> dict[str, str | bool]:
         """What files say of it: `synthetic`, whether any part is, and `data`."""
         return {"synthetic": self.any_synthetic, "data": str(self)}
 
@@ -56,59 +82,6 @@ class Origin(StrEnum):
         return f"{self}-" if self.any_synthetic else ""
 
     @property
-    def tag(self) -> str:
-        """A word or two to stand beside a number."""
-        return _WORDS[self].tag
-
-    @property
-    def mark(self) -> str:
-        """Begins the title of a table that stands alone."""
-        return _WORDS[self].mark
-
-    @property
     def short_mark(self) -> str:
-        """The same where there is little room, or another table has said it."""
+        """`mark` where there is little room, or another table has said it."""
         return f"{self.tag} hospitals: " if self.any_synthetic else ""
-
-    @property
-    def alt(self) -> str:
-        """Begins the text of a figure."""
-        return _WORDS[self].alt
-
-    @property
-    def sentence(self) -> str:
-        """What a reader has to know; empty for real images."""
-        return _WORDS[self].sentence
-
-    @property
-    def description(self) -> str:
-        """A few words for a list of facts."""
-        return _WORDS[self].description
-
-
-class _Words(NamedTuple):
-    description: str
-    tag: str = ""
-    mark: str = ""
-    alt: str = ""
-    sentence: str = ""
-
-
-_WORDS = {
-    Origin.REAL: _Words("real images"),
-    Origin.SYNTHETIC: _Words(
-        "SYNTHETIC hospitals: phantoms, no patients, no clinical meaning",
-        "SYNTHETIC",
-        "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): ",
-        "Synthetic phantoms. ",
-        "SYNTHETIC hospitals: phantoms drawn by a program. No patients, no clinical meaning.",
-    ),
-    Origin.MIXED: _Words(
-        "PARTLY SYNTHETIC: phantoms among hospitals with real patients, no clinical meaning",
-        "PARTLY SYNTHETIC",
-        "PARTLY SYNTHETIC (phantoms among real hospitals, no clinical meaning): ",
-        "Partly synthetic. ",
-        "PARTLY SYNTHETIC: some hospitals are phantoms drawn by a program, others have real patients. No clinical "
-        "meaning; protect it like other patient data.",
-    ),
-}

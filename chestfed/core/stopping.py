@@ -45,7 +45,7 @@ def numbers() -> list[signal.Signals]:
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
+def handle_signals() -> Iterator[None]:
     """While a command runs, signals raise `Stopped`; those that the caller ignores, as `nohup` does, stay ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -53,7 +53,7 @@ def heeded() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in numbers()}
     taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     for number in taken:
-        signal.signal(number, _heard)
+        signal.signal(number, _handle)
     try:
         yield
     finally:
@@ -61,14 +61,14 @@ def heeded() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def ignored() -> None:
+def ignore_signals() -> None:
     """Let a worker process end with its parent: a terminal and Slurm send signals to all processes of a job."""
     for number in numbers():
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
-def withheld() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Of these signals a process that is started here sees only SIGTERM; this one gets them at the end of the block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -81,7 +81,7 @@ def withheld() -> Iterator[None]:
 
 
 @contextmanager
-def postponed() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """A first signal waits for `safe_point`, or for the end of this block; a second one is raised at once."""
     _State.postponing, _State.asked = True, None
     try:
@@ -91,7 +91,7 @@ def postponed() -> Iterator[None]:
     safe_point()
 
 
-def asked() -> bool:
+def is_stop_requested() -> bool:
     """Whether a signal waits: state is then saved before `safe_point`."""
     return _State.asked is not None
 
@@ -110,7 +110,7 @@ def safe_point() -> None:
         raise Stopped(number)
 
 
-def _heard(number: int, frame: FrameType | None) -> None:
+def _handle(number: int, frame: FrameType | None) -> None:
     if _State.postponing and _State.asked is None:
         _State.asked = number
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, _NOTE)

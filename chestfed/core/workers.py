@@ -39,7 +39,7 @@ class _Worker(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:
-        with _hide_main_module(), stopping.withheld():  # Ctrl-C is the parent's, while it imports too
+        with _hide_main_module(), stopping.block_signals():  # Ctrl-C is the parent's, while it imports too
             return SpawnProcess._Popen(process_obj)
 
     def terminate(self) -> None:
@@ -73,7 +73,7 @@ def start_worker() -> None:
     import cv2
 
     _IS_WORKER.set()
-    stopping.ignored()
+    stopping.ignore_signals()
     cv2.setNumThreads(1)
     end_with_parent()
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from chestfed.core.errors import ImageError, of_the_machine
+from chestfed.core.errors import ImageError, is_environment_error
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -97,12 +97,13 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
     """
     import pydicom
     from pydicom.datadict import tag_for_keyword
+    from pydicom.tag import Tag
 
     known = {*PIXELS, *BURNED_IN, *IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)}
     if strange := [tag for tag in tags if tag not in known]:
         raise ValueError(f"not on the allow-list of DICOM elements: {strange}")
     names = [*tags, *(PIXELS if pixels else ())]
-    dataset = pydicom.dcmread(path, specific_tags=list(names), stop_before_pixels=not pixels)
+    dataset = pydicom.dcmread(path, specific_tags=[Tag(name) for name in names], stop_before_pixels=not pixels)
     _keep(dataset, {tag if isinstance(tag, int) else tag_for_keyword(tag) for tag in [*names, "SpecificCharacterSet"]})
     _keep(dataset.file_meta, {tag_for_keyword("TransferSyntaxUID")})
     for name in ("ModalityLUTSequence", "VOILUTSequence") if pixels else ():
@@ -130,7 +131,7 @@ def told_as_image_error() -> Iterator[None]:
             raise
         except BaseException as error:  # pydicom and its plugins raise many kinds; one in Rust panics past Exception
             panic = type(error).__name__ == "PanicException"
-            if of_the_machine(error) or not (isinstance(error, Exception) or panic):
+            if is_environment_error(error) or not (isinstance(error, Exception) or panic):
                 raise
             raise ImageError(f"damaged or unsupported DICOM file: {reason(error)}") from None
 

@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ class Aggregation:
         return 2 * self.trim + 1 if self.rule == "trimmed_mean" else 1
 
     def __call__(
-        self, updates: Sequence[Record], weights: Sequence[float], before: Any
+        self, updates: Sequence[Record], weights: Sequence[float], before: object
     ) -> tuple[Sequence[Record], Sequence[float]]:
         """What the server's step takes: updates and weights as they are, or one update in the place of all.
 
@@ -85,14 +85,14 @@ class Aggregation:
             )
         trim = self.trim if self.rule == "trimmed_mean" else (len(updates) - 1) // 2
         named, sent = [named_tensors(update) for update in updates], named_tensors(before)
-        tensors = {}
+        combined = {}
         for name, first in named[0].items():
-            values = [one[name] for one in named]
+            values = [tensors[name] for tensors in named]
             if self.rule == "norm_clipping":
-                tensors[name] = weighted_mean(clipped(values, _start(sent.get(name), first)), weights)
+                combined[name] = weighted_mean(clip_changes(values, _start(sent.get(name), first)), weights)
             else:
-                tensors[name] = trimmed_mean(values, trim)
-        return [from_named_tensors(updates[0], tensors)], [1.0]
+                combined[name] = trimmed_mean(values, trim)
+        return [from_named_tensors(updates[0], combined)], [1.0]
 
 
 MEAN = Aggregation()
@@ -110,7 +110,7 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
     return torch.cat(means).reshape(tensors[0].shape)
 
 
-def clipped(tensors: Sequence[Tensor], start: Tensor) -> list[Tensor]:
+def clip_changes(tensors: Sequence[Tensor], start: Tensor) -> list[Tensor]:
     """The tensors with no change from `start` longer than the median of their changes."""
     norms = [float((tensor - start).norm()) for tensor in tensors]
     bound = median(norms)
@@ -148,7 +148,7 @@ class Privacy:
         deviation = self.noise_multiplier * self.clip * max(weights)
         for key, start in mean.items():
             start.add_(self._normal(start, key, *name), alpha=deviation)
-        return from_named_tensors(updates[0], {key: its.to(likes[key].dtype) for key, its in mean.items()})
+        return from_named_tensors(updates[0], {key: part.to(likes[key].dtype) for key, part in mean.items()})
 
     def _normal(self, like: Tensor, *name: str | int) -> Tensor:
         """Standard normal numbers in this shape, from 52 random bits each, by the inverse of the distribution."""

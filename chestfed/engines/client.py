@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.variables import CompositionalGradients, Gradients
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
@@ -17,22 +18,31 @@ from chestfed.objectives.compositional import CompositionalAuc
 from chestfed.objectives.declaration import DualEstimate, Objective
 
 
+class Batch(Protocol):
+    """Images float32 `[n, 3, h, w]`, normalized, and labels float32 `[n, J]` with NaN for missing."""
+
+    @property
+    def images(self) -> Tensor:
+        """The images."""
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels."""
+
+
 class Batches(Protocol):
     """An endless, seekable sequence of training batches."""
 
     position: int
 
-    def next(self) -> Any:
-        """The batch at `position`, which then moves on by one.
-
-        Its `images` are float32 `[n, 3, h, w]`, normalized, its `labels` float32 `[n, J]` with NaN for missing.
-        """
+    def next(self) -> Batch:
+        """The batch at `position`, which then moves on by one."""
 
     def seek(self, position: int) -> None:
         """Go to the batch with this number."""
 
     def close(self) -> None:
-        """Let threads and files go."""
+        """Release threads and files."""
 
 
 class NetworkClient:
@@ -83,7 +93,7 @@ class NetworkClient:
         self._steps = 0
 
     @property
-    def oracle(self) -> Any:
+    def oracle(self) -> Gradients | CompositionalGradients:
         """`Gradients` of the objective; for a compositional one its `CompositionalGradients`."""
         if isinstance(self._objective, CompositionalAuc):
             inner = self.inner_batches or self.batches
@@ -124,8 +134,7 @@ class NetworkClient:
     def gather_statistics(self, primal: Tensor, batches: int) -> None:
         """Take the running statistics of batch normalization anew, with the weights in `primal`.
 
-        They are the plain mean over the next `batches` batches, which training then goes on with. To be called within
-        `training`.
+        They are the plain mean over the next `batches` batches, without consuming them. To be called within `training`.
         """
         position = self.batches.position
         self._network.bind(primal)
@@ -160,7 +169,7 @@ class NetworkClient:
             batches.seek(position)
 
     def close(self) -> None:
-        """Let the batches' threads and files go."""
+        """Release the batches' threads and files."""
         for batches in self._sequences():
             batches.close()
 

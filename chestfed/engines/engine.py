@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point, blocks, weighted_mean
+from chestfed.algorithms.variables import Point, Record, blocks, weighted_mean
 from chestfed.core.errors import TrainingError
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import Start
@@ -60,23 +60,33 @@ class StageEnd:
     turns: Tensor | None = None
 
 
-class Engine(ABC):
-    """Runs stages of an algorithm over the clients of a fleet.
+class EngineState(Record, Protocol):
+    """What the server, or who stands in for one, keeps between rounds: tensors, states, and tuples of them."""
 
-    A state is a dataclass of tensors, of such dataclasses and of tuples of them: what the server, or who stands in for
-    one, keeps between rounds. Its `buffers` are the network's running statistics, its `turns` those that the clients
-    stand at, int64 `[K]`: their own states are with their hosts.
-    """
+    @property
+    def buffers(self) -> Tensor:
+        """The network's running statistics."""
 
-    def __init__(self, algorithm: Any, fleet: Fleet, stage: int = 0) -> None:
-        self.algorithm, self.fleet, self.stage = algorithm, fleet, stage
+    @property
+    def turns(self) -> Tensor:
+        """Those that the clients stand at, int64 `[K]`; their own states are with their hosts."""
+
+
+State = TypeVar("State", bound=EngineState)
+
+
+class Engine(ABC, Generic[State]):
+    """Runs stages of an algorithm over the clients of a fleet."""
+
+    def __init__(self, fleet: Fleet, stage: int = 0) -> None:
+        self.fleet, self.stage = fleet, stage
 
     @abstractmethod
-    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Any:
+    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> State:
         """The state at the start of a stage: all at the same point; `turns` as in `StageEnd`."""
 
     @abstractmethod
-    def run_round(self, state: Any) -> tuple[Any, RoundRecord]:
+    def run_round(self, state: State) -> tuple[State, RoundRecord]:
         """The state after one round.
 
         Raises
@@ -86,14 +96,14 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def current(self, state: Any) -> Point:
+    def current(self, state: State) -> Point:
         """The point to evaluate after a round."""
 
-    def finish_stage(self, state: Any) -> StageEnd:
+    def finish_stage(self, state: State) -> StageEnd:
         """What the algorithm returns after a stage."""
         return StageEnd(self.current(state), state.buffers, turns=state.turns)
 
-    def settled(self, point: Point, state: Any) -> StageEnd:
+    def with_statistics(self, point: Point, state: State) -> StageEnd:
         """Another point than `current`, with buffers that suit it."""
         return StageEnd(point, state.buffers, turns=state.turns)
 
@@ -102,15 +112,15 @@ class Engine(ABC):
         return StageEnd(end.point, end.buffers, turns=end.turns)
 
     @abstractmethod
-    def tensors(self, state: Any) -> dict[str, Tensor]:
+    def tensors(self, state: State) -> dict[str, Tensor]:
         """All of a state by name, the clients' own included: what a checkpoint stores."""
 
     @abstractmethod
-    def restored(self, tensors: Mapping[str, Tensor], like: Any) -> Any:
+    def restored(self, tensors: Mapping[str, Tensor], like: State) -> State:
         """The inverse of `tensors`, also at the clients; `like` is any state of this engine."""
 
-    def begun(self, point: Point, turns: Tensor | None) -> Tensor:
-        """Have every client begin the stage; the turns that they then stand at."""
+    def start_clients(self, point: Point, turns: Tensor | None) -> Tensor:
+        """Start the stage at every client; returns the turns that they then stand at."""
         turns = torch.zeros(len(self.fleet.names), dtype=torch.int64) if turns is None else turns
         self.fleet.ask_all(lambda number: Start(int(turns[number]), self.stage, point))
         return turns + 1

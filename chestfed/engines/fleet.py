@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import cast
 
 from torch import Tensor
 
-from chestfed.algorithms.variables import from_named_tensors, named_tensors
+from chestfed.algorithms.variables import Record, Rule, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
 from chestfed.engines.host import Client, Host
-from chestfed.engines.requests import Done, Export, Import, Reply, Request
+from chestfed.engines.requests import Answer, Done, Export, Import, Request
 from chestfed.engines.topology import Graph
 
 _log = logging.getLogger("chestfed.engines")
@@ -25,7 +25,7 @@ class Fleet(ABC):
     keeps_its_states = False  #: whether hosts keep their clients' states themselves, so that no checkpoint has them
 
     @abstractmethod
-    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
+    def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         """Each client's answer to its request, in the order of the requests.
 
         With `enough` some may be missing, of clients that are late or cannot answer, if there are so many others.
@@ -36,32 +36,33 @@ class Fleet(ABC):
             If a client cannot answer, or too many cannot; the message names it.
         """
 
-    def ask_all(self, make: Callable[[int], Request]) -> dict[int, Any]:
+    def ask_all(self, make: Callable[[int], Request[Answer]]) -> dict[int, Answer]:
         """The answers of all clients, each to `make(number)`."""
         return self.ask({number: make(number) for number in range(len(self.names))})
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """The clients' states at these turns, for a checkpoint; `name` is what a client is called in it."""
         tensors: dict[str, Tensor] = {}
-        for number, its in self.ask_all(lambda number: Export(turns[number])).items():
-            tensors |= named_tensors(its.state, f"{name}.{number}") | {f"drawn.{number}": its.drawn}
+        for number, answer in self.ask_all(lambda number: Export(turns[number])).items():
+            tensors |= named_tensors(answer.state, f"{name}.{number}") | {f"drawn.{number}": answer.drawn}
         return tensors
 
-    def restore(self, tensors: Mapping[str, Tensor], name: str, turns: Sequence[int], stage: int, like: Any) -> None:
-        """The inverse of `exported`; `like` is any client's state, or a sequence with one per client."""
-        each = like if isinstance(like, list) else [like] * len(self.names)
+    def restore(
+        self, tensors: Mapping[str, Tensor], name: str, turns: Sequence[int], stage: int, like: Sequence[Record]
+    ) -> None:
+        """The inverse of `exported`; `like` has any state of each client."""
         self.ask_all(
             lambda number: Import(
                 turns[number],
                 stage,
-                from_named_tensors(each[number], tensors, f"{name}.{number}"),
+                from_named_tensors(like[number], tensors, f"{name}.{number}"),
                 tensors[f"drawn.{number}"].cpu(),
             )
         )
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the clients hold."""
+        """Release what the clients hold."""
 
 
 class LocalFleet(Fleet):
@@ -72,12 +73,12 @@ class LocalFleet(Fleet):
         self.names = tuple(host.client.name for host in hosts)
 
     @classmethod
-    def of(cls, clients: Sequence[Client], rule: Any, graph: Graph | None = None) -> LocalFleet:
+    def of(cls, clients: Sequence[Client], rule: Rule, graph: Graph | None = None) -> LocalFleet:
         """The clients under one rule for all stages."""
         return cls([Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)])
 
-    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Reply]:
-        answers = {}
+    def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
+        answers: dict[int, Answer] = {}
         for left, (number, request) in zip(reversed(range(len(requests))), requests.items(), strict=True):
             try:
                 answers[number] = self.hosts[number].answer(request)
@@ -88,19 +89,19 @@ class LocalFleet(Fleet):
         return answers
 
     def close(self) -> None:
-        """Let the batches' threads and files go."""
+        """Release the batches' threads and files."""
         for host in self.hosts:
             host.client.close()
 
 
 class BlankFleet(Fleet):
-    """Begins stages and does nothing else: for a state whose shapes alone are wanted."""
+    """Begins stages and does nothing else: for a state of which only the shapes are needed."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
 
-    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Reply]:
-        return dict.fromkeys(requests, Done())
+    def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
+        return dict.fromkeys(requests, cast("Answer", Done()))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Finishing, Point, is_finite, named_tensors
+from chestfed.algorithms.variables import (
+    CompositionalGradients,
+    Finishing,
+    Gradients,
+    Iterate,
+    Move,
+    Point,
+    Record,
+    is_finite,
+    named_tensors,
+)
 from chestfed.core.errors import TrainingError
 from chestfed.engines import requests
+from chestfed.engines.requests import Answer, Request
 from chestfed.engines.topology import Graph
 
 
@@ -27,8 +38,8 @@ class Client(Protocol):
     images_seen: int
 
     @property
-    def oracle(self) -> Any:
-        """What the algorithm asks in its local steps: `Gradients`, or what its file names instead."""
+    def oracle(self) -> Gradients | CompositionalGradients:
+        """What the algorithm calls in its local steps."""
 
     def training(self, buffers: Tensor) -> AbstractContextManager[None]:
         """Enter a round with these buffers."""
@@ -55,16 +66,25 @@ class Client(Protocol):
         """The inverse of `positions`."""
 
     def close(self) -> None:
-        """Let threads and files go."""
+        """Release threads and files."""
 
 
 @dataclass(frozen=True)
 class Kept:
     """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage."""
 
-    state: Any
+    state: Record | None
     drawn: tuple[int, ...]
     stage: int = 0
+
+
+@dataclass
+class Run:
+    """What a client computes from a turn on, `state` being the algorithm's there."""
+
+    state: Record | None
+    gradients: int = 0
+    images: int = 0
 
 
 class Host:
@@ -90,28 +110,61 @@ class Host:
         self._rule_of = rule_of
         self.stepped: dict[int, Kept] = {}  #: a node after its local steps, by the turn that they went on from
 
-    def answer(self, request: requests.Request) -> requests.Reply:
-        """Do what is asked.
+    def answer(self, request: Request[Answer]) -> Answer:
+        """Carry out a request.
 
         Raises
         ------
         TrainingError
             If what the client computes is not finite, or the turn to go on from is not there any more.
         """
-        return _ANSWERS[type(request)](self, request)
+        return cast("Answer", self._answer(request))
 
-    def begin(self, stage: int) -> None:
-        """Take the rule of a stage."""
+    def _answer(self, request: Request[Record]) -> Record:
+        match request:
+            case requests.Start():
+                self._state_at(request.after)
+                self._take_rule(request.stage)
+                self._keep(request.after + 1, self.start_at(request.point))
+            case requests.Work():
+                return self._work(request)
+            case requests.Steps():
+                return self._steps(request)
+            case requests.Take():
+                return self._take(request)
+            case requests.Statistics(primal=primal, batches=batches):
+                with self._running(request.after, request.buffers) as run:
+                    self.client.gather_statistics(primal, batches)
+                return requests.Gathered(self.client.buffers(), run.images)
+            case requests.BestDual(point=point, batches=batches):
+                with self._running(request.after, request.buffers) as run:
+                    dual = self.client.best_dual(point.primal, point.dual, batches)
+                self._keep(request.after + 1, run.state)
+                return requests.Estimated(dual, run.images)
+            case requests.Finish():
+                state = self._state_at(request.after)
+                return requests.Finished(self.rule.final_message(state) if isinstance(self.rule, Finishing) else None)
+            case requests.Export():
+                state = self._state_at(request.after)
+                assert state is not None
+                return requests.Exported(state, torch.tensor(self.kept[request.after].drawn, dtype=torch.int64))
+            case requests.Import():
+                self._take_rule(request.stage)
+                self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()), request.stage)}
+                self._state_at(request.turn)
+        return requests.Done()
+
+    def _take_rule(self, stage: int) -> None:
         self.stage, self.rule = stage, self._rule_of(stage)
 
-    def start_at(self, point: Point) -> Any:
+    def start_at(self, point: Point) -> Record:
         """The state of the algorithm at this client, at the start of the stage."""
         if self.graph is None:
             return self.rule.start_client(point)
-        return self.rule.start_node(point, *ends_of(self.graph, self.number))
+        return self.rule.start_node(point, *describe_edges(self.graph, self.number))
 
-    def _at(self, turn: int) -> Kept:
-        """The client at a turn, with its batches and its rule as they were: the next stage may have begun since."""
+    def _state_at(self, turn: int) -> Record | None:
+        """The client's state at a turn, with its batches and its rule as they were: a later stage may have begun."""
         if turn not in self.kept:
             raise TrainingError(
                 f"client '{self.client.name}' is asked to go on from turn {turn}, and has "
@@ -123,21 +176,22 @@ class Host:
             )
         kept = self.kept[turn]
         if kept.stage != self.stage:
-            self.begin(kept.stage)
+            self._take_rule(kept.stage)
         if tuple(self.client.positions()) != kept.drawn:
             self.client.seek(kept.drawn)
-        return kept
+        return kept.state
 
-    def _keep(self, turn: int, state: Any) -> None:
+    def _keep(self, turn: int, state: Record | None) -> None:
         self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage)
 
     @contextmanager
-    def _counted(self, found: list[int]) -> Iterator[None]:
-        """Append what the client computed within: gradients and images."""
-        client = self.client
-        before = client.gradients_computed, client.images_seen
-        yield
-        found += [client.gradients_computed - before[0], client.images_seen - before[1]]
+    def _running(self, turn: int, buffers: Tensor) -> Iterator[Run]:
+        """The client at a turn, in training with these buffers; afterwards the counts of what it computed."""
+        client, run = self.client, Run(self._state_at(turn))
+        gradients, images = client.gradients_computed, client.images_seen
+        with client.training(buffers):
+            yield run
+        run.gradients, run.images = client.gradients_computed - gradients, client.images_seen - images
 
     def _refuse_not_finite(self, tensors: Iterable[Tensor], what: str) -> None:
         if not all(map(is_finite, tensors)):
@@ -148,88 +202,43 @@ class Host:
                 client=self.client.name,
             )
 
-    def _start(self, request: requests.Start) -> requests.Done:
-        self._at(request.after)
-        self.begin(request.stage)
-        self._keep(request.after + 1, self.start_at(request.point))
-        return requests.Done()
-
-    def _work(self, request: requests.Work) -> requests.Worked:
-        base, client, counts = self._at(request.after), self.client, list[int]()
-        self._forget_before(request.after)
-        with client.training(request.buffers), self._counted(counts):
-            update, state = self.rule.local_round(request.message, base.state, client.oracle)
+    def _work(self, request: requests.Work[Move]) -> requests.Worked[Move]:
+        client = self.client
+        with self._running(request.after, request.buffers) as run:
+            self._drop_before(request.after)
+            pair: tuple[Move, Record] = self.rule.local_round(request.message, run.state, client.oracle)
+        update, state = pair
         buffers, loss = client.buffers(), client.mean_loss()
         parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
         self._refuse_not_finite(parts, f"client '{client.name}': its update")
         self._keep(request.after + 1, state)
-        return requests.Worked(update, buffers, client.mean_gradient(), loss, *counts)
+        return requests.Worked(update, buffers, client.mean_gradient(), loss, run.gradients, run.images)
 
-    def _steps(self, request: requests.Steps) -> requests.Stepped:
-        base, client, counts = self._at(request.after), self.client, list[int]()
-        self._forget_before(request.after)
-        with client.training(request.buffers), self._counted(counts):
-            node = self.rule.local_round(base.state, client.oracle)
+    def _steps(self, request: requests.Steps[Move]) -> requests.Stepped[Move]:
+        client = self.client
+        with self._running(request.after, request.buffers) as run:
+            self._drop_before(request.after)
+            node: Iterate = self.rule.local_round(run.state, client.oracle)
         self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
-        self.stepped = {request.after: Kept(node, tuple(self.client.positions()), self.stage)}
+        self.stepped = {request.after: Kept(node, tuple(client.positions()), self.stage)}
         messages = tuple(self.rule.message(node, edge) for edge in request.edges)
-        return requests.Stepped(messages, client.mean_gradient(), client.mean_loss(), *counts)
+        slope, loss = client.mean_gradient(), client.mean_loss()
+        return requests.Stepped(messages, slope, loss, run.gradients, run.images)
 
-    def _take(self, request: requests.Take) -> requests.Taken:
+    def _take(self, request: requests.Take[Move]) -> requests.Taken:
         if request.after not in self.stepped:
             raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
-        own = self.stepped[request.after]
-        node = self.rule.exchange(own.state, dict(zip(request.edges, request.messages, strict=True)))
-        self.kept[request.after + 1] = replace(own, state=node)
+        stepped = self.stepped[request.after]
+        node = self.rule.exchange(stepped.state, dict(zip(request.edges, request.messages, strict=True)))
+        self.kept[request.after + 1] = replace(stepped, state=node)
         return requests.Taken(self.rule.current(node))
 
-    def _statistics(self, request: requests.Statistics) -> requests.Gathered:
-        self._at(request.after)
-        client, counts = self.client, list[int]()
-        with client.training(request.buffers), self._counted(counts):
-            client.gather_statistics(request.primal, request.batches)
-        return requests.Gathered(client.buffers(), counts[1])
-
-    def _best_dual(self, request: requests.BestDual) -> requests.Estimated:
-        base, client, counts = self._at(request.after), self.client, list[int]()
-        with client.training(request.buffers), self._counted(counts):
-            dual = client.best_dual(request.point.primal, request.point.dual, request.batches)
-        self._keep(request.after + 1, base.state)
-        return requests.Estimated(dual, counts[1])
-
-    def _finish(self, request: requests.Finish) -> requests.Finished:
-        state = self._at(request.after).state
-        return requests.Finished(self.rule.final_message(state) if isinstance(self.rule, Finishing) else None)
-
-    def _export(self, request: requests.Export) -> requests.Exported:
-        kept = self._at(request.after)
-        return requests.Exported(kept.state, torch.tensor(kept.drawn, dtype=torch.int64))
-
-    def _import(self, request: requests.Import) -> requests.Done:
-        self.begin(request.stage)
-        self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()), request.stage)}
-        self._at(request.turn)
-        return requests.Done()
-
-    def _forget_before(self, turn: int) -> None:
+    def _drop_before(self, turn: int) -> None:
         self.kept = {number: kept for number, kept in self.kept.items() if number >= turn}
 
 
-def ends_of(graph: Graph, node: int) -> tuple[Tensor, Tensor]:
+def describe_edges(graph: Graph, node: int) -> tuple[Tensor, Tensor]:
     """What a node starts from, per neighbor: +1 if it has the larger number, else -1, and its degree, `[E]`."""
     neighbors = graph.neighbors(node)
     signs = torch.tensor([1.0 if node < other else -1.0 for other in neighbors])
     return signs, torch.tensor([float(graph.degree(other)) for other in neighbors])
-
-
-_ANSWERS: dict[type[requests.Request], Callable[[Host, Any], requests.Reply]] = {
-    requests.Start: Host._start,
-    requests.Work: Host._work,
-    requests.Steps: Host._steps,
-    requests.Take: Host._take,
-    requests.Statistics: Host._statistics,
-    requests.BestDual: Host._best_dual,
-    requests.Finish: Host._finish,
-    requests.Export: Host._export,
-    requests.Import: Host._import,
-}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal
 
 import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import (
+    Message,
+    Node,
     PeerAlgorithm,
     Point,
     byte_count,
@@ -21,7 +23,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.engines.engine import Engine, RoundRecord, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.host import ends_of
+from chestfed.engines.host import describe_edges
 from chestfed.engines.requests import Steps, Take
 from chestfed.engines.topology import Graph
 
@@ -48,7 +50,7 @@ class Peers:
     turns: Tensor
 
 
-class PeerEngine(Engine):
+class PeerEngine(Engine[Peers], Generic[Node, Message]):
     """Runs local steps at every node, then exchanges along edges.
 
     Parameters
@@ -60,7 +62,9 @@ class PeerEngine(Engine):
         Of the random edges, which depend on it and on the round's number only.
     """
 
-    def __init__(self, algorithm: PeerAlgorithm, fleet: Fleet, graph: Graph, schedule: Schedule, seed: int) -> None:
+    def __init__(
+        self, algorithm: PeerAlgorithm[Node, Message], fleet: Fleet, graph: Graph, schedule: Schedule, seed: int
+    ) -> None:
         if graph.nodes != len(fleet.names):
             raise ConfigError(
                 f"the graph has {graph.nodes} nodes, and there are {len(fleet.names)} clients",
@@ -68,10 +72,9 @@ class PeerEngine(Engine):
                 nodes=graph.nodes,
                 clients=len(fleet.names),
             )
-        super().__init__(algorithm, fleet)
-        self.graph = graph
-        self._schedule = schedule
-        self._seed = seed
+        super().__init__(fleet)
+        self.algorithm, self.graph = algorithm, graph
+        self._schedule, self._seed = schedule, seed
         self._neighbors = [graph.neighbors(node) for node in range(graph.nodes)]
 
     def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Peers:
@@ -82,7 +85,7 @@ class PeerEngine(Engine):
                 f"{type(self.algorithm).__name__} minimizes and has no step for dual variables: take another objective",
                 kind="no dual step",
             )
-        turns = self.begun(point, turns)
+        turns = self.start_clients(point, turns)
         return Peers((point,) * self.graph.nodes, torch.zeros((), dtype=torch.int64), buffers, turns)
 
     def run_round(self, state: Peers) -> tuple[Peers, RoundRecord]:
@@ -91,13 +94,13 @@ class PeerEngine(Engine):
         for i, j in self._edges(int(state.rounds)):
             for node, other in ((i, j), (j, i)):
                 ends[node].append((self._neighbors[node].index(other), other))
-        edges = [tuple(edge for edge, _ in own) for own in ends]
-        turns = state.turns.tolist()
-        work = self.fleet.ask_all(lambda node: Steps(turns[node], state.buffers, edges[node]))
+        edges = [tuple(edge for edge, _ in pairs) for pairs in ends]
+        turns: list[int] = state.turns.tolist()
+        work = self.fleet.ask_all(lambda node: Steps[Message](turns[node], state.buffers, edges[node]))
         sent = {
             (node, other): message
-            for node, own in enumerate(ends)
-            for (_, other), message in zip(own, work[node].messages, strict=True)
+            for node, pairs in enumerate(ends)
+            for (_, other), message in zip(pairs, work[node].messages, strict=True)
         }
         sizes: dict[str, float] = {}
         for (node, _), message in sent.items():
@@ -107,15 +110,15 @@ class PeerEngine(Engine):
         taken = self.fleet.ask_all(
             lambda node: Take(turns[node], edges[node], tuple(sent[other, node] for _, other in ends[node]))
         )
-        points, done = tuple(its.point for its in taken.values()), list(work.values())
+        points, done = tuple(answer.point for answer in taken.values()), list(work.values())
         record = RoundRecord(
-            sum(its.gradients for its in done),
-            sum(its.images for its in done),
+            sum(steps.gradients for steps in done),
+            sum(steps.images for steps in done),
             bytes_up=sum(map(byte_count, sent.values())),
             bytes_down=0,
-            loss=sum(its.loss for its in done) / len(done),
+            loss=sum(steps.loss for steps in done) / len(done),
             drift=spread([point.primal for point in points]),
-            gradient_drift=spread([its.slope for its in done]),
+            gradient_drift=spread([steps.slope for steps in done]),
         )
         return Peers(points, state.rounds + 1, state.buffers, state.turns + 1), record
 
@@ -136,6 +139,9 @@ class PeerEngine(Engine):
 
     def restored(self, tensors: Mapping[str, Tensor], like: Peers) -> Peers:
         state = from_named_tensors(like, tensors)
-        blank = [self.algorithm.start_node(point, *ends_of(self.graph, node)) for node, point in enumerate(like.points)]
+        blank = [
+            self.algorithm.start_node(point, *describe_edges(self.graph, node))
+            for node, point in enumerate(like.points)
+        ]
         self.fleet.restore(tensors, "node", state.turns.tolist(), self.stage, blank)
         return state

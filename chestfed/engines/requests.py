@@ -8,17 +8,30 @@ repeated, or whose answer was lost or not wanted, changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import Field, dataclass
+from typing import ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point
+from chestfed.algorithms.variables import Message, Point, Record
+
+Answer = TypeVar("Answer", bound=Record, covariant=True)
+
+
+class Request(Generic[Answer]):
+    """A request, a dataclass too, that is answered by a record of this class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
 @dataclass(frozen=True)
-class Start:
-    """Begin a stage, counted from 0, at a point: the client's state is made anew. A turn; answered by `Done`."""
+class Done:
+    """The request was carried out."""
+
+
+@dataclass(frozen=True)
+class Start(Request[Done]):
+    """Begin a stage, counted from 0, at a point: the client's state is made anew. A turn."""
 
     after: int
     stage: int
@@ -26,19 +39,10 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Work:
-    """One local round on the server's message. A turn; answered by `Worked`."""
-
-    after: int
-    message: Any
-    buffers: Tensor
-
-
-@dataclass(frozen=True)
-class Worked:
+class Worked(Generic[Message]):
     """The client's update and buffers; `slope` is its mean gradient `[d + extra]`, for `RoundRecord.gradient_drift`."""
 
-    update: Any
+    update: Message
     buffers: Tensor
     slope: Tensor
     loss: float
@@ -47,19 +51,19 @@ class Worked:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """A node's local steps; it sends along these of its edges. Answered by `Stepped`; `Take` ends the turn."""
+class Work(Request[Worked[Message]]):
+    """One local round on the server's message. A turn."""
 
     after: int
+    message: Message
     buffers: Tensor
-    edges: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Stepped:
-    """What the node sends, one message per edge asked for."""
+class Stepped(Generic[Message]):
+    """What a node sends, one message per edge."""
 
-    messages: tuple[Any, ...]
+    messages: tuple[Message, ...]
     slope: Tensor
     loss: float
     gradients: int
@@ -67,12 +71,12 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class Take:
-    """What came along these edges, after the `Steps` from the same turn. A turn; answered by `Taken`."""
+class Steps(Request[Stepped[Message]]):
+    """A node's local steps; it sends along these of its edges. `Take` ends the turn."""
 
     after: int
+    buffers: Tensor
     edges: tuple[int, ...]
-    messages: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,25 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Running statistics of these weights, from the next batches, which training then goes on with."""
+class Take(Request[Taken], Generic[Message]):
+    """What came along these edges, after the `Steps` from the same turn. A turn."""
+
+    after: int
+    edges: tuple[int, ...]
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Running statistics."""
+
+    buffers: Tensor
+    images: int
+
+
+@dataclass(frozen=True)
+class Statistics(Request[Gathered]):
+    """Running statistics of these weights, from the next batches without consuming them."""
 
     after: int
     primal: Tensor
@@ -93,16 +114,16 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """The statistics."""
+class Estimated:
+    """The best dual variables."""
 
-    buffers: Tensor
+    dual: Tensor
     images: int
 
 
 @dataclass(frozen=True)
-class BestDual:
-    """The dual variables that are best at a point, from the next batches. A turn; answered by `Estimated`."""
+class BestDual(Request[Estimated]):
+    """The dual variables that are best at a point, from the next batches. A turn."""
 
     after: int
     point: Point
@@ -111,30 +132,15 @@ class BestDual:
 
 
 @dataclass(frozen=True)
-class Estimated:
-    """The dual variables."""
+class Finished(Generic[Message]):
+    """What a client sends at the end of a stage, or None."""
 
-    dual: Tensor
-    images: int
-
-
-@dataclass(frozen=True)
-class Finish:
-    """What the client sends at the end of a stage. Answered by `Finished`."""
-
-    after: int
+    message: Message | None
 
 
 @dataclass(frozen=True)
-class Finished:
-    """The message, or None."""
-
-    message: Any | None
-
-
-@dataclass(frozen=True)
-class Export:
-    """The client's state, for a checkpoint. Answered by `Exported`."""
+class Finish(Request[Finished[Message]]):
+    """Send what belongs to the end of a stage."""
 
     after: int
 
@@ -143,24 +149,22 @@ class Export:
 class Exported:
     """The algorithm's state at the client, and how many batches it has drawn from each sequence, int64 `[S]`."""
 
-    state: Any
+    state: Record
     drawn: Tensor
 
 
 @dataclass(frozen=True)
-class Import:
-    """Go on from a checkpoint: stand at turn `turn` of this stage. Answered by `Done`."""
+class Export(Request[Exported]):
+    """Send the client's state, for a checkpoint."""
+
+    after: int
+
+
+@dataclass(frozen=True)
+class Import(Request[Done]):
+    """Go on from a checkpoint: stand at turn `turn` of this stage."""
 
     turn: int
     stage: int
-    state: Any
+    state: Record
     drawn: Tensor
-
-
-@dataclass(frozen=True)
-class Done:
-    """Nothing to tell."""
-
-
-Request = Start | Work | Steps | Take | Statistics | BestDual | Finish | Export | Import
-Reply = Done | Worked | Stepped | Taken | Gathered | Estimated | Finished | Exported

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Generic, Literal
 
 import torch
 from torch import Tensor, nn
 
 from chestfed.algorithms.variables import (
     Algorithm,
+    Client,
     Finishing,
+    Message,
     Partial,
     Point,
     Restarting,
+    Server,
     byte_count,
     from_named_tensors,
     named_tensors,
@@ -37,25 +40,25 @@ Absent = Literal["wait", "drop"] | int
 
 
 @dataclass(frozen=True)
-class Federation:
+class Federation(Generic[Server]):
     """What the server keeps between rounds; `rounds` is the number of finished ones of the stage, int64 `[]`."""
 
-    server: Any
+    server: Server
     buffers: Tensor
     rounds: Tensor
     turns: Tensor
 
 
 @dataclass(frozen=True)
-class Round:
-    """What came of a round's local work: the server's step takes `updates` with `weights`.
+class Round(Generic[Message]):
+    """The results of a round's local work: the server's step takes `updates` with `weights`.
 
     `sizes` are the Euclidean norms of the updates, by the number of the client that answered. `drift` and
     `gradient_drift` are those of `RoundRecord`.
     """
 
     sizes: Mapping[int, float]
-    updates: Sequence[Any]
+    updates: Sequence[Message]
     weights: Sequence[float]
     buffers: Tensor
     loss: float
@@ -65,8 +68,8 @@ class Round:
     images: int
 
 
-class ServerEngine(Engine):
-    """Float buffers are averaged each round, with the same weights as the models.
+class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client]):
+    """The rounds of an algorithm with a server; float buffers are averaged each round as the models are.
 
     Parameters
     ----------
@@ -93,7 +96,7 @@ class ServerEngine(Engine):
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: Algorithm[Server, Message, Client],
         fleet: Fleet,
         weights: Sequence[float],
         *,
@@ -105,83 +108,85 @@ class ServerEngine(Engine):
         absent: Absent = "wait",
         privacy: Privacy | None = None,
     ) -> None:
-        super().__init__(algorithm, fleet, stage)
-        self.weights = weights
+        super().__init__(fleet, stage)
+        self.algorithm, self.weights = algorithm, weights
         self._combine = aggregation
         self._participants = participants
         self._monitor = monitor
         self._sends, self._absent, self._privacy = sends, absent, privacy
 
-    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation:
+    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation[Server]:
         """All clients and the server at the same point."""
-        turns = self.begun(point, turns)
-        server = self._watched(self.algorithm.start_stage(point), buffers)
+        turns = self.start_clients(point, turns)
+        server = self._with_ratios(self.algorithm.start_stage(point), buffers)
         return Federation(server, buffers, torch.zeros((), dtype=torch.int64), turns)
 
-    def _watched(self, server: Any, buffers: Tensor) -> Any:
+    def _with_ratios(self, server: Server, buffers: Tensor) -> Server:
         """The server's state with what its monitor sees in the current model."""
         if self._monitor is None:
             return server
         return replace(server, dual=self._monitor(self.algorithm.current(server).primal, buffers))
 
-    def run_round(self, state: Federation) -> tuple[Federation, RoundRecord]:
+    def run_round(self, state: Federation[Server]) -> tuple[Federation[Server], RoundRecord]:
         """One communication round; see `Engine.run_round`."""
         message = self.algorithm.message(state.server)
         chosen: Sequence[int] = range(len(self.weights))
         if self._participants is not None:
             chosen = self._participants(int(state.rounds))
         asked = {number: Work(int(state.turns[number]), message, state.buffers) for number in chosen}
-        came = self._gathered(asked, state, message)
+        result = self._collect_updates(asked, state, message)
         refuse_outsized(
-            {self.fleet.names[number]: size for number, size in came.sizes.items()},
+            {self.fleet.names[number]: size for number, size in result.sizes.items()},
             float(self.algorithm.current(state.server).primal.norm()),
         )
         turns = state.turns.clone()
-        turns[list(came.sizes)] += 1
-        if len(came.sizes) < len(self.weights) and isinstance(self.algorithm, Partial):
-            share = sum(self.weights[number] for number in came.sizes)
-            server = self.algorithm.partial_round(state.server, came.updates, came.weights, share)
+        turns[list(result.sizes)] += 1
+        if len(result.sizes) < len(self.weights) and isinstance(self.algorithm, Partial):
+            share = sum(self.weights[number] for number in result.sizes)
+            server = self.algorithm.partial_round(state.server, result.updates, result.weights, share)
         else:
-            server = self.algorithm.server_round(state.server, came.updates, came.weights)
-        sent = len(came.sizes) if self._sends else 0
-        buffer_bytes = _bytes(came.buffers)
+            server = self.algorithm.server_round(state.server, result.updates, result.weights)
+        sent = len(result.sizes) if self._sends else 0
+        buffer_bytes = _bytes(result.buffers)
         record = RoundRecord(
-            came.gradients,
-            came.images,
-            bytes_up=sent * (byte_count(came.updates[0]) + buffer_bytes),
+            result.gradients,
+            result.images,
+            bytes_up=sent * (byte_count(result.updates[0]) + buffer_bytes),
             bytes_down=sent * (byte_count(message) + buffer_bytes),
-            loss=came.loss,
-            drift=came.drift,
-            gradient_drift=came.gradient_drift,
-            absent=tuple(self.fleet.names[number] for number in chosen if number not in came.sizes),
+            loss=result.loss,
+            drift=result.drift,
+            gradient_drift=result.gradient_drift,
+            absent=tuple(self.fleet.names[number] for number in chosen if number not in result.sizes),
         )
-        watched = self._watched(server, came.buffers)
-        return Federation(watched, came.buffers, state.rounds + 1, turns), record
+        server = self._with_ratios(server, result.buffers)
+        return Federation(server, result.buffers, state.rounds + 1, turns), record
 
-    def _weights_of(self, numbers: Collection[int]) -> dict[int, float]:
+    def _scale_weights(self, numbers: Collection[int]) -> dict[int, float]:
         """The weights of these clients, scaled to sum to 1 if others are missing."""
         if len(numbers) == len(self.weights):
             return dict(enumerate(self.weights))
         share = sum(self.weights[number] for number in numbers)
         return {number: self.weights[number] / share for number in numbers}
 
-    def _gathered(self, asked: Mapping[int, Work], state: Federation, message: Any) -> Round:
+    def _collect_updates(
+        self, asked: Mapping[int, Work[Message]], state: Federation[Server], message: Message
+    ) -> Round[Message]:
         """The round of those who answer, each with its update."""
-        work = self.fleet.ask(asked, self._enough(len(asked)))
-        done, weights = list(work.values()), list(self._weights_of(work).values())
-        updates = [its.update for its in done]
+        answers = self.fleet.ask(asked, self._enough(len(asked)))
+        done, weights = list(answers.values()), list(self._scale_weights(answers).values())
+        updates = [work.update for work in done]
         combined = self._combine(updates, weights, message)
         if self._privacy is not None:
             combined = [self._privacy(updates, weights, message, self.stage, int(state.rounds))], [1.0]
         return Round(
-            {number: float(its.update.primal.norm()) for number, its in work.items()},
+            {number: float(work.update.primal.norm()) for number, work in answers.items()},
             *combined,
-            weighted_mean(*self._combine([its.buffers for its in done], weights, state.buffers)),
-            loss=sum(weight * its.loss for weight, its in zip(weights, done, strict=True)),
+            weighted_mean(*self._combine([work.buffers for work in done], weights, state.buffers)),
+            loss=sum(weight * work.loss for weight, work in zip(weights, done, strict=True)),
             drift=spread([update.primal for update in updates]),
-            gradient_drift=spread([its.slope for its in done]),
-            gradients=sum(its.gradients for its in done),
-            images=sum(its.images for its in done),
+            gradient_drift=spread([work.slope for work in done]),
+            gradients=sum(work.gradients for work in done),
+            images=sum(work.images for work in done),
         )
 
     def _enough(self, asked: int) -> int | None:
@@ -191,22 +196,25 @@ class ServerEngine(Engine):
         least = 1 if self._absent == "drop" else self._absent
         return min(asked, max(least, self._combine.needs()))
 
-    def current(self, state: Federation) -> Point:
+    def current(self, state: Federation[Server]) -> Point:
         return self.algorithm.current(state.server)
 
-    def finish_stage(self, state: Federation) -> StageEnd:
+    def finish_stage(self, state: Federation[Server]) -> StageEnd:
         """The point that the algorithm returns after a stage, and what the clients send for it."""
         if not isinstance(self.algorithm, Finishing):
             return super().finish_stage(state)
-        finals = [its.message for its in self.fleet.ask_all(lambda number: Finish(int(state.turns[number]))).values()]
-        up = sum(byte_count(final) for final in finals if final is not None) if self._sends else 0
-        given: Any = finals, self.weights
-        if None not in finals:
-            given = self._combine(finals, self.weights, self.current(state))
-        end = self.settled(self.algorithm.stage_output(state.server, *given), state)
+        answers = self.fleet.ask_all(lambda number: Finish[Message](int(state.turns[number])))
+        finals = [answer.message for answer in answers.values()]
+        sent = [final for final in finals if final is not None]
+        up = sum(map(byte_count, sent)) if self._sends else 0
+        if len(sent) == len(finals):
+            output = self.algorithm.stage_output(state.server, *self._combine(sent, self.weights, self.current(state)))
+        else:
+            output = self.algorithm.stage_output(state.server, finals, self.weights)
+        end = self.with_statistics(output, state)
         return replace(end, bytes_up=end.bytes_up + up)
 
-    def settled(self, point: Point, state: Federation) -> StageEnd:
+    def with_statistics(self, point: Point, state: Federation[Server]) -> StageEnd:
         """A point with running statistics of its own: those of the last round are of other weights.
 
         The weights go down, every client passes `STATISTICS_BATCHES` batches through them, and the mean of the clients'
@@ -217,10 +225,10 @@ class ServerEngine(Engine):
         answers = self.fleet.ask_all(
             lambda number: Statistics(int(state.turns[number]), point.primal, state.buffers, STATISTICS_BATCHES)
         )
-        found = [its.buffers for its in answers.values()]
-        up, down = sum(map(_bytes, found)), len(found) * _bytes(point.primal)
-        images = sum(its.images for its in answers.values())
-        buffers = weighted_mean(*self._combine(found, self.weights, state.buffers))
+        statistics = [answer.buffers for answer in answers.values()]
+        up, down = sum(map(_bytes, statistics)), len(statistics) * _bytes(point.primal)
+        images = sum(answer.images for answer in answers.values())
+        buffers = weighted_mean(*self._combine(statistics, self.weights, state.buffers))
         return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns)
 
     def restart(self, end: StageEnd) -> StageEnd:
@@ -229,19 +237,19 @@ class ServerEngine(Engine):
             return super().restart(end)
         point, turns, batches = end.point, end.turns, self.algorithm.dual_batches
         answers = self.fleet.ask_all(lambda number: BestDual(int(turns[number]), point, end.buffers, batches))
-        duals = [its.dual for its in answers.values()]
+        duals = [answer.dual for answer in answers.values()]
         up, down = sum(map(_bytes, duals)), len(duals) * (byte_count(point) + _bytes(end.buffers))
-        images = sum(its.images for its in answers.values())
-        begun = self.algorithm.restart(point, duals, self.weights)
-        return StageEnd(begun, end.buffers, up, down, images, turns + 1)
+        images = sum(answer.images for answer in answers.values())
+        start = self.algorithm.restart(point, duals, self.weights)
+        return StageEnd(start, end.buffers, up, down, images, turns + 1)
 
-    def tensors(self, state: Federation) -> dict[str, Tensor]:
+    def tensors(self, state: Federation[Server]) -> dict[str, Tensor]:
         return named_tensors(state) | self.fleet.exported(state.turns.tolist(), "client")
 
-    def restored(self, tensors: Mapping[str, Tensor], like: Federation) -> Federation:
+    def restored(self, tensors: Mapping[str, Tensor], like: Federation[Server]) -> Federation[Server]:
         state = from_named_tensors(like, tensors)
         blank = self.algorithm.start_client(self.current(like))
-        self.fleet.restore(tensors, "client", state.turns.tolist(), self.stage, blank)
+        self.fleet.restore(tensors, "client", state.turns.tolist(), self.stage, [blank] * len(self.weights))
         return state
 
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Finishing, Point
+from chestfed.algorithms.variables import Finishing, Move, Point, Record, Rule
 from chestfed.core.errors import ConfigError
 from chestfed.engines import requests
-from chestfed.engines.host import ends_of
+from chestfed.engines.host import describe_edges
+from chestfed.engines.requests import Answer, Request
 from chestfed.engines.topology import Graph
 from chestfed.engines.wire import WireError
 
@@ -26,7 +27,7 @@ class Shapes:
     `rule` is run once on tensors of the right sizes without content (torch's meta device); no gradient is taken.
     """
 
-    rule: Any
+    rule: Rule
     primal: int  #: d + extra
     dual: int
     buffers: int
@@ -36,7 +37,7 @@ class Shapes:
     number: int = 0  #: of the node in the graph
     dtype: torch.dtype = torch.float32
 
-    def request(self, name: str, plain: Mapping[str, Any], sender: str) -> requests.Request:
+    def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
 
         Raises
@@ -44,35 +45,42 @@ class Shapes:
         WireError
             If there is no such request, or an edge that the node does not have.
         """
-        point, edges = self.point, tuple(plain.get("edges", ()))
+        value = plain.get("edges", [])
+        edges: tuple[int, ...] = tuple(value) if isinstance(value, list) else (-1,)
         if not all(type(edge) is int and 0 <= edge < self._degree for edge in edges) or len(set(edges)) < len(edges):
             raise WireError(
                 f"{sender}: {name} names edges that the node does not have", kind="unknown edges", sender=sender
             )
-        server = {"Work": lambda: requests.Work(0, self._message, self._buffers)}
-        node = {
-            "Steps": lambda: requests.Steps(0, self._buffers, edges),
-            "Take": lambda: requests.Take(0, edges, (self._along_edge,) * len(edges)),
-        }
-        known: dict[str, Any] = {
-            "Start": lambda: requests.Start(0, 0, point),
-            "Statistics": lambda: requests.Statistics(0, point.primal, self._buffers, 0),
-            "BestDual": lambda: requests.BestDual(0, point, self._buffers, 0),
-            "Finish": lambda: requests.Finish(0),
-            "Export": lambda: requests.Export(0),
-            "Import": lambda: requests.Import(0, 0, self._state, self._drawn),
-            **(server if self.graph is None else node),
-        }
-        if name not in known:
-            raise WireError(
-                f"{sender} sent {ascii(name)[:80]}, which is not a request; known are {', '.join(known)}",
-                kind="unknown request",
-                sender=sender,
-            )
-        return known[name]()
+        match name:
+            case "Start":
+                return requests.Start(0, 0, self.point)
+            case "Work" if self.graph is None:
+                return requests.Work(0, self._message, self._buffers)
+            case "Steps" if self.graph is not None:
+                return requests.Steps(0, self._buffers, edges)
+            case "Take" if self.graph is not None:
+                return requests.Take(0, edges, (self._along_edge,) * len(edges))
+            case "Statistics":
+                return requests.Statistics(0, self.point.primal, self._buffers, 0)
+            case "BestDual":
+                return requests.BestDual(0, self.point, self._buffers, 0)
+            case "Finish":
+                return requests.Finish(0)
+            case "Export":
+                return requests.Export(0)
+            case "Import":
+                return requests.Import(0, 0, self._state, self._drawn)
+        raise WireError(
+            f"{sender} sent {ascii(name)[:80]}, which is not a request that this client answers",
+            kind="unknown request",
+            sender=sender,
+        )
 
-    def reply(self, request: requests.Request) -> requests.Reply:
+    def reply(self, request: Request[Answer]) -> Answer:
         """What answers the request."""
+        return cast("Answer", self._reply(request))
+
+    def _reply(self, request: Request[Record]) -> Record:
         match request:
             case requests.Work():
                 return self.worked
@@ -85,9 +93,8 @@ class Shapes:
             case requests.BestDual():
                 return requests.Estimated(self.point.dual, 0)
             case requests.Finish():
-                return requests.Finished(
-                    self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None
-                )
+                final = self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None
+                return requests.Finished(final)
             case requests.Export():
                 return requests.Exported(self._state, self._drawn)
         return requests.Done()
@@ -98,7 +105,7 @@ class Shapes:
         return Point(self._empty(self.primal), self._empty(self.dual))
 
     @property
-    def worked(self) -> requests.Worked:
+    def worked(self) -> requests.Worked[Move]:
         """What answers local work."""
         return requests.Worked(self._round[0], self._buffers, self.point.primal, 0.0, 0, 0)
 
@@ -123,21 +130,21 @@ class Shapes:
         return _without_content(self.rule)
 
     @cached_property
-    def _message(self) -> Any:
+    def _message(self) -> Move:
         return self._rule.message(self._rule.start_stage(self.point))
 
     @cached_property
-    def _state(self) -> Any:
+    def _state(self) -> Record:
         if self.graph is None:
             return self._rule.start_client(self.point)
-        return self._rule.start_node(self.point, *ends_of(self.graph, self.number))
+        return self._rule.start_node(self.point, *describe_edges(self.graph, self.number))
 
     @cached_property
-    def _along_edge(self) -> Any:
+    def _along_edge(self) -> Move:
         return self._rule.message(self._state, 0)
 
     @cached_property
-    def _round(self) -> Any:
+    def _round(self) -> tuple[Move, Record]:
         """The update, and the client's new state."""
         composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
         oracle = composed if self.composed else lambda v, alpha: (v, alpha)
@@ -152,9 +159,13 @@ class Shapes:
             ) from None
 
 
-def _without_content(rule: Any) -> Any:
+Part = TypeVar("Part")
+
+
+def _without_content(rule: Part) -> Part:
     if isinstance(rule, Tensor):
-        return rule.to("meta")
+        return cast("Part", rule.to("meta"))
     if not is_dataclass(rule) or isinstance(rule, type):
         return rule
-    return replace(rule, **{one.name: _without_content(getattr(rule, one.name)) for one in fields(rule) if one.init})
+    parts = {field.name: getattr(rule, field.name) for field in fields(rule) if field.init}
+    return replace(rule, **{name: _without_content(part) for name, part in parts.items()})

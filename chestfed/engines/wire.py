@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import prod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import from_named_tensors, is_finite, named_tensors
+from chestfed.algorithms.variables import Record, from_named_tensors, is_finite, named_tensors
 from chestfed.core.errors import ChestfedError
 
 #: The types of number that travel, by name. Bits are kept, those of NaN and of -0 too.
@@ -34,10 +33,10 @@ LARGEST_HEADER = 1 << 20
 #: Whole numbers that travel are turns and counts; means of losses are of float32. Sums of them stay finite.
 LARGEST_COUNT, LARGEST_FLOAT = 1 << 48, torch.finfo(torch.float32).max
 
-Record = TypeVar("Record")
+Like = TypeVar("Like", bound=Record)
 
 #: Name, type of number and shape of each tensor, as JSON has them.
-Described = list[list[Any]]
+Described = list[list[object]]
 
 #: Type and number of numbers of a tensor.
 Piece = tuple[str, int]
@@ -60,13 +59,13 @@ class Packed:
         return len(self.header) + sum(array.nbytes for array in self.arrays.values())
 
 
-def pack(record: Any) -> Packed:
+def pack(record: Record) -> Packed:
     """Pack a dataclass of tensors, states, messages and plain numbers."""
     header, tensors = flatten(record)
-    return Packed(header, {kind: run.cpu().numpy() for kind, run in runs_of(tensors).items()})
+    return Packed(header, {kind: run.cpu().numpy() for kind, run in join_by_type(tensors).items()})
 
 
-def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str = "cpu") -> Record:
+def unpack(packed: Packed, like: Like, sender: str, device: torch.device | str = "cpu") -> Like:
     """The record that was packed, checked against `like`: any record of its type and shapes.
 
     A tensor comes to lie where that of `like` does; on `device`, if that has no content (meta). Plain numbers must have
@@ -77,7 +76,7 @@ def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str
     WireError
         If anything is not as in `like`, or a number is NaN or infinite.
     """
-    lengths, what = lengths_of(check_header(packed.header, like, sender)), f"{sender}: {type(like).__name__}"
+    lengths, what = count_by_type(check_header(packed.header, like, sender)), f"{sender}: {type(like).__name__}"
     if set(packed.arrays) != set(lengths):
         raise WireError(
             f"{what} has arrays of {_shown(sorted(packed.arrays))}; expected {_shown(sorted(lengths))}",
@@ -94,7 +93,7 @@ def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str
     return rebuild(packed.header, runs, like, sender)
 
 
-def flatten(record: Any) -> tuple[bytes, list[Tensor]]:
+def flatten(record: Record) -> tuple[bytes, list[Tensor]]:
     """The header of a record, and its tensors in order."""
     tensors, plain = _parts(record)
     for name, tensor in tensors.items():
@@ -104,13 +103,13 @@ def flatten(record: Any) -> tuple[bytes, list[Tensor]]:
     return json.dumps(header).encode(), list(tensors.values())
 
 
-def runs_of(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+def join_by_type(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
     """The tensors behind one another, one run `[n]` per type of number, in the order of `TYPES`."""
     groups = {kind: [tensor for tensor in tensors if tensor.dtype == dtype] for kind, dtype in TYPES.items()}
-    return {kind: torch.cat([part.detach().reshape(-1) for part in own]) for kind, own in groups.items() if own}
+    return {kind: torch.cat([part.detach().reshape(-1) for part in group]) for kind, group in groups.items() if group}
 
 
-def check_header(data: bytes, like: Any, sender: str) -> list[Piece]:
+def check_header(data: bytes, like: Record, sender: str) -> list[Piece]:
     """The tensors that belong to a header, if it is that of a record like this one; raises as `unpack`."""
     what, header = type(like).__name__, _header(data, sender)
     if header["record"] != what:
@@ -124,16 +123,16 @@ def check_header(data: bytes, like: Any, sender: str) -> list[Piece]:
             f"{sender}: {what} {_difference(header['tensors'], expected)}", kind="other tensors", sender=sender
         )
     _check_plain(header["plain"], plain, f"{sender}: {what}")
-    return [(kind, prod(shape)) for _, kind, shape in expected]
+    return [(_NAMES[tensor.dtype], tensor.numel()) for tensor in tensors.values()]
 
 
-def lengths_of(pieces: Sequence[Piece]) -> dict[str, int]:
+def count_by_type(pieces: Sequence[Piece]) -> dict[str, int]:
     """How many numbers there are of each type, in the order of `TYPES`."""
     kinds = {kind for kind, _ in pieces}
-    return {kind: sum(length for its, length in pieces if its == kind) for kind in TYPES if kind in kinds}
+    return {kind: sum(length for piece, length in pieces if piece == kind) for kind in TYPES if kind in kinds}
 
 
-def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Record, sender: str) -> Record:
+def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Like, sender: str) -> Like:
     """The record of a checked header, from runs of the right lengths; its tensors are views of them."""
     for kind, run in runs.items():
         if not is_finite(run):
@@ -142,37 +141,47 @@ def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Record, sender: str
                 kind="not finite",
                 sender=sender,
             )
-    plain, tensors, places = json.loads(header)["plain"], dict[str, Tensor](), dict.fromkeys(runs, 0)
-    for name, one in _parts(like)[0].items():
-        kind = _NAMES[one.dtype]
-        tensors[name] = runs[kind][places[kind] : places[kind] + one.numel()].view(one.shape)
-        places[kind] += one.numel()
-    return _rebuilt(like, tensors, plain)
+    plain: dict[str, object] = json.loads(header)["plain"]
+    tensors, places = dict[str, Tensor](), dict.fromkeys(runs, 0)
+    for name, part in _parts(like)[0].items():
+        kind = _NAMES[part.dtype]
+        tensors[name] = runs[kind][places[kind] : places[kind] + part.numel()].view(part.shape)
+        places[kind] += part.numel()
+    values: dict[str, object] = {}
+    for field in fields(like):
+        value = plain.get(field.name)
+        values[field.name] = tuple(value) if isinstance(value, list) else value
+        if field.name not in plain:
+            values[field.name] = from_named_tensors(getattr(like, field.name), tensors, field.name)
+    return type(like)(**values)
 
 
-def peek(data: bytes, sender: str) -> tuple[str, dict[str, Any]]:
+def peek(data: bytes, sender: str) -> tuple[str, dict[str, object]]:
     """The name of a record and its plain fields, as a header says: not checked yet."""
     header = _header(data, sender)
-    if not isinstance(header["record"], str) or not isinstance(header["plain"], dict):
+    name, plain = header["record"], header["plain"]
+    if not isinstance(name, str) or not isinstance(plain, dict):
         raise WireError(f"{sender} sent something that is not a message of chestfed")
-    return header["record"], header["plain"]
+    return name, plain
 
 
-def size_of(like: Any) -> int:
-    """Bytes of the arrays of a record like this one: what a receiver should be ready for, but for the header."""
+def size_of(like: Record) -> int:
+    """Bytes of the arrays of a record like this one: of the payload without header."""
     return sum(tensor.numel() * tensor.element_size() for tensor in _parts(like)[0].values())
 
 
-def _parts(record: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _parts(record: Record) -> tuple[dict[str, Tensor], dict[str, object]]:
     """The tensors of a record by dotted name, and its plain fields."""
     tensors: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {}
-    for one in fields(record):
-        value = getattr(record, one.name)
-        if value is None or isinstance(value, bool | int | float | str) or _is_numbers(value):
-            plain[one.name] = list(value) if isinstance(value, tuple) else value
+    plain: dict[str, object] = {}
+    for field in fields(record):
+        value: object = getattr(record, field.name)
+        if isinstance(value, tuple) and all(isinstance(part, int) for part in value):
+            plain[field.name] = list(value)
+        elif value is None or isinstance(value, bool | int | float | str):
+            plain[field.name] = value
         else:
-            tensors |= named_tensors(value, one.name)
+            tensors |= named_tensors(value, field.name)
     return tensors, plain
 
 
@@ -180,22 +189,7 @@ def _described(tensors: Mapping[str, Tensor]) -> Described:
     return [[name, _NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in tensors.items()]
 
 
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(part, int) for part in value)
-
-
-def _rebuilt(like: Record, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> Record:
-    values = {}
-    for one in fields(like):  # type: ignore[arg-type]
-        if one.name in plain:
-            value = plain[one.name]
-            values[one.name] = tuple(value) if isinstance(value, list) else value
-        else:
-            values[one.name] = from_named_tensors(getattr(like, one.name), tensors, one.name)
-    return type(like)(**values)
-
-
-def _header(data: bytes, sender: str) -> dict[str, Any]:
+def _header(data: bytes, sender: str) -> dict[str, object]:
     if len(data) > LARGEST_HEADER:
         raise WireError(
             f"{sender} sent a header of {len(data):,} bytes; at most {LARGEST_HEADER:,} are read",
@@ -203,7 +197,7 @@ def _header(data: bytes, sender: str) -> dict[str, Any]:
             sender=sender,
         )
     try:
-        header = json.loads(data)
+        header: object = json.loads(data)
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or set(header) != {"record", "plain", "tensors"}:
@@ -213,35 +207,39 @@ def _header(data: bytes, sender: str) -> dict[str, Any]:
     return header
 
 
-def _difference(found: Any, expected: Described) -> str:
+def _difference(tensors: object, expected: Described) -> str:
     """The first thing about the tensors that is not as expected."""
-    if not isinstance(found, list) or len(found) != len(expected):
-        number = len(found) if isinstance(found, list) else 0
+    if not isinstance(tensors, list) or len(tensors) != len(expected):
+        number = len(tensors) if isinstance(tensors, list) else 0
         return f"has {number} tensors; expected {len(expected)}"
-    is_one, wanted = next((a, b) for a, b in zip(found, expected, strict=True) if a != b)
-    return f"has {_shown(is_one)}; expected {_shown(wanted)}"
+    return next(
+        f"has {_shown(got)}; expected {_shown(due)}" for got, due in zip(tensors, expected, strict=True) if got != due
+    )
 
 
-def _check_plain(found: Any, like: Mapping[str, Any], what: str) -> None:
-    if not isinstance(found, dict) or list(found) != list(like):
+def _check_plain(plain: object, like: Mapping[str, object], what: str) -> None:
+    if not isinstance(plain, dict) or list(plain) != list(like):
         raise WireError(f"{what} has other fields than {', '.join(like) or 'none'}", kind="other fields")
-    for name, wanted in like.items():
-        value = found[name]
-        good = type(value) is type(wanted)
-        if isinstance(wanted, list):
-            good = good and len(value) == len(wanted) and all(type(part) is int for part in value)
-        elif isinstance(wanted, float):
-            good = good and abs(value) <= LARGEST_FLOAT
-        elif isinstance(wanted, int):
-            good = good and 0 <= value <= LARGEST_COUNT
-        if not good:
+    for name, example in like.items():
+        if not _is_plain(plain[name], example):
             raise WireError(
-                f"{what}: {name} is {_shown(value)}; expected a {type(wanted).__name__} within its range",
+                f"{what}: {name} is {_shown(plain[name])}; expected a {type(example).__name__} within its range",
                 kind="impossible value",
             )
 
 
-def _shown(value: Any) -> str:
+def _is_plain(value: object, example: object) -> bool:
+    """Whether a value has the type of the example, and is within its range."""
+    if type(value) is not type(example):
+        return False
+    if isinstance(value, list) and isinstance(example, list):
+        return len(value) == len(example) and all(type(part) is int for part in value)
+    if isinstance(value, float):
+        return abs(value) <= LARGEST_FLOAT
+    return not isinstance(value, int) or 0 <= value <= LARGEST_COUNT
+
+
+def _shown(value: object) -> str:
     """What somebody sent, cut short: it goes into a log."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -68,4 +68,4 @@ def detectable_difference(error: float) -> float:
 def _both_below(auc: float, correlation: float) -> float:
     """Phi2(h, h; correlation) with Phi(h) = auc."""
     slope = math.sqrt((1 - correlation) / (1 + correlation))
-    return auc - 2 * float(special.owens_t(special.ndtri(auc), slope))
+    return auc - 2 * float(special.owens_t(float(special.ndtri(auc)), slope))

@@ -151,4 +151,4 @@ class PipelineFile(Conditions):
         except ValidationError as error:
             reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
             raise ConfigError(f"methods, {method.name}: {reasons}") from None
-        return study.model_copy(update={"model": study.model.settled(averaged=averaged)})
+        return study.model_copy(update={"model": study.model.resolve_norm(averaged=averaged)})

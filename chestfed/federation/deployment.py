@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.variables import Move, Record
 from chestfed.core.checkpoint import write_json
 from chestfed.core.errors import ConfigError
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.requests import Request, Work, Worked
+from chestfed.engines.requests import Answer, Request, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import WireError, pack, unpack
 from chestfed.evaluation.intervals.methods import Intervals
@@ -293,7 +294,7 @@ class HospitalFleet(Fleet):
         self._conversation, self._faults = conversation, faults
         self._k, self._shapes, self._device = cohort.k, shapes, device
 
-    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
+    def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         questions = {self.names[number]: self._question(number, request) for number, request in requests.items()}
         work = {self.names[number]: request for number, request in requests.items() if isinstance(request, Work)}
 
@@ -308,20 +309,20 @@ class HospitalFleet(Fleet):
         """Nothing: each hospital keeps its own, by turn."""
         return {}
 
-    def restore(self, tensors: Mapping[str, Tensor], name: str, turns: Sequence[int], stage: int, like: Any) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], name: str, turns: Sequence[int], stage: int, like: object) -> None:
         """Nothing to do: each request says from which turn it goes on."""
 
     def close(self) -> None:
         """Nothing: the hospitals stay as they are, for a run that is taken up again."""
 
-    def _question(self, number: int, request: Request) -> Question:
+    def _question(self, number: int, request: Request[Record]) -> Question:
         name, like = self.names[number], self._shapes[number].reply(request)
         return Question(
             "ask", {"k": self._k}, pack(request), lambda parcel: unpack(parcel.packed, like, name, self._device)
         )
 
 
-def _distance(request: Work, answer: Worked) -> float:
+def _distance(request: Work[Move], answer: Worked[Move]) -> float:
     """How far an update is from where the round began; of algorithms that send changes, how large the change is."""
     update = answer.update.primal
     return min(float(update.norm()), float((update - request.message.primal).norm()))

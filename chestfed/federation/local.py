@@ -16,7 +16,7 @@ from chestfed.core.checkpoint import as_damaged, load_state, save_state, write_t
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey, make_key, read_key
 from chestfed.engines.host import Host, Kept
-from chestfed.engines.requests import Reply, Request, Start
+from chestfed.engines.requests import Answer, Request, Start
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.federation import handshake
@@ -201,7 +201,7 @@ def _told(counts: Sequence[int], smallest: int) -> list[int]:
     return told
 
 
-def answer_request(host: Host, request: Request) -> Reply:
+def answer_request(host: Host, request: Request[Answer]) -> Answer:
     """The host's answer; a start from turn 0 begins anew, whatever a run that was given up has left."""
     if isinstance(request, Start) and request.after == 0:
         host.kept, host.stepped = {0: Kept(None, tuple(0 for _ in host.client.positions()))}, {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.manifest import Part, seal
+from chestfed.core.manifest import Part, write_manifest
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
@@ -85,7 +85,7 @@ def run_over_hospitals(
         moved = {"bytes_sent": conversation.bytes_sent, "bytes_received": conversation.bytes_received}
         about = {"federation": federation.file.federation, **moved}
         write_json(result.folder / FEDERATION, read_json(result.folder / FEDERATION) | about)
-        seal(result.folder, Part(RunFolder(result.folder).digest, "."), FILES)
+        write_manifest(result.folder, Part(RunFolder(result.folder).digest, "."), FILES)
         return result
     finally:
         conversation.close()

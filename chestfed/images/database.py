@@ -50,7 +50,7 @@ class Row(NamedTuple):
     """One result. If it has pixels, the first cell is their digest."""
 
     key: bytes
-    cells: tuple[Any, ...]  #: bytes, text, integers or None
+    cells: tuple[object, ...]  #: bytes, text, integers or None
     pixels: bytes | None = None
 
 
@@ -107,7 +107,7 @@ class Database:
             return bytes(secret)
 
     def find(
-        self, kind: str, columns: Mapping[str, Any], keys: np.ndarray
+        self, kind: str, columns: Mapping[str, str], keys: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Results of keys, `KEY [n]`: which are known, bool `[n]`; pixel numbers int64 `[n]`; cells per column `[n]`.
 
@@ -222,7 +222,7 @@ class Database:
         )
 
     @contextmanager
-    def _reading(self) -> Iterator[Any]:
+    def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection. Only a user who can write can roll back what a killed process has left."""
         try:
             with closing(self._connect("rw" if self.writable else "ro")) as connection:
@@ -231,7 +231,7 @@ class Database:
             raise self._damage_error(error) from None
 
     @contextmanager
-    def _writing(self, *, transaction: bool = True) -> Iterator[Any]:
+    def _writing(self, *, transaction: bool = True) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction, which is committed at the end, or rolled back by an exception."""
         try:
             with closing(self._connect("rw")) as connection:
@@ -289,7 +289,7 @@ def _rows(
         yield row[:-1], _seal(kind, row[:-1]) == row[-1]
 
 
-def _seal(kind: str, row: Sequence[Any]) -> bytes:
+def _seal(kind: str, row: Sequence[object]) -> bytes:
     """Digest of all cells of a row."""
     return xxhash.xxh3_64_digest(ascii((kind, *row)).encode())
 

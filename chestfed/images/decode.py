@@ -18,12 +18,12 @@ import stat
 import warnings
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import xxhash
 
-from chestfed.core.errors import ImageError, of_the_machine
+from chestfed.core.errors import ImageError, is_environment_error
 from chestfed.core.workers import limit_time
 from chestfed.images.compressed import (
     MAX_BYTES,
@@ -40,6 +40,10 @@ from chestfed.images.dicom_pixels import decode_dicom
 from chestfed.images.levels import Levels, Stored, picture_levels
 from chestfed.images.polarity import UNSURE, polarity
 from chestfed.images.preprocess import Preprocess
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+    from PIL.JpegImagePlugin import JpegImageFile
 
 _JPEG, _DICOM = b"\xff\xd8\xff", b"DICM"
 _OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"} | {
@@ -155,12 +159,12 @@ def _picture(path: Path, least: int | None) -> Decoded:
     except Image.DecompressionBombError:
         raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused without decoding") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
-        if of_the_machine(error):
+        if is_environment_error(error):
             raise
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 
-def _rows(image: Any) -> tuple[np.ndarray, tuple[int, int]]:
+def _rows(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
     """Values of a picture, upright by its EXIF, and their shape."""
     from PIL import ImageOps
 
@@ -176,7 +180,7 @@ def _rows(image: Any) -> tuple[np.ndarray, tuple[int, int]]:
     return pixels, (image.height, image.width)
 
 
-def _jpeg(stored: bytes, image: Any, least: int | None) -> Decoded:
+def _jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
     """The luminance of a JPEG that Pillow has opened, upright, and reduced if it may be."""
     if image.layers > 1 or "progressive" in image.info:  # else the first scan is the only one decoded
         refuse_scan_bomb(stored, image.width * image.height)

@@ -8,9 +8,9 @@ header, which may name a patient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import cv2
 import numpy as np
@@ -31,6 +31,10 @@ from chestfed.images.levels import (
     picture_levels,
     scaled,
 )
+
+if TYPE_CHECKING:
+    from pydicom.dataset import Dataset
+    from pydicom.uid import UID
 
 _GRAY: Final = ("MONOCHROME1", "MONOCHROME2")
 #: What pydicom returns as RGB.
@@ -65,14 +69,14 @@ def decode_dicom(path: Path, stored: Stored, levels: Levels) -> Film:
         return Film(upright, unwindowed, upright is not gray)
 
 
-def _read_pixels(dataset: Any) -> np.ndarray:
+def _read_pixels(dataset: Dataset) -> np.ndarray:
     """Stored values `[h, w]`, or uint8 `[h, w, 3]` of a color file."""
     from pydicom.pixels import pixel_array
     from pydicom.uid import RLELossless
 
-    gray = dataset.PhotometricInterpretation in _GRAY
-    run_length = gray and dataset.file_meta.TransferSyntaxUID == RLELossless
-    pixels = _run_length(dataset) if run_length else pixel_array(dataset)
+    gray = str(dataset.PhotometricInterpretation) in _GRAY
+    run_length = gray and _syntax(dataset) == RLELossless
+    pixels: np.ndarray = _run_length(dataset) if run_length else pixel_array(dataset)
     del dataset.PixelData  # as large as the pixels
     if pixels.ndim != (2 if gray else 3):
         raise ImageError(f"the pixels have {pixels.ndim} dimensions, expected height and width")
@@ -95,22 +99,23 @@ def _make_pixels_square(gray: np.ndarray, aspect: float) -> np.ndarray:
     return cv2.resize(gray, size, interpolation=cv2.INTER_LINEAR)
 
 
-def _run_length(dataset: Any) -> np.ndarray:
+def _run_length(dataset: Dataset) -> np.ndarray:
     """What `dataset.pixel_array` gives of RLE, in half of its time: pydicom would copy the decoded picture twice."""
     from pydicom.pixels import get_decoder
 
-    decoder = get_decoder(dataset.file_meta.TransferSyntaxUID)
+    decoder = get_decoder(_syntax(dataset))
     (decoded, _), _ = capture_stderr(lambda: decoder.as_buffer(dataset))  # of its panics the plugin writes there
-    kind = "i" if dataset.PixelRepresentation else "u"
-    stored = np.frombuffer(decoded, f"<{kind}{dataset.BitsAllocated // 8}").reshape(dataset.Rows, dataset.Columns)
-    unused = dataset.BitsAllocated - dataset.BitsStored  # upper bits, which may hold anything
+    kind, allocated = "i" if dataset.PixelRepresentation else "u", _integer(dataset, "BitsAllocated")
+    shape = _integer(dataset, "Rows"), _integer(dataset, "Columns")
+    stored: np.ndarray = np.frombuffer(decoded, f"<{kind}{allocated // 8}").reshape(shape)
+    unused = allocated - _integer(dataset, "BitsStored")  # upper bits, which may hold anything
     return (stored << unused) >> unused if unused else stored
 
 
-def _gray(stored: np.ndarray, dataset: Any, levels: Levels) -> tuple[np.ndarray, bool]:
+def _gray(stored: np.ndarray, dataset: Dataset, levels: Levels) -> tuple[np.ndarray, bool]:
     from pydicom.pixels import apply_modality_lut
 
-    bits, signed = int(dataset.BitsStored), int(dataset.PixelRepresentation)
+    bits, signed = _integer(dataset, "BitsStored"), _integer(dataset, "PixelRepresentation")
     lowest = -(1 << bits - 1) if signed else 0
     first, last = min(lowest, int(stored.min())), max(lowest + (1 << bits) - 1, int(stored.max()))
     codes = np.arange(first, last + 1)
@@ -136,13 +141,13 @@ def _gray(stored: np.ndarray, dataset: Any, levels: Levels) -> tuple[np.ndarray,
     return looked_up(stored, first, table), levels == "window" and shown is None
 
 
-def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray | None:
+def _windowed(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
     """Values as the VOI LUT or else the first window shows them, 0 to 1 (C.11.2); None without a plausible one."""
     from pydicom.dataset import Dataset
     from pydicom.pixels import apply_voi, apply_windowing
 
     if dataset.get("VOILUTSequence"):
-        descriptor = dataset.VOILUTSequence[0].LUTDescriptor
+        descriptor: MutableSequence[int] = dataset.VOILUTSequence[0].LUTDescriptor
         bits = int(descriptor[2])
         if bits == 8:  # pydicom would count the entries of such a table in 8 bits too
             descriptor[2] = 16
@@ -158,14 +163,16 @@ def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray | None:
     if width <= 0 or (width < 1 and function == "LINEAR"):
         return None
     window = Dataset()  # pydicom scales to the range of the stored values: of 1 bit and without rescale, 0 to 1
-    window.update({name: dataset[name].value for name in ("PhotometricInterpretation", "WindowCenter", "WindowWidth")})
+    for name in ("PhotometricInterpretation", "WindowCenter", "WindowWidth"):
+        setattr(window, name, dataset[name].value)
     window.BitsStored, window.PixelRepresentation, window.VOILUTFunction = 1, 0, function
     return apply_windowing(values, window)
 
 
-def _padding(codes: np.ndarray, dataset: Any) -> np.ndarray:
+def _padding(codes: np.ndarray, dataset: Dataset) -> np.ndarray:
     """Which stored values are padding: one value, or a range of them (PS3.3, C.7.5.1.1.2)."""
-    first, last = dataset.get("PixelPaddingValue"), dataset.get("PixelPaddingRangeLimit")
+    first: object = dataset.get("PixelPaddingValue")
+    last: object = dataset.get("PixelPaddingRangeLimit")
     if not isinstance(first, int):
         return np.zeros(codes.shape, bool)
     bounds = sorted((first, last if isinstance(last, int) else first))
@@ -175,11 +182,22 @@ def _padding(codes: np.ndarray, dataset: Any) -> np.ndarray:
 def _first(value: Any) -> float | None:
     """The first of one or several numbers; None if there is none."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        value = value[0] if len(value) else None
+        return _first(value[0]) if len(value) else None
     return None if value is None or value == "" else float(value)
 
 
-def _check(dataset: Any, path: Path) -> None:
+def _integer(dataset: Dataset, name: str) -> int:
+    """A whole number of the header; raises `AttributeError` without it."""
+    return int(getattr(dataset, name))
+
+
+def _syntax(dataset: Dataset) -> UID:
+    """The transfer syntax."""
+    syntax: UID = dataset.file_meta.TransferSyntaxUID
+    return syntax
+
+
+def _check(dataset: Dataset, path: Path) -> None:
     """That it is one gray picture of a radiograph's size, and compressed, if it is, as a picture of that size."""
     if "TransferSyntaxUID" not in dataset.file_meta:
         raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
@@ -192,34 +210,35 @@ def _check(dataset: Any, path: Path) -> None:
     samples = int(dataset.get("SamplesPerPixel") or 1)
     if dataset.get("PhotometricInterpretation") not in {1: _GRAY, 3: _COLOR}.get(samples, ()):
         raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2 nor RGB")
-    if "PixelData" not in dataset or dataset.BitsAllocated > 16:
+    if "PixelData" not in dataset or _integer(dataset, "BitsAllocated") > 16:
         raise ImageError("DICOM file of more than 16 bits per pixel or of floating-point pixels: a radiograph expected")
-    if samples == 3 and dataset.BitsAllocated != 8:
+    if samples == 3 and _integer(dataset, "BitsAllocated") != 8:
         raise ImageError("color DICOM file of more than 8 bits: a gray radiograph expected")
-    check_size(int(dataset.Columns), int(dataset.Rows))
-    if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+    check_size(_integer(dataset, "Columns"), _integer(dataset, "Rows"))
+    if _syntax(dataset).is_encapsulated:
         _check_compressed(dataset)
-    elif dataset.get("HighBit") not in (None, dataset.BitsStored - 1):
+    elif dataset.get("HighBit") not in (None, _integer(dataset, "BitsStored") - 1):
         raise ImageError("DICOM file whose HighBit is not BitsStored - 1: the position of its values is unknown")
 
 
-def _check_compressed(dataset: Any) -> None:
+def _check_compressed(dataset: Dataset) -> None:
     """That the compressed picture is as large as the header says; JPEG 2000 is taken out of a JP2 file's boxes."""
     from pydicom.encaps import encapsulate, get_frame
     from pydicom.uid import JPEG2000TransferSyntaxes, JPEGBaseline8Bit, RLELossless
 
-    if dataset.file_meta.TransferSyntaxUID == RLELossless:  # states no size of its own
+    width, height, syntax = _integer(dataset, "Columns"), _integer(dataset, "Rows"), _syntax(dataset)
+    if syntax == RLELossless:  # states no size of its own
         return
-    stream = get_frame(dataset.PixelData, 0, number_of_frames=1)
-    if dataset.file_meta.TransferSyntaxUID in JPEG2000TransferSyntaxes:
+    stream: bytes = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    if syntax in JPEG2000TransferSyntaxes:
         bare = bare_jpeg_2000(stream)
         if len(bare) < len(stream):
             dataset.PixelData, stream = encapsulate([bare]), bare
             dataset.pop("ExtendedOffsetTable", None)
     samples = int(dataset.get("SamplesPerPixel") or 1)
-    if size_of(stream) not in (None, (int(dataset.Columns), int(dataset.Rows), samples)):
+    if size_of(stream) not in (None, (width, height, samples)):
         text = "whose compressed image does not have the size in its header"
         raise ImageError(f"DICOM file {text}, refused without decoding")
-    refuse_scan_bomb(stream, int(dataset.Columns) * int(dataset.Rows))
-    if dataset.file_meta.TransferSyntaxUID == JPEGBaseline8Bit:
+    refuse_scan_bomb(stream, width * height)
+    if syntax == JPEGBaseline8Bit:
         decode_jpeg(stream, 8)  # for its reports: pydicom's decoder gives none

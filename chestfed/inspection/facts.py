@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from chestfed.core.errors import ImageError, UnsuitableImage, of_the_machine
+from chestfed.core.errors import ImageError, UnsuitableImage, is_environment_error
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import DEFLATED, meta_uids
 from chestfed.images.decode import decode_stored, picture_digest, upright
@@ -134,7 +134,9 @@ def _header(path: Path, *, whole: bool) -> dict[str, Any]:
             more = _dicom_header(path, whole) if kind == "DICOM" else _picture_header(path, head, kind, whole)
         return found | more
     except BaseException as error:  # damaged files raise many kinds, and a plugin in Rust panics past Exception
-        if of_the_machine(error) or (not isinstance(error, Exception) and type(error).__name__ != "PanicException"):
+        if is_environment_error(error) or (
+            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
+        ):
             raise
         return {}
 

@@ -70,13 +70,13 @@ def build_model(options: ModelOptions, outputs: int, seed: int, spec: ModelSpec 
             network=options.name,
         )
     if options.initial_weights is not None:
-        place, layer = classifier_of(model, options, outputs, spec)
+        place, layer = find_classifier(model, options, outputs, spec)
         names = {f"{place}.{name}" for name in layer.state_dict()}
         load_initial(model, find_initial_weights(options.initial_weights, options.name), spec.renamed, names)
     return model
 
 
-def classifier_of(
+def find_classifier(
     model: nn.Module, options: ModelOptions, outputs: int, spec: ModelSpec | None = None
 ) -> tuple[str, nn.Module]:
     """The last layer and its name.
@@ -108,9 +108,9 @@ def reset_classifier(model: nn.Module, options: ModelOptions, outputs: int, seed
     Raises
     ------
     ConfigError
-        As `classifier_of`.
+        As `find_classifier`.
     """
-    layer: Any = classifier_of(model, options, outputs)[1]
+    layer: Any = find_classifier(model, options, outputs)[1]
     with seeded(stream_seed(seed, "classifier")):
         layer.reset_parameters()
 
@@ -158,7 +158,7 @@ def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec 
                 network=name,
                 parameter=key,
             )
-    classifier_of(model, options, outputs, spec)
+    find_classifier(model, options, outputs, spec)
     with seeded(0), torch.no_grad():
         images = torch.randn(2, 3, size, size)
         for training in (True, False):

@@ -42,7 +42,7 @@ class ModelOptions(Options):
         "ImageNet weights of densenet121 or densenet161, downloaded if needed; null: random weights by the seed",
     )
 
-    def settled(self, *, averaged: bool) -> Self:
+    def resolve_norm(self, *, averaged: bool) -> Self:
         """These options with `norm: auto` replaced by the choice it stands for.
 
         `averaged` says whether a server averages running statistics over the clients.

@@ -7,12 +7,15 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from chestfed.models.declaration import NORM, ModelOptions, ModelSpec, Norm
+
+if TYPE_CHECKING:
+    from monai.networks.nets import DenseNet
 
 _CITATION = "Huang et al., Densely Connected Convolutional Networks, CVPR 2017"
 
@@ -75,10 +78,10 @@ class MeanOfSquares(nn.Module):
         """`[n, c, h, w]` to `[n, c, h // side, w // side]`."""
         side = self.side
         height, width = (length // side * side for length in images.shape[2:])
-        first, second, *others = images[..., :height, :width].unflatten(2, (-1, side)).unbind(3)
-        rows = first + second
-        for other in others:
-            rows += other
+        parts: tuple[Tensor, ...] = images[..., :height, :width].unflatten(2, (-1, side)).unbind(3)
+        rows = parts[0] + parts[1]
+        for part in parts[2:]:
+            rows += part
         return rows.unflatten(3, (-1, side)) @ rows.new_full((side,), 1 / side**2)
 
 
@@ -91,12 +94,15 @@ def _densenet161(options: PublishedOptions, outputs: int) -> nn.Module:
     return _densenet(outputs, options.norm, init_features=96, growth_rate=48, block_config=(6, 12, 36, 24))
 
 
-def _densenet(outputs: int, norm: Norm, **architecture: Any) -> Any:
+def _densenet(
+    outputs: int, norm: Norm, init_features: int, growth_rate: int, block_config: tuple[int, ...], bn_size: int = 4
+) -> DenseNet:
     with _without(_NOT_FOR_NETWORKS):
         from monai.networks.nets import DenseNet
 
-    layer = ("group", {"num_groups": _groups(architecture)}) if norm == "group" else "batch"
-    return DenseNet(spatial_dims=2, in_channels=3, out_channels=outputs, norm=layer, **architecture)
+    groups = _groups(init_features, growth_rate, block_config, bn_size)
+    layer = ("group", {"num_groups": groups}) if norm == "group" else "batch"
+    return DenseNet(2, 3, outputs, init_features, growth_rate, block_config, bn_size, norm=layer)
 
 
 @contextmanager
@@ -111,10 +117,9 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
             del sys.modules[name]
 
 
-def _groups(architecture: dict[str, Any]) -> int:
-    channels, growth = architecture["init_features"], architecture["growth_rate"]
-    widths = [channels, architecture.get("bn_size", 4) * growth]
-    for layers in architecture["block_config"]:
+def _groups(channels: int, growth: int, blocks: tuple[int, ...], bottleneck: int) -> int:
+    widths = [channels, bottleneck * growth]
+    for layers in blocks:
         widths += [channels + layer * growth for layer in range(layers + 1)]
         channels = widths[-1] // 2  # MONAI's transition halves the channels
     return next(groups for groups in _GROUPS if all(width % groups == 0 for width in widths))

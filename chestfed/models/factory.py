@@ -40,13 +40,13 @@ class FactoryOptions(ModelOptions):
     )
 
 
-def declared(name: str, factory: Any) -> ModelSpec | None:
+def declared(name: str, factory: object) -> ModelSpec | None:
     """A declaration of a class or function that builds a network; None for anything else."""
     return _declared(name, factory) if callable(factory) and isinstance(factory, Hashable) else None
 
 
 @lru_cache(maxsize=64)
-def _declared(name: str, factory: Any) -> ModelSpec | None:
+def _declared(name: str, factory: Callable[..., nn.Module]) -> ModelSpec | None:
     if inspect.isclass(factory) and not issubclass(factory, nn.Module):
         return None
     try:
@@ -56,7 +56,7 @@ def _declared(name: str, factory: Any) -> ModelSpec | None:
     return ModelSpec(name, name, _options_of(name, signature), partial(_build, factory))
 
 
-def factory_of(spec: ModelSpec) -> Any | None:
+def factory_of(spec: ModelSpec) -> Callable[..., object] | None:
     """The class or function that a declaration was made from; None if it was declared."""
     return spec.build.args[0] if isinstance(spec.build, partial) and spec.build.func is _build else None
 

@@ -105,6 +105,6 @@ class ObjectiveSpec(Versioned):
     text: str
     paper: str
     kind: ObjectiveKind
-    build: Callable[[Any, Population], Any]
+    build: Callable[[Any, Population], Objective]
     options: type[Options] = Options
     rule: type | None = None

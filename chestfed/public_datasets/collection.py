@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from chestfed.core.errors import ConfigError, first_line, of_the_machine
+from chestfed.core.errors import ConfigError, first_line, is_environment_error
 from chestfed.public_datasets.pixels import ArrayPixels, FilePixels, Pixels
 
 #: torchvision's class, and what selects the training and the test part.
@@ -124,7 +124,7 @@ def _read_npz(name: str, file: Path) -> Collection:
         with np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
-        if of_the_machine(error):
+        if is_environment_error(error):
             raise
         raise ConfigError(f"{file}: damaged, or not arrays of numbers and strings ({first_line(error)})") from None
     unknown = sorted(set(arrays) - set(_ARRAYS))

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from PIL import Image
 
-from chestfed.core.errors import ImageError, of_the_machine
+from chestfed.core.errors import ImageError, is_environment_error
 from chestfed.images.compressed import PNG, check_png
 
 
@@ -88,7 +88,7 @@ class FilePixels:
         except FileNotFoundError:
             raise ImageError(f"{file}: no such file") from None
         except Exception as error:  # Pillow raises many kinds on damaged files
-            if of_the_machine(error) and not isinstance(error, IsADirectoryError):
+            if is_environment_error(error) and not isinstance(error, IsADirectoryError):
                 raise
             raise ImageError(
                 f"{file}: damaged, cut off or not an image ({type(error).__name__}): unpack it again"

@@ -42,7 +42,7 @@ MEAN = "#5a5a5a"
 _POINTS = 200
 #: Lines with fewer points have markers.
 _MARKED = 30
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,
@@ -317,8 +317,15 @@ def legend(ax: Axes, title: str | None = None) -> None:
     if handles:
         columns = 2 if max(map(len, labels)) > 6 else 3
         height = ax.figure.bbox.height / ax.figure.dpi  # the labels of the x axis need about half an inch of it
-        where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.75 / height), "ncols": columns}
-        ax.legend(title=title, **where, frameon=False, title_fontsize=8, columnspacing=1.2)
+        ax.legend(
+            title=title,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.75 / height),
+            ncols=columns,
+            frameon=False,
+            title_fontsize=8,
+            columnspacing=1.2,
+        )
 
 
 def legend_beside(ax: Axes) -> None:

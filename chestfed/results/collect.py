@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.manifest import name_of_text
+from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import mean_of, spread_of
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
@@ -179,7 +179,7 @@ def read_comparison(folder: Path) -> Results:
 
 def name_folder(folders: Sequence[str], origin: Origin, out: Path, kind: str = "comparison") -> Path:
     """The folder of several runs together, beside theirs."""
-    return out / f"{origin.prefix}{kind}-{name_of_text(chr(10).join(sorted(set(folders))))}"
+    return out / f"{origin.prefix}{kind}-{short_digest(chr(10).join(sorted(set(folders))))}"
 
 
 def find_largest_windows(results: Results) -> dict[str, int]:

@@ -19,7 +19,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.core.manifest import name_of_text
+from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import ONE_SEED, Difference, compare
 from chestfed.evaluation.estimates import as_csv
@@ -100,7 +100,7 @@ def name_folder(differences: pd.DataFrame, out: Path) -> Path:
     """The folder that `chestfed compare` writes to, named by the content."""
     data = differences["data"].iloc[0]
     prefix = "" if data == "unknown" else Origin(data).prefix
-    return out / f"{prefix}paired-{name_of_text(as_csv(differences))}"
+    return out / f"{prefix}paired-{short_digest(as_csv(differences))}"
 
 
 def _list_rows(

@@ -13,7 +13,7 @@ import pandas as pd
 
 from chestfed.core.checkpoint import write_atomically
 from chestfed.core.errors import ConfigError
-from chestfed.core.manifest import EVALUATED, name_of_text
+from chestfed.core.manifest import EVALUATED, short_digest
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.protocols import describe_hospitals
@@ -102,15 +102,15 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
     evaluation, seeds = folder / EVALUATION, list[int]()
     if whole:
         name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
-        kin = name_of_text(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
+        kin = short_digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
         protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]
     elif evaluation.is_file():
         about = read_json_file(evaluation)
         with expected(evaluation):
-            name, kin = f"{about['model']['name']} on {about['site']}", name_of_text(str(folder))
+            name, kin = f"{about['model']['name']} on {about['site']}", short_digest(str(folder))
             protocol, origin = about["protocol"], Origin.read(about)
     else:
-        name, kin = str(given), name_of_text(str(path))
+        name, kin = str(given), short_digest(str(path))
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
         if "hospital" in frame:
             protocol += describe_hospitals(frame["hospital"].nunique(), "mean")

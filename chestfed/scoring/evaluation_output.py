@@ -10,7 +10,7 @@ import pandas as pd
 
 from chestfed.core.checkpoint import json_text, write_text
 from chestfed.core.diseases import title_of
-from chestfed.core.manifest import EVALUATED, seal
+from chestfed.core.manifest import EVALUATED, write_manifest
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.interval import OTHER_NUMBERS, Interval
@@ -51,7 +51,9 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     write_text(folder / "methods.md", str(number_references([*sentences, *statistics, name_program()])))
     write_predictions(folder / PREDICTIONS, evaluation.predictions)
     about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
-    seal(folder, EVALUATED, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})
+    write_manifest(
+        folder, EVALUATED, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about}
+    )
     write_text(folder / EVALUATION, about)
 
 

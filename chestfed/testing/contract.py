@@ -12,12 +12,13 @@ import torch
 from pydantic import ValidationError
 
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.plugins import Catalogue
+from chestfed.core.plugins import Catalogue, Declaration, Options
 
+Part = TypeVar("Part", bound=Declaration)
 Test = TypeVar("Test", bound=Callable[[Any], str | None])
 
 
-def declared(catalogue: Catalogue[Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+def declared(catalogue: Catalogue[Part], part: Part | str, options: Mapping[str, object]) -> tuple[Part, Any]:
     """The declaration of a part that is given so, or by name or reference, and its options.
 
     Raises `ConfigError` if it is neither, or an option is not one of its own.
@@ -29,9 +30,9 @@ def declared(catalogue: Catalogue[Any], part: Any, options: Mapping[str, Any]) -
     try:
         return spec, spec.options.model_validate({"name": name, **options})
     except ValidationError as error:
-        told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        problems = (f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
         known = ", ".join(key for key in spec.options.model_fields if key != "name") or "none"
-        raise ConfigError(f"options of {catalogue.kind} '{name}': {'; '.join(told)}. It has: {known}") from None
+        raise ConfigError(f"options of {catalogue.kind} '{name}': {'; '.join(problems)}. It has: {known}") from None
 
 
 class ContractError(ChestfedError):
@@ -39,7 +40,7 @@ class ContractError(ChestfedError):
 
     def __init__(self, what: str, problems: dict[str, str]) -> None:
         self.broken = list(problems)
-        lines = [f"  {rule}: {told}" for rule, told in problems.items()]
+        lines = [f"  {rule}: {problem}" for rule, problem in problems.items()]
         super().__init__("\n".join([f"{what} breaks its contract:", *lines]))
 
 
@@ -68,24 +69,27 @@ class Contract:
 
         Raises `ContractError` if any rule is broken; an exception breaks it too.
         """
-        kept, problems = [], {}
-        for test in vars(type(self)).values():
-            text = getattr(test, "rule", None)
-            if text is None or text in self.unclaimed or self.decisive in problems:
+        kept: list[str] = []
+        problems: dict[str, str] = {}
+        tests: dict[str, Callable[[Contract], str | None]] = {
+            test.rule: test for test in vars(type(self)).values() if hasattr(test, "rule")
+        }
+        for text, test in tests.items():
+            if text in self.unclaimed or self.decisive in problems:
                 continue
             try:
-                told = test(self)
+                problem = test(self)
             except Exception as error:
-                told = f"{type(error).__name__}: {error}"
-            if told is None:
+                problem = f"{type(error).__name__}: {error}"
+            if problem is None:
                 kept.append(text)
             else:
-                problems[text] = told
+                problems[text] = problem
         if problems:
             raise ContractError(self.what, problems)
         return kept
 
-    def refuses_unknown(self, options: Any, name: str) -> str | None:
+    def refuses_unknown(self, options: type[Options], name: str) -> str | None:
         """Whether a model of options refuses a key that it does not have."""
         try:
             options.model_validate({"name": name, "an_option_that_nobody_has": 1})
@@ -95,8 +99,8 @@ class Contract:
 
 
 @contextmanager
-def global_generators_untouched(found: list[str]) -> Iterator[None]:
-    """Adds to `found` the global generators that were used within."""
+def watch_global_generators(used: list[str]) -> Iterator[None]:
+    """Adds to `used` the global generators that were used within."""
 
     def states() -> dict[str, bytes]:
         old = np.random.get_state(legacy=False)  # noqa: NPY002 (looked at, not used)
@@ -108,4 +112,4 @@ def global_generators_untouched(found: list[str]) -> Iterator[None]:
 
     before = states()
     yield
-    found += [name for name, state in states().items() if state != before[name]]
+    used += [name for name, state in states().items() if state != before[name]]

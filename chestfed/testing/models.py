@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +15,18 @@ from chestfed.models import (
     ModelOptions,
     ModelSpec,
     build_model,
-    classifier_of,
+    find_classifier,
     load_trained,
     seeded,
     try_network,
 )
-from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
+from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
 
 #: Images of the batch that is looked at.
 IMAGES = 4
 
 
-def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **options: Any) -> list[str]:
+def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **options: object) -> list[str]:
     """Check a network against the contract of `chestfed.models.ModelSpec`.
 
     `model` is a declaration, or a name or reference as in a pipeline; `size` is the side of the images, `outputs` the
@@ -64,7 +63,7 @@ class _Network(Contract):
     @rule("its outputs are logits, not probabilities")
     def is_unbounded(self) -> str | None:
         model = self._built().eval()
-        _, layer = classifier_of(model, self.options, self.outputs, self.spec)
+        _, layer = find_classifier(model, self.options, self.outputs, self.spec)
         with torch.no_grad(), seeded(5):
             layer.weight.normal_(std=10.0)  # type: ignore[operator]
             outputs = model(self.images)
@@ -87,16 +86,16 @@ class _Network(Contract):
 
     @rule("what it draws in training is a function of the seed")
     def trains_reproducibly(self) -> str | None:
-        found: list[str] = []
+        used: list[str] = []
         model = self._built().train()
-        with global_generators_untouched(found):
-            passes = []
+        with watch_global_generators(used):
+            passes: list[Tensor] = []
             for _ in range(2):
                 with seeded(3):
                     passes.append(model(self.images))
         if not torch.equal(passes[0], passes[1]):
             return "two passes in training mode with one seed differ: draw from torch's generator"
-        return f"draws from the global generators of {', '.join(found)}" if found else None
+        return f"draws from the global generators of {', '.join(used)}" if used else None
 
     @rule("gradients reach all trainable parameters")
     def passes_gradients(self) -> str | None:
@@ -112,12 +111,12 @@ class _Network(Contract):
 
     @rule("in evaluation mode it draws nothing, and an image's logits do not depend on the others")
     def is_steady(self) -> str | None:
-        found: list[str] = []
+        used: list[str] = []
         model = self._built().eval()
-        with torch.no_grad(), global_generators_untouched(found):
+        with torch.no_grad(), watch_global_generators(used):
             together, again = model(self.images), model(self.images)
             alone = torch.cat([model(self.images[place : place + 1]) for place in range(IMAGES)])
-        if found or not torch.equal(together, again):
+        if used or not torch.equal(together, again):
             return "two passes in evaluation mode differ, or draw random numbers"
         return None if _near(alone, together) else "an image alone has other logits than in a batch"
 
@@ -159,7 +158,7 @@ class _Network(Contract):
     @rule("its classifier can be drawn anew, and nothing else changes")
     def can_reset_classifier(self) -> str | None:
         model = self._built()
-        place, layer = classifier_of(model, self.options, self.outputs, self.spec)
+        place, layer = find_classifier(model, self.options, self.outputs, self.spec)
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         with seeded(7):
             layer.reset_parameters()  # type: ignore[operator]

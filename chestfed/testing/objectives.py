@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
-from chestfed.objectives.declaration import Population
-from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
+from chestfed.objectives.declaration import Objective, Population
+from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
@@ -18,7 +18,7 @@ IMAGES, DISEASES = 12, 3
 STEPS, STEP = 200, 0.1
 
 
-def check_objective(objective: ObjectiveSpec | str, **options: Any) -> list[str]:
+def check_objective(objective: ObjectiveSpec | str, **options: object) -> list[str]:
     """Check an objective against the contract of `chestfed.objectives.declaration`.
 
     `objective` is a declaration, or a name or reference as in a pipeline; `options` are options of the objective.
@@ -44,12 +44,12 @@ class _Batch(Contract):
         ratio = torch.tensor([0.2, 0.5, 0.05], dtype=torch.float64)
         self.spec, self.what = spec, f"objective '{spec.name}'"
         ratios = torch.stack([ratio, ratio.flip(0)])
-        self.loss_of = spec.build(options, Population(ratio, ratios))
+        self.loss_of: Objective = spec.build(options, Population(ratio, ratios))
         self.logits = torch.randn(IMAGES, DISEASES, generator=draw, dtype=torch.float64)
         self.labels = (torch.rand(IMAGES, DISEASES, generator=draw, dtype=torch.float64) < 0.4).double()
         self.labels[0], self.labels[1] = 0.0, 1.0  # both classes of every disease
         share = self.labels.mean(dim=0)
-        self.loss_of_all = spec.build(options, Population(share, torch.stack([share, share])))
+        self.loss_of_all: Objective = spec.build(options, Population(share, torch.stack([share, share])))
         self.extra = torch.randn(self.loss_of.extra_size, generator=draw, dtype=torch.float64)
         self.dual = torch.randn(self.loss_of.dual_size, generator=draw, dtype=torch.float64).abs()
 
@@ -95,9 +95,11 @@ class _Batch(Contract):
             self.loss_of_all.loss(scores, self.labels, extra, dual).backward()
             for step in steps:
                 step.step()
-        ranked = zip(scores.detach().T, self.labels.T, strict=True)
+        ranked: Iterable[tuple[Tensor, Tensor]] = zip(scores.detach().T, self.labels.T, strict=True)
         wrong = [
-            f"disease {j}" for j, (its, labels) in enumerate(ranked) if its[labels == 1].min() <= its[labels == 0].max()
+            f"disease {j}"
+            for j, (column, labels) in enumerate(ranked)
+            if column[labels == 1].min() <= column[labels == 0].max()
         ]
         return (
             f"not so after {STEPS} steps on the scores alone: {', '.join(wrong)}; is a sign wrong?" if wrong else None
@@ -140,6 +142,6 @@ class _Batch(Contract):
     @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:
         used: list[str] = []
-        with global_generators_untouched(used):
+        with watch_global_generators(used):
             self.loss()
         return f"uses the global generator of {', '.join(used)}" if used else None

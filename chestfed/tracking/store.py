@@ -115,6 +115,7 @@ class Store:
             with _expected("RESOURCE_ALREADY_EXISTS"):  # another process may have just created it
                 self._client.create_experiment(EXPERIMENT, place if uri.startswith("sqlite:") else None, tags)
             experiment = self._client.get_experiment_by_name(EXPERIMENT)
+            assert experiment is not None
         if experiment.lifecycle_stage != "active":
             command = f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
             text = f"the experiment '{EXPERIMENT}' was deleted in MLflow; `{command}` restores it"

@@ -109,7 +109,7 @@ class Team:
     def settings(self) -> Federated:
         return self.cohort.settings
 
-    def engine_of(self, stage: int) -> Engine:
+    def engine_of(self, stage: int) -> Engine[Any]:
         """The engine with the rule of a stage, counted from 0; after the last stage, that of the last."""
         cohort, settings = self.cohort, self.settings
         rule, number = cohort.rule(stage), min(stage, len(settings.schedule) - 1)

@@ -43,7 +43,7 @@ class Progress:
     the points of the stage's rounds, or, with `kept_buffers`, the point of the round that was drawn.
     """
 
-    engine: Engine
+    engine: Engine[Any]
     federation: Any
     stage: int
     round: int
@@ -122,7 +122,7 @@ def train_federated(
 
 def retrain_if_damaged(state: Path, train: Callable[[], Trains], warn: Callable[[str], object]) -> Trains:
     """Train on from a saved state, or from the beginning if that is damaged; signals wait until it is saved."""
-    with stopping.postponed():
+    with stopping.defer_signals():
         try:
             return train()
         except DamagedError:
@@ -148,7 +148,7 @@ def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, d
         rule = team.settings.stage_output
         if progress.stage == len(team.settings.schedule) and rule != "random_round":
             # Not counted as images or bytes: nothing is trained on it.
-            outputs = {"last": StageEnd(point, state.buffers), "average": engine.settled(kept, state)}
+            outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(kept, state)}
             outputs.pop(rule, None)  # it is scored as the run's own
         point = beyond[-1].point
     entry = asdict(record) | {
@@ -190,7 +190,7 @@ def _end_stage(team: Team, progress: Progress) -> list[StageEnd]:
         case "last":
             end = StageEnd(engine.current(state), state.buffers, turns=state.turns)
         case "average":
-            end = engine.settled(progress.kept, state)
+            end = engine.with_statistics(progress.kept, state)
         case "random_round":
             end = StageEnd(progress.kept, progress.kept_buffers, turns=state.turns)
         case "algorithm":

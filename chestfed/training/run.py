@@ -38,7 +38,7 @@ from chestfed.core.checkpoint import read_json, remove_orphans, write_json
 from chestfed.core.diseases import title_of as disease_title
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError
-from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, seal
+from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, write_manifest
 from chestfed.core.plugins import pinned
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.intervals.methods import Intervals
@@ -119,7 +119,7 @@ def run_study(
         write_identity(folder, pipeline, this, data, _describe_test_set(pipeline, data))
         deployment.describe(folder, data, pipeline)
         write_hospitals(folder, data)
-        seal(folder, part, FILES)
+        write_manifest(folder, part, FILES)
         clients = tuple(client.name for client in data.clients)
         about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
         reporters.tell(lambda reporter: reporter.study_started(about))
@@ -132,7 +132,7 @@ def run_study(
             running.alternatives()
             results = collect([RunFolder(folder)])
             write_results(results, folder)
-            seal(folder, part, FILES)
+            write_manifest(folder, part, FILES)
         except BaseException as error:
             reporters.tell(methodcaller("study_failed", error))
             raise
@@ -198,7 +198,7 @@ class _Running:
             run = RunFolder(self.folder)
             results = collect([run], ks=self.pipeline.k[:place], differences=make_differences([]))
             write_frames(self.folder, results.estimates, results.differences, ("study",))
-            seal(self.folder, self.part(self.folder), FILES)
+            write_manifest(self.folder, self.part(self.folder), FILES)
             self.reporters.tell(methodcaller("k_done", row, results, reused=reused))
 
     def stored(self, k: int) -> Row | None:

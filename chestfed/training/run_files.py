@@ -19,7 +19,7 @@ from chestfed.core.checkpoint import (
     write_text,
 )
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.manifest import Part, seal
+from chestfed.core.manifest import Part, write_manifest
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
@@ -156,5 +156,5 @@ def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: T
         found.attrs = {"key": test.key}
         write_predictions(folder / PREDICTIONS, found)
     result = json_text(row.to_plain())
-    seal(folder, part, {*FILES_OF_K} - {RESULT}, {RESULT: result})
+    write_manifest(folder, part, {*FILES_OF_K} - {RESULT}, {RESULT: result})
     write_text(folder / RESULT, result)

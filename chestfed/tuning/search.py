@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from chestfed.core.bundled import install_command
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
-from chestfed.core.manifest import name_of_text
+from chestfed.core.manifest import short_digest
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.device import Machine
 from chestfed.experiment.methods import Method, PipelineFile
@@ -135,7 +135,7 @@ class Search:
     def folder(self) -> Path:
         this = identify(self.setup(self.pipeline.resolve()))
         text = json.dumps([this.digest, self.seeds, self.methods])
-        return self.out / f"{self.data.origin.prefix}tune-{self.name}-{name_of_text(text)}"
+        return self.out / f"{self.data.origin.prefix}tune-{self.name}-{short_digest(text)}"
 
     def run(self) -> dict[str, list[Trial]]:
         """All trials of each method, those of earlier starts included."""
@@ -191,7 +191,7 @@ class _OneMethod:
         base = _with_seed(search.pipeline.resolve(name), search.pipeline.seed)
         ranges = {key: one.plain() for key, one in declared.items()}
         text = json.dumps([identify(search.setup(base)).digest, ranges, search.seeds])
-        self.digest = name_of_text(text)
+        self.digest = short_digest(text)
         storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
         self.study = optuna.create_study(
             storage=storage, study_name=f"{name} {self.digest}", direction="maximize", load_if_exists=True
@@ -274,7 +274,7 @@ class _OneMethod:
         search = self.search
         chosen = with_settings(search.pipeline, self.name, values)
         pipeline = _with_seed(chosen.resolve(self.name), seed)
-        folder = self._folder(number) / f"{seed}-{name_of_text(json.dumps(values))}"
+        folder = self._folder(number) / f"{seed}-{short_digest(json.dumps(values))}"
         folder.mkdir(parents=True, exist_ok=True)
         what = f"{self.name}, trial {number} of {search.trials}, seed {seed}"
 

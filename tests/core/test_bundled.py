@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 REQUIRES = ["numpy>=2.0", 'optuna<6,>=5; extra == "tune"', "optuna<6,>=5; extra == 'dev'", "flwr<2; extra == 'flower'"]
 
 
-def test_extra_is_installed_from_the_lock_of_a_checkout() -> None:
+def test_extra_of_a_checkout_is_locked() -> None:
     words = install_command("tune").split()
     assert words[:5] == [sys.executable, "-m", "pip", "install", "--constraint"]
     assert Path(words[5]) == ROOT / "requirements" / "constraints.txt"
@@ -24,14 +24,14 @@ def test_extra_is_installed_from_the_lock_of_a_checkout() -> None:
     assert install_command("flower").endswith(f'"{ROOT / "bootstrap.py"}" install federation')
 
 
-def test_extra_of_a_wheel_is_named_by_its_requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extra_of_a_wheel_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "__file__", str(tmp_path / "site-packages" / "chestfed" / "core" / "bundled.py"))
     monkeypatch.setattr(metadata, "requires", lambda name: REQUIRES)
     assert install_command("tune").partition("install ")[2] == '"optuna<6,>=5"'
     assert install_command("flower").partition("install ")[2] == '"flwr<2"'
 
 
-def test_no_text_names_chestfed_to_a_package_index() -> None:
+def test_no_text_names_chestfed_to_an_index() -> None:
     files = [*(ROOT / "chestfed").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     found = [file for file in files if re.search(r"pip install .?chestfed\b", file.read_text(encoding="utf-8"))]
     assert found == []

@@ -57,9 +57,7 @@ NUMBERS = arrays(st.sampled_from([np.float32, np.float64, np.int64]), array_shap
 
 @settings(deadline=None, max_examples=40)
 @given(st.dictionaries(st.text("abc.01", min_size=1), NUMBERS, max_size=4), st.randoms())
-def test_no_flipped_bit_of_any_checkpoint_is_read_as_something_else(
-    named: dict[str, np.ndarray], chance: Random
-) -> None:
+def test_flipped_bit_is_never_read(named: dict[str, np.ndarray], chance: Random) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "s"
         save_checkpoint(path, {name: torch.from_numpy(array) for name, array in named.items()}, {"step": 7})
@@ -82,7 +80,7 @@ def test_no_flipped_bit_of_any_checkpoint_is_read_as_something_else(
 
 
 @pytest.mark.parametrize("keep", [0, 5, 60, -1])
-def test_a_truncated_checkpoint_is_named_with_what_to_do(tmp_path: Path, keep: int) -> None:
+def test_truncated_checkpoint_is_refused(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "state.safetensors"
     save_checkpoint(path, {"a": torch.ones(100)}, {"step": 1})
     path.write_bytes(path.read_bytes()[:keep])
@@ -90,7 +88,7 @@ def test_a_truncated_checkpoint_is_named_with_what_to_do(tmp_path: Path, keep: i
         load_checkpoint(path)
 
 
-def test_no_altered_bit_of_a_checkpoint_goes_unseen(tmp_path: Path) -> None:
+def test_altered_bits_are_found(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
     save_checkpoint(path, {"a": torch.arange(7.0), "b": torch.zeros(2, dtype=torch.bfloat16)}, {"step": 1, "t": "é"})
     whole, seen = path.read_bytes(), 0
@@ -115,9 +113,7 @@ def test_no_altered_bit_of_a_checkpoint_goes_unseen(tmp_path: Path) -> None:
         (OSError(errno.EROFS, os.strerror(errno.EROFS)), os.strerror(errno.EROFS)),
     ],
 )
-def test_a_full_disk_or_quota_under_a_checkpoint_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
-) -> None:
+def test_full_disk_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
     def full(*_: object) -> None:
         raise error
 
@@ -127,7 +123,7 @@ def test_a_full_disk_or_quota_under_a_checkpoint_is_one_message(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_orphans_of_killed_writers_are_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_orphans_are_removed(tmp_path: Path) -> None:
     (tmp_path / "k1").mkdir()
     for name in (".table.csv.ab_12.part", "k1/.state.safetensors.x9.part", "k1/result.json", ".lock"):
         (tmp_path / name).write_text("x")
@@ -138,7 +134,7 @@ def test_orphans_of_killed_writers_are_removed_and_nothing_else(tmp_path: Path) 
     ]
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_part(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     write_json(path, {"a": 1})
 
@@ -152,7 +148,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_part(tmp_path: Path) ->
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_a_place_where_no_file_can_be_made_is_told_as_a_mistake_that_can_be_mended(tmp_path: Path) -> None:
+def test_unwritable_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in ("file/x.json", "file/below/x.json"):
         with assert_refused(ChestfedError, "cannot be written"):
@@ -173,7 +169,7 @@ def save_for_ever(path: Path, told: Connection) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
-def test_a_process_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
+def test_killed_writer_leaves_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
     fork = multiprocessing.get_context("fork")  # a new interpreter would import torch
     for times in (1, 3, 7):
@@ -188,7 +184,7 @@ def test_a_process_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> N
         assert (tensors["a"] == values["step"]).all()
 
 
-def test_a_state_is_saved_once_a_minute_and_more_seldom_if_writing_would_take_more_than_a_hundredth_of_the_time(
+def test_saves_take_a_hundredth_of_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0

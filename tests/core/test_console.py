@@ -15,7 +15,7 @@ from rich.text import Text
 from chestfed.core.console import command, open_console, say, text_table
 
 
-def test_a_sign_that_the_output_cannot_write_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_sign_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
     console = open_console()
@@ -24,7 +24,7 @@ def test_a_sign_that_the_output_cannot_write_is_a_question_mark(monkeypatch: pyt
     assert out.getvalue() == b"0.812 ?0.010\n"
 
 
-def test_nothing_that_is_printed_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_printed_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     bad = "a\x1b[2J\x1b]0;x\x07\x9b\x00\r\x08\u202e\u2066b"
     console = open_console()
     say(console, bad)
@@ -35,6 +35,6 @@ def test_nothing_that_is_printed_steers_a_terminal(capsys: pytest.CaptureFixture
     assert not set(printed) & set("\x1b\x07\x9b\x00\r\x08\u202e\u2066")
 
 
-def test_a_command_to_copy_quotes_what_the_shell_would_split() -> None:
+def test_command_quotes_for_the_shell() -> None:
     assert command("report", Path("runs/a")) == "chestfed report runs/a"
     assert shlex.split(command("ui", "--out", Path("my röns"))) == ["chestfed", "ui", "--out", "my röns"]

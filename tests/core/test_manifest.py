@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, seal
+from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, write_manifest
 
 PART = Part("0123456789ab", "k2")
 
@@ -15,7 +15,7 @@ PART = Part("0123456789ab", "k2")
 def folder(tmp_path: Path) -> Path:
     """A sealed folder with one file."""
     (tmp_path / "result.json").write_text("{}")
-    seal(tmp_path, PART, ["result.json", "missing.json"])
+    write_manifest(tmp_path, PART, ["result.json", "missing.json"])
     return tmp_path
 
 
@@ -24,7 +24,7 @@ def test_a_sound_folder_has_no_damage(folder: Path) -> None:
     assert find_damage(folder, Part(None, "k2")) == []
 
 
-def test_a_flipped_bit_of_the_manifest_is_damage(folder: Path) -> None:
+def test_flipped_manifest_bit_is_damage(folder: Path) -> None:
     file = folder / MANIFEST
     content, unnoticed = file.read_bytes(), 0
     for place in range(len(content)):

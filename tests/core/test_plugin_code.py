@@ -98,7 +98,7 @@ def test_equal_versions_are_taken_as_equal(catalogue: Catalogue[Part]) -> None:
         assert identify(catalogue, Part("mine", version="2")) != first
 
 
-def test_object_of_a_file_is_known_by_the_file(catalogue: Catalogue[Part], folder: Path) -> None:
+def test_object_of_a_file_has_its_digest(catalogue: Catalogue[Part], folder: Path) -> None:
     module = import_file(folder, "methods_1", FILE)
     assert identify(catalogue, module.PART) == catalogue.digest("methods_1:PART") == identify_code(module)
     other = import_file(folder, "methods_2", FILE.replace("('mine')", "('mine', version='2')"))
@@ -118,7 +118,7 @@ def test_edited_file_must_be_imported_again(catalogue: Catalogue[Part], folder: 
     assert identify(catalogue, module.PART) != before
 
 
-def test_script_is_known_by_file_and_arguments(
+def test_script_digest_has_its_arguments(
     catalogue: Catalogue[Part], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []

@@ -11,7 +11,7 @@ from chestfed.core.provenance import Origin
 REAL, SYNTHETIC, MIXED = Origin.REAL, Origin.SYNTHETIC, Origin.MIXED
 
 
-def test_one_real_part_makes_it_mixed_and_no_part_is_real() -> None:
+def test_one_real_part_makes_it_mixed() -> None:
     assert Origin.of([True, True]) is SYNTHETIC
     assert Origin.of([False]) is REAL
     assert Origin.of([True, False, True]) is MIXED
@@ -19,7 +19,7 @@ def test_one_real_part_makes_it_mixed_and_no_part_is_real() -> None:
     assert Origin.together([]) is REAL
 
 
-def test_results_side_by_side_are_alike_or_mixed() -> None:
+def test_results_are_alike_or_mixed() -> None:
     for one, other in itertools.product(Origin, Origin):
         assert Origin.together([one, other]) is (one if one is other else MIXED)
 
@@ -35,7 +35,7 @@ def test_unknown_origin_is_none() -> None:
     assert Origin.read({}) is None
 
 
-def test_only_phantoms_are_said_to_have_no_patients() -> None:
+def test_only_phantoms_have_no_patients() -> None:
     for origin in Origin:
         words = (origin.mark, origin.sentence, origin.description, origin.alt, origin.short_mark)
         assert any("no patients" in text.lower() for text in words) is (origin is SYNTHETIC)

@@ -38,14 +38,14 @@ from tests.sites.own_tables import config, save_rows, wide
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 
 
-def test_a_name_is_keyed_blake2b_with_its_purpose_and_the_lengths_of_its_parts() -> None:
+def test_name_is_keyed_blake2b() -> None:
     key = SiteKey(bytes(range(32)))
     framed = (2).to_bytes(8, "big") + b"st" + (4).to_bytes(8, "big") + b"4711"
     expected = hashlib.blake2b(framed, key=bytes(range(32)), person=b"patient", digest_size=16).hexdigest()
     assert key.name("patient", "st", "4711") == key.name("patient", b"st", b"4711") == expected
 
 
-def test_names_differ_between_keys_purposes_and_ways_to_cut_the_parts() -> None:
+def test_names_differ_by_key_and_purpose() -> None:
     key, other = SiteKey(bytes(32)), SiteKey(bytes([1, *bytes(31)]))
     names = [key.name(purpose, "a", "bc") for purpose in get_args(Purpose)]
     names += [other.name("patient", "a", "bc"), key.name("patient", "ab", "c"), key.name("patient", "abc")]
@@ -62,13 +62,13 @@ def test_a_key_shows_its_fingerprint_only() -> None:
     assert not key.name("image", b"").startswith(key.fingerprint)
 
 
-def test_what_is_synthetic_has_the_same_names_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synthetic_names_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "/nowhere")
     assert key_for(synthetic=True) == PUBLISHED
     assert PUBLISHED.name("image", b"\0" * 16) == "f7ec00b238484d39041af1f0a4216b5e"
 
 
-def test_key_within_a_folder_of_results_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_among_results_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "runs" / ".config" / "key"))
     make_key(tmp_path / "runs" / ".config" / "key")
     fingerprint = key_for(synthetic=False).fingerprint
@@ -78,9 +78,7 @@ def test_key_within_a_folder_of_results_is_refused(tmp_path: Path, monkeypatch: 
     refuse_key_within(tmp_path / "runs", PUBLISHED.fingerprint)
 
 
-def test_the_variable_names_the_key_and_nothing_is_made_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variable_names_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "trial.key"
     monkeypatch.setenv(VARIABLE, str(file))
     with assert_refused(ChestfedError, "no key file"):
@@ -91,7 +89,7 @@ def test_the_variable_names_the_key_and_nothing_is_made_in_its_place(
 
 
 @posix
-def test_without_a_variable_a_key_of_the_user_is_made_once(
+def test_user_key_is_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(VARIABLE)
@@ -107,7 +105,7 @@ def test_without_a_variable_a_key_of_the_user_is_made_once(
     assert capsys.readouterr().err == ""
 
 
-def test_processes_that_make_a_key_at_once_agree(tmp_path: Path) -> None:
+def test_concurrent_key_makers_agree(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "key"
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: make_key(file), range(8)))
@@ -117,7 +115,7 @@ def test_processes_that_make_a_key_at_once_agree(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
+def test_readable_key_is_refused(tmp_path: Path) -> None:
     make_key(tmp_path / "key")
     (tmp_path / "key").chmod(0o644)
     with assert_refused(ChestfedError, "key readable by others"):
@@ -125,7 +123,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"00" * 31, b"zz" * 32, b"\xff" * 64, b"00" * 32 + b"\n11"])
-def test_a_damaged_key_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
+def test_damaged_key_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "key"
     file.write_bytes(content)
     file.chmod(0o600)
@@ -134,13 +132,13 @@ def test_a_damaged_key_is_refused_and_not_repeated(tmp_path: Path, content: byte
     assert content.decode("latin-1").strip() == "" or content.decode("latin-1") not in str(caught.value)
 
 
-def test_a_key_cannot_be_made_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_unwritable_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with assert_refused(ChestfedError, "key cannot be written"):
         make_key(tmp_path / "file" / "key")
 
 
-def test_the_command_shows_file_and_fingerprint_and_keeps_a_key_that_exists(
+def test_command_keeps_an_existing_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
 ) -> None:
     file = tmp_path / "trial.key"
@@ -156,7 +154,7 @@ def test_the_command_shows_file_and_fingerprint_and_keeps_a_key_that_exists(
     assert not any(file.read_text().strip() in called.out + called.err for called in (made, again, shown))
 
 
-def test_two_hospitals_with_one_key_can_count_the_patients_that_they_share(
+def test_shared_key_counts_shared_patients(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = Console(width=200)
@@ -190,7 +188,7 @@ def keyed(run: Path, key: str) -> Path:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_predictions_with_names_of_different_keys_are_not_compared(tmp_path: Path) -> None:
+def test_different_keys_are_not_compared(tmp_path: Path) -> None:
     one, two = (keyed(write_run(tmp_path / key, lr=lr), key) for key, lr in (("aa", 0.1), ("bb", 0.2)))
     with pytest.raises(ConfigError, match=r"different keys \(aa and bb\).*\$CHESTFED_KEY_FILE"):
         compare_with_first([load_predictions(one), load_predictions(two)], 20)
@@ -199,7 +197,7 @@ def test_predictions_with_names_of_different_keys_are_not_compared(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_other_names_of_the_same_patients_give_the_same_intervals(tmp_path: Path) -> None:
+def test_renamed_patients_keep_intervals(tmp_path: Path) -> None:
     one, two = write_run(tmp_path / "one"), write_run(tmp_path / "two", lr=0.2, seed=2)
     plain = compare_with_first([load_predictions(one), load_predictions(two)], 50)
     for file in (*one.glob("k*/predictions.parquet"), *two.glob("k*/predictions.parquet")):

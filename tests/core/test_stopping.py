@@ -24,9 +24,9 @@ def _heard_by_python() -> Iterator[None]:
 def work(number: signal.Signals, times: int) -> list[int]:
     """Steps with a safe point after each; the signal comes in the second one, so many times. Those that were done."""
     done = []
-    with stopping.heeded():
+    with stopping.handle_signals():
         try:
-            with stopping.postponed():
+            with stopping.defer_signals():
                 for step in range(3):
                     for _ in range(times if step == 1 else 0):
                         signal.raise_signal(number)
@@ -38,23 +38,23 @@ def work(number: signal.Signals, times: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)])
-def test_a_signal_waits_for_the_next_safe_point_and_a_second_one_does_not(number: signal.Signals, code: int) -> None:
+def test_first_signal_waits_for_a_safe_point(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
     assert work(number, 0) == [0, 1, 2]
     assert work(number, 1) == [0, 1, code]
     assert work(number, 2) == [0, code]
-    assert (signal.getsignal(number), stopping.asked()) == (before, False)
+    assert (signal.getsignal(number), stopping.is_stop_requested()) == (before, False)
 
 
-def test_outside_of_training_a_signal_is_raised_at_once() -> None:
-    with stopping.heeded(), pytest.raises(stopping.Stopped):
+def test_signal_elsewhere_is_immediate() -> None:
+    with stopping.handle_signals(), pytest.raises(stopping.Stopped):
         signal.raise_signal(signal.SIGTERM)
 
 
-def test_what_the_caller_ignores_stays_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stopping.heeded():
+        with stopping.handle_signals():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)

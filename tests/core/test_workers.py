@@ -65,7 +65,7 @@ def test_workers_of_a_killed_parent_end(tmp_path: Path) -> None:
     assert not any(map(is_running, workers))
 
 
-def test_the_pools_of_the_package_start_their_workers_so() -> None:
+def test_pools_start_workers_alike() -> None:
     """A pool without the initializer would leave orphans."""
     import chestfed
 
@@ -79,20 +79,20 @@ def test_the_pools_of_the_package_start_their_workers_so() -> None:
         assert file.read_text(encoding="utf-8").count("initializer=start_worker") == 1, file
 
 
-def test_results_come_in_the_order_of_the_jobs_however_many_workers() -> None:
+def test_results_keep_the_order_of_jobs() -> None:
     jobs = list(range(100))
     assert (
         list(parallel_map(double, jobs, 2, small=1)) == list(parallel_map(double, jobs, 1)) == [2 * job for job in jobs]
     )
 
 
-def test_a_job_that_ends_its_process_is_told_and_the_others_are_done() -> None:
+def test_crashed_job_is_reported() -> None:
     jobs = [*range(3, 11), *range(50, 74)]  # sixteen chunks; after the first crash eight of them go alone
     expected = [-job if job % 50 == 7 else 2 * job for job in jobs]
     assert list(parallel_map(double_or_end, jobs, 2, small=1, chunk=2, crashed=gone)) == expected
 
 
-def test_a_job_that_takes_too_long_is_told_and_the_others_are_done() -> None:
+def test_slow_job_is_reported() -> None:
     jobs = list(range(54, 60))
     expected = [-job if job == 57 else 2 * job for job in jobs]
     assert list(parallel_map(double_or_stick, jobs, 2, small=1, chunk=3, crashed=gone)) == expected
@@ -100,17 +100,17 @@ def test_a_job_that_takes_too_long_is_told_and_the_others_are_done() -> None:
         time.sleep(0.1)
 
 
-def test_the_end_of_a_worker_does_not_hold_up_those_with_large_results() -> None:
+def test_crash_spares_large_results() -> None:
     results = list(parallel_map(large_or_end, range(20), 2, small=1, chunk=4, crashed=lambda _: b""))
     assert [number for number, result in enumerate(results) if not result] == [5]
 
 
-def test_without_a_result_for_crashes_the_end_of_a_worker_is_an_error() -> None:
+def test_unhandled_crash_is_an_error() -> None:
     with assert_refused(ChestfedError, "worker ended"):
         list(parallel_map(double_or_end, list(range(10)), 2, small=1))
 
 
-def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path: Path) -> None:
+def test_script_without_main_guard_runs_once(tmp_path: Path) -> None:
     script = (
         "from tests.core.worker_jobs import blocks_interrupts, double, double_or_end, gone\n"
         "from chestfed.core.workers import parallel_map\n"
@@ -131,18 +131,18 @@ def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked here")
-def test_an_interrupt_does_not_reach_a_worker_not_even_while_it_starts() -> None:
+def test_interrupt_does_not_reach_a_worker() -> None:
     assert set(parallel_map(blocks_interrupts, [0, 1], 2, small=1)) == {True}
     assert not blocks_interrupts(0)
 
 
-def test_a_process_of_somebodys_pool_works_alone() -> None:
+def test_foreign_pool_process_works_alone() -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply(results_of_a_child, ([1, 2, 3],)) == [2, 4, 6]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU sets")
-def test_only_the_cores_that_the_process_was_given_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_assigned_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
     given = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(given)})
     try:

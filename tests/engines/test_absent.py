@@ -62,9 +62,7 @@ absences = st.lists(st.sets(st.integers(0, K - 1), max_size=K - 1).map(sorted), 
 
 @settings(deadline=None, max_examples=40)
 @given(rules, absences, st.sampled_from([[1 / K] * K, SHARES]))
-def test_the_servers_control_variate_stays_the_weighted_mean_of_the_clients(
-    rule: Any, absences: list[list[int]], weights: list[float]
-) -> None:
+def test_control_variate_stays_the_mean(rule: Any, absences: list[list[int]], weights: list[float]) -> None:
     engine = engine_of(rule, weights)
     state = started(engine)
     names = {"c_primal": "c_primal", "c_dual": "c_dual"} if isinstance(rule, Codasca) else {"control": "control"}
@@ -76,7 +74,7 @@ def test_the_servers_control_variate_stays_the_weighted_mean_of_the_clients(
             np.testing.assert_allclose(getattr(state.server, ours), controls(engine, state, its), rtol=0, atol=1e-11)
 
 
-def test_a_round_without_some_is_the_mean_of_the_others_and_the_absent_go_on_from_where_they_were() -> None:
+def test_absent_clients_leave_the_others() -> None:
     rule = Codasca(5, 0.03, 0.02)
     engine = engine_of(rule, SHARES)
     state, _ = engine.run_round(started(engine))
@@ -93,7 +91,7 @@ def test_a_round_without_some_is_the_mean_of_the_others_and_the_absent_go_on_fro
     assert hosts[1].kept[2].state is before[1]  # what it computed meanwhile does not count
 
 
-def test_with_clients_that_come_and_go_codasca_still_ends_at_the_optimum() -> None:
+def test_codasca_is_exact_with_absences() -> None:
     engine = engine_of(Codasca(8, 0.05, 0.05), [1 / K] * K)
     state = started(engine)
     for number in range(150):
@@ -103,14 +101,14 @@ def test_with_clients_that_come_and_go_codasca_still_ends_at_the_optimum() -> No
 
 
 @pytest.mark.parametrize(("absent", "late", "missing"), [("wait", [1], 0), (3, [1], 1), (3, [1, 2], 0)])
-def test_a_policy_says_how_many_answers_are_enough(absent: Absent, late: list[int], missing: int) -> None:
+def test_policy_sets_the_answers_needed(absent: Absent, late: list[int], missing: int) -> None:
     engine = engine_of(Codasca(2, 0.02, 0.02), SHARES, absent)
     engine.fleet.late = late  # type: ignore[attr-defined]
     _, record = engine.run_round(started(engine))
     assert len(record.absent) == missing
 
 
-def test_a_client_whose_update_is_not_finite_is_dropped_unless_too_few_are_left() -> None:
+def test_client_with_nan_update_is_dropped() -> None:
     for absent, good in (("drop", True), (4, False)):
         engine = engine_of(Codasca(5, 0.02, 0.02), SHARES, absent)  # type: ignore[arg-type]
         engine.fleet.hosts[2].client._poison_at = 7 * 6  # type: ignore[attr-defined]

@@ -19,11 +19,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return json.loads(file.read_text())
 
 
-def test_the_pretended_device_refuses_tensors_of_the_cpu_as_cuda_does(found: dict[str, Any]) -> None:
+def test_pretended_device_refuses_cpu(found: dict[str, Any]) -> None:
     assert "aten.add.Tensor: a tensor of the CPU (2,)" in found["mixed"]
 
 
-def test_every_algorithm_ends_a_round_where_it_does_on_the_cpu(found: dict[str, Any]) -> None:
+def test_round_equals_that_on_the_cpu(found: dict[str, Any]) -> None:
     assert set(found["rounds"]) >= set(ALGORITHMS.built_in)
     assert max(one["apart"] for one in found["rounds"].values()) < 1e-6
 
@@ -35,5 +35,5 @@ def test_no_local_step_waits_for_the_device(found: dict[str, Any]) -> None:
         assert one["three steps"]["to the device"] % 3 == 0, name  # images, transforms and labels of each batch
 
 
-def test_running_statistics_are_taken_without_waiting(found: dict[str, Any]) -> None:
+def test_statistics_do_not_wait(found: dict[str, Any]) -> None:
     assert found["statistics"] == [{"to the device": 6}, {"to the device": 9}]

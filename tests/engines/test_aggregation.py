@@ -13,7 +13,7 @@ from scipy.stats import trim_mean
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.variables import Point, mean_of, named_tensors
 from chestfed.core.errors import ConfigError, TrainingError
-from chestfed.engines.aggregation import Aggregation, AggregationRule, clipped, trimmed_mean
+from chestfed.engines.aggregation import Aggregation, AggregationRule, clip_changes, trimmed_mean
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.host import Host
 from chestfed.engines.server import ServerEngine
@@ -32,7 +32,7 @@ MATRICES = st.integers(1, 7).flatmap(
 
 @settings(deadline=None, max_examples=60)
 @given(MATRICES, st.integers(0, 3), st.randoms())
-def test_trimmed_mean_and_median_are_those_of_scipy_and_numpy_in_any_order(values, trim, chance) -> None:  # type: ignore[no-untyped-def]
+def test_trimmed_mean_equals_scipy(values, trim, chance) -> None:  # type: ignore[no-untyped-def]
     count = len(values)
     tensors = [torch.from_numpy(row) for row in values]
     chance.shuffle(tensors)
@@ -45,16 +45,16 @@ def test_trimmed_mean_and_median_are_those_of_scipy_and_numpy_in_any_order(value
 
 @settings(deadline=None, max_examples=60)
 @given(MATRICES)
-def test_no_change_is_longer_than_the_median_and_those_below_it_stay(values: np.ndarray) -> None:
+def test_changes_are_clipped_at_their_median(values: np.ndarray) -> None:
     tensors, start = [torch.from_numpy(row) for row in values], torch.full((4,), 0.5, dtype=torch.float64)
     before = [float((tensor - start).norm()) for tensor in tensors]
-    for tensor, norm, cut in zip(tensors, before, clipped(tensors, start), strict=True):
+    for tensor, norm, cut in zip(tensors, before, clip_changes(tensors, start), strict=True):
         assert float((cut - start).norm()) <= np.median(before) * (1 + 1e-9) + 1e-9
         assert norm > np.median(before) or torch.equal(cut, tensor)
 
 
 @pytest.mark.parametrize("rule", ["norm_clipping", "median", "trimmed_mean"])
-def test_equal_updates_are_left_as_they_are_and_the_mean_is_untouched(rule: AggregationRule) -> None:
+def test_equal_updates_stay(rule: AggregationRule) -> None:
     update, sent = Point(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5])), Point(torch.zeros(3), torch.zeros(1))
     (one,), weights = Aggregation(rule)([update] * 5, [0.2] * 5, sent)
     torch.testing.assert_close(named_tensors(mean_of([one], weights)), named_tensors(update))
@@ -89,7 +89,7 @@ def _distance(aggregation: Aggregation, hostile: int) -> float:
     return saddle.distance(engine.current(state), problems)
 
 
-def test_one_or_two_hostile_clients_of_five_do_not_lead_away_from_the_optimum() -> None:
+def test_hostile_clients_keep_the_optimum() -> None:
     honest = _distance(Aggregation(), 0)
     for rule, trim in (("median", 1), ("trimmed_mean", 2)):
         assert _distance(Aggregation(rule, trim), 2) == pytest.approx(honest, abs=1e-9)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def _pipeline(algorithm: str, *more: str) -> Pipeline:
     )
 
 
-def test_it_is_part_of_what_names_a_run_and_refused_where_the_mean_matters() -> None:
+def test_robust_mean_names_the_run() -> None:
     assert identity(_pipeline("fedavg", "aggregation=median"))["federated"]["aggregation"] == "median"
     for algorithm in ("codasca", "codasca_minimal", "scaffold", "coda", "local_scgdam", "centralized"):
         with pytest.raises(ConfigError, match=rf"aggregation: {algorithm} relies on the mean .* coda_plus"):

@@ -28,7 +28,7 @@ def client(weight_decay: float = 0.0) -> NetworkClient:
     return NetworkClient("a", Numbered(), network, objective, device=CPU, weight_decay=weight_decay)  # type: ignore[arg-type]
 
 
-def test_weight_decay_is_the_gradient_of_half_the_square_of_the_weights_alone() -> None:
+def test_weight_decay_acts_on_weights_only() -> None:
     plain, decayed = client(), client(0.3)
     primal = torch.cat([plain._network.parameters(), torch.ones(2 * J)])
     found = []
@@ -40,7 +40,7 @@ def test_weight_decay_is_the_gradient_of_half_the_square_of_the_weights_alone() 
     assert torch.equal(found[1][size:], found[0][size:])
 
 
-def test_statistics_are_the_mean_over_the_batches_at_the_weights_given() -> None:
+def test_statistics_are_means_of_batches() -> None:
     one = client()
     norm = one._network.module[2]
     assert isinstance(norm, nn.BatchNorm1d)
@@ -55,7 +55,7 @@ def test_statistics_are_the_mean_over_the_batches_at_the_weights_given() -> None
     assert (one.images_seen, one.positions(), norm.momentum) == (3 * 8, [0], 0.1)
 
 
-def test_a_batch_of_one_that_cannot_be_normalized_is_told_with_the_key_to_change() -> None:
+def test_batch_of_one_names_the_key() -> None:
     one = client()
     with one.training(one._network.buffers()), assert_refused(TrainingError, "batches too small"):
         one._logits(torch.zeros(1, 3, 4, 4))

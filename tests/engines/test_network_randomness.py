@@ -73,7 +73,7 @@ def gradients(one: NetworkClient, count: int) -> list[Tensor]:
         return [one.gradients(start, none)[0].clone() for _ in range(count)]
 
 
-def test_what_a_network_draws_depends_on_seed_client_and_batch_only() -> None:
+def test_draws_follow_seed_client_and_batch() -> None:
     whole = gradients(client(), 4)
     assert len({tuple(part.tolist()) for part in whole}) == 4
     resumed = client()
@@ -85,7 +85,7 @@ def test_what_a_network_draws_depends_on_seed_client_and_batch_only() -> None:
     assert not torch.equal(gradients(client(seed=2), 1)[0], whole[0])
 
 
-def test_training_leaves_the_global_generators_alone() -> None:
+def test_training_keeps_global_generators() -> None:
     one = client()
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
@@ -99,7 +99,7 @@ def test_training_leaves_the_global_generators_alone() -> None:
 
 
 @pytest.mark.parametrize("hvp", ["exact", "drop"])
-def test_a_compositional_gradient_resumes_with_the_same_numbers(hvp: Literal["exact", "drop"]) -> None:
+def test_composition_resumes_exactly(hvp: Literal["exact", "drop"]) -> None:
     objective = CompositionalAuc(AucMargin(torch.full((J,), 0.5)), rho=0.1, hvp=hvp)
 
     def passes(one: NetworkClient, count: int) -> list[Tensor]:

@@ -38,7 +38,7 @@ def start(peers: PeerEngine) -> Peers:
     ("method", "numbers"),
     [(EdgeConsensus("pdmm", 3, 8.0, rho=0.0), 6), (EdgeConsensus("admm", 3, 8.0, rho=0.1), 12), (Gossip(3, 0.1), 6)],
 )
-def test_bytes_are_d_or_2d_per_edge_and_direction(method: object, numbers: int) -> None:
+def test_bytes_are_d_or_2d_per_edge(method: object, numbers: int) -> None:
     whole, single = engine(method), engine(method, schedule="random_edge")
     _, record = whole.run_round(start(whole))
     assert record.bytes_up == 4 * 2 * numbers * 8  # on a ring every node has two edges
@@ -48,14 +48,14 @@ def test_bytes_are_d_or_2d_per_edge_and_direction(method: object, numbers: int) 
     assert (record.bytes_up, record.bytes_down) == (2 * numbers * 8, 0)
 
 
-def test_every_edge_has_its_turn_and_random_edges_are_a_function_of_seed_and_round() -> None:
+def test_edges_take_turns_or_follow_the_seed() -> None:
     turns, drawn = engine(PDMM, schedule="round_robin"), engine(PDMM, schedule="random_edge")
     assert [turns._edges(number) for number in range(4)] == [[edge] for edge in turns.graph.edges]
     assert [drawn._edges(n) for n in range(20)] == [drawn._edges(n) for n in range(20)]
     assert {edge for n in range(60) for edge in drawn._edges(n)} == set(drawn.graph.edges)
 
 
-def test_going_on_from_the_stored_tensors_changes_no_bit() -> None:
+def test_resumed_peers_keep_every_bit() -> None:
     peers, other = engine(PDMM, schedule="random_edge"), engine(PDMM, schedule="random_edge")
     state = start(peers)
     for _ in range(3):
@@ -70,7 +70,7 @@ def test_going_on_from_the_stored_tensors_changes_no_bit() -> None:
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def test_a_point_that_is_not_finite_names_the_node_and_changes_nothing() -> None:
+def test_nan_point_names_its_node() -> None:
     peers = engine(PDMM, poison=7 * 5)
     state, _ = peers.run_round(start(peers))
     before = {name: tensor.clone() for name, tensor in peers.tensors(state).items()}
@@ -90,7 +90,7 @@ def test_what_needs_a_server_is_refused() -> None:
         PeerEngine(PDMM, peers.fleet, build_graph("ring", 3), "synchronous", 1)
 
 
-def test_the_mean_of_the_nodes_is_evaluated_and_their_spread_is_the_drift() -> None:
+def test_nodes_mean_is_current() -> None:
     peers = engine(Gossip(2, 0.05))
     state, record = peers.run_round(start(peers))
     points = torch.stack([point.primal for point in state.points])
@@ -101,7 +101,7 @@ def test_the_mean_of_the_nodes_is_evaluated_and_their_spread_is_the_drift() -> N
 
 
 @pytest.mark.parametrize("method", [PDMM, Gossip(3, 0.1)])
-def test_an_outsized_message_between_peers_is_refused_by_the_nodes_name(method: object) -> None:
+def test_outsized_message_names_its_node(method: object) -> None:
     peers = engine(method)
     state, _ = peers.run_round(start(peers))
     honest = peers.fleet.ask

@@ -42,7 +42,7 @@ def vector(record: Point) -> torch.Tensor:
 
 @settings(deadline=None, max_examples=200)
 @given(ROWS, st.floats(1e-3, 1e4), st.integers(0, 4), st.booleans())
-def test_one_client_moves_the_mean_by_clip_times_its_weight_at_most(rows, clip, who, uneven) -> None:  # type: ignore[no-untyped-def]
+def test_client_moves_the_mean_by_its_clip(rows, clip, who, uneven) -> None:  # type: ignore[no-untyped-def]
     updates, silent = [point(row) for row in rows], Privacy(clip, 0.0)
     who %= len(updates)
     weights = [1 / len(updates)] * len(updates)
@@ -54,7 +54,7 @@ def test_one_client_moves_the_mean_by_clip_times_its_weight_at_most(rows, clip, 
     assert float(moved.norm()) <= clip * weights[who] * (1 + 1e-9) + 1e-9
 
 
-def test_changes_within_the_clip_are_averaged_as_they_are_and_longer_ones_keep_their_direction() -> None:
+def test_clipping_keeps_short_changes() -> None:
     updates = [point(np.arange(6.0)), point(np.ones(6))]
     weights = [0.25, 0.75]
     torch.testing.assert_close(vector(Privacy(1e9, 0.0)(updates, weights, SENT)), vector(mean_of(updates, weights)))
@@ -64,7 +64,7 @@ def test_changes_within_the_clip_are_averaged_as_they_are_and_longer_ones_keep_t
 
 
 @pytest.mark.parametrize("seed", [3, None])
-def test_the_noise_is_normal_with_the_multiplier_times_the_sensitivity_in_every_tensor(seed: int | None) -> None:
+def test_noise_is_normal_in_every_tensor(seed: int | None) -> None:
     start = Point(torch.zeros(100_000), torch.zeros(100_000))
     noisy = Privacy(clip=0.5, noise_multiplier=3.0, seed=seed)([start] * 2, [0.7, 0.3], start, 0, 0)
     for tensor in (noisy.primal, noisy.dual):
@@ -76,7 +76,7 @@ def test_the_noise_is_normal_with_the_multiplier_times_the_sensitivity_in_every_
     assert not torch.equal(noisy.primal, other.primal)
 
 
-def test_rounds_of_an_engine_have_noise_of_their_own_and_the_same_again_from_the_same_state() -> None:
+def test_noise_differs_by_round_and_repeats() -> None:
     problems = saddle.heterogeneous(3)
     rule = CodaPlus(2, 0.05, 0.05, output="last")
     clients = [QuadraticClient(f"c{number}", problem, buffers=0) for number, problem in enumerate(problems)]
@@ -108,15 +108,13 @@ def of_one_gaussian(mean: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("multiplier", "rounds"), [(1.0, 1), (1.0, 10), (4.0, 100), (20.0, 200), (0.5, 8)])
-def test_the_budget_is_a_little_above_that_of_one_gaussian_with_all_rounds_together(
-    multiplier: float, rounds: int
-) -> None:
+def test_budget_is_above_one_gaussian(multiplier: float, rounds: int) -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
     exact = of_one_gaussian(rounds**0.5 / multiplier, 1e-5)
     assert exact <= epsilon(multiplier, rounds, 1e-5) <= 1.15 * exact
 
 
-def test_the_accountant_comes_to_the_figure_of_the_2020_census() -> None:
+def test_accountant_equals_the_2020_census() -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
     # The persons' file of the 2020 redistricting data: rho = 2.56 of zero-concentrated privacy, published as epsilon
     # 17.14 at delta 1e-10. A Gaussian mechanism has rho = 1 / (2 z^2).
@@ -126,7 +124,7 @@ def test_the_accountant_comes_to_the_figure_of_the_2020_census() -> None:
 PRIVATE = ("federated.privacy.clip=1", "federated.privacy.noise_multiplier=2")
 
 
-def test_it_is_refused_where_something_would_leave_without_noise() -> None:
+def test_missing_noise_is_refused() -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
     for algorithm in ("codasca", "scaffold", "coda", "local_scgdam", "centralized", "pdmm"):
         with pytest.raises(ConfigError, match=rf"privacy: {algorithm} sends .* fedavg"):
@@ -141,7 +139,7 @@ def test_it_is_refused_where_something_would_leave_without_noise() -> None:
         check_runs([pipeline_of("fedavg", *PRIVATE, "model.norm=batch")])
 
 
-def test_a_study_tells_what_every_round_has_spent_and_the_seeds_noise_can_be_repeated(tmp_path: Path) -> None:
+def test_study_reports_the_budget_per_round(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
 
     def last(folder: str, noise: str) -> Trained:

@@ -17,7 +17,7 @@ from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.plugins import Options
 from chestfed.engines import declaration
 from chestfed.engines.declaration import engine_for
-from chestfed.engines.ranks.fleet import rank_hosting
+from chestfed.engines.ranks.fleet import find_host_rank
 from chestfed.engines.ranks.link import Link
 from chestfed.experiment.resolved import identity
 from chestfed.experiment.rules import check_runs
@@ -26,13 +26,13 @@ from tests.training.test_resume_algorithms import pipeline_of
 
 
 @pytest.mark.parametrize(("clients", "ranks"), [(5, 2), (5, 5), (5, 8), (1, 3)])
-def test_every_client_has_one_rank_and_rank_0_no_more_than_the_others(clients: int, ranks: int) -> None:
-    shares = [[n for n in range(clients) if rank_hosting(n, clients, ranks) == rank] for rank in range(ranks)]
+def test_clients_are_dealt_evenly(clients: int, ranks: int) -> None:
+    shares = [[n for n in range(clients) if find_host_rank(n, clients, ranks) == rank] for rank in range(ranks)]
     assert sorted(number for share in shares for number in share) == list(range(clients))
     assert clients == 1 or len(shares[0]) == min(map(len, shares))
 
 
-def test_the_engine_is_that_of_the_launcher_unless_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_chooses_the_default_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine_for(None).name == "in-process"
     assert engine_for(Options(name="torchrun")).name == "torchrun"
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
@@ -44,7 +44,7 @@ def test_the_engine_is_that_of_the_launcher_unless_one_is_chosen(monkeypatch: py
         declaration.refuse_several("chestfed tune")
 
 
-def test_ranks_come_to_the_bits_of_one_process_and_one_that_dies_ends_the_run_with_its_number(tmp_path: Path) -> None:
+def test_ranks_equal_one_process(tmp_path: Path) -> None:
     """Whole runs, and runs that were begun in one process; then rank 1 is killed within a round."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -67,7 +67,7 @@ def test_engine_is_not_part_of_the_identity() -> None:
     assert identity(pipeline_of("codasca", "engine=torchrun")) == identity(pipeline_of("codasca"))
 
 
-def test_a_round_without_somebody_is_refused_before_stage_1_also_where_the_launcher_chose_the_engine(
+def test_absences_are_refused_on_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = pipeline_of("codasca", "federated.absent=drop")
@@ -78,7 +78,7 @@ def test_a_round_without_somebody_is_refused_before_stage_1_also_where_the_launc
         check_runs([run])
 
 
-def test_processes_that_cannot_meet_are_told_how_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_cannot_meet_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with assert_refused(ConfigError, "no launcher"):
         Link.joined(1.0, torch.device("cpu"))
     with socket.socket() as taken:
@@ -97,7 +97,7 @@ def links() -> tuple[Link, Link]:
     return left, right
 
 
-def test_what_fails_on_another_rank_is_told_as_it_is_there() -> None:
+def test_failure_of_a_rank_is_passed_on() -> None:
     for error, kind in ((TrainingError("client 'b': its update"), TrainingError), (KeyError("b"), RuntimeError)):
         left, right = links()
         try:
@@ -108,7 +108,7 @@ def test_what_fails_on_another_rank_is_told_as_it_is_there() -> None:
             left.fetch(1, None, "client 'a' on rank 1")
 
 
-def test_a_rank_that_does_not_answer_in_time_is_named_with_its_client() -> None:
+def test_late_rank_is_named_with_its_client() -> None:
     left, right = links()
     right.post(0, {"header": "x"})
     assert left.fetch(1, 0.0, "") == {"header": "x"}

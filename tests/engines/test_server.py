@@ -43,7 +43,7 @@ def test_a_round_is_the_algorithms_round() -> None:
     assert torch.equal(federation.server.c_dual, expected.c_dual)
 
 
-def test_coda_starts_a_stage_at_the_best_dual_variables_of_the_mean_loss() -> None:
+def test_coda_restarts_at_the_best_duals() -> None:
     # One curvature along alpha at all clients, as one common p gives it.
     problems = [dataclasses.replace(problem, c=2 * np.eye(2)) for problem in saddle.heterogeneous(3)]
     weights = [0.2, 0.3, 0.5]
@@ -62,7 +62,7 @@ def test_coda_starts_a_stage_at_the_best_dual_variables_of_the_mean_loss() -> No
     assert plus.restart(again) == StageEnd(again.point, again.buffers, 0, 0, 0, again.turns)
 
 
-def test_an_update_that_is_not_finite_names_the_client_and_changes_nothing() -> None:
+def test_nan_update_names_its_client() -> None:
     problems = saddle.heterogeneous(2)
     clients = [QuadraticClient("good", problems[0]), QuadraticClient("sick", problems[1], poison_at=7 * 6)]
     engine = engine_of(Codasca(5, 0.02, 0.02), clients, [0.5, 0.5])
@@ -75,7 +75,7 @@ def test_an_update_that_is_not_finite_names_the_client_and_changes_nothing() -> 
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_an_update_scaled_a_million_times_is_refused_by_name_and_the_model_stays(count: int) -> None:
+def test_outsized_update_names_its_client(count: int) -> None:
     problems = saddle.heterogeneous(count)
     clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
     engine = engine_of(CodaPlus(4, 0.02, 0.02), clients, [1 / count] * count)

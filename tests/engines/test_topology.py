@@ -39,13 +39,13 @@ def test_a_file_of_edges(tmp_path: Path) -> None:
         ([], "graph not connected"),
     ],
 )
-def test_edges_that_make_no_connected_graph_are_refused(edges: list[list[int]], kind: str) -> None:
+def test_unconnected_edges_are_refused(edges: list[list[int]], kind: str) -> None:
     with assert_refused(ConfigError, kind):
         build_graph(edges, 4)
 
 
 @pytest.mark.parametrize("line", ["1 two", "1", "1 2 3", "1 -2", "1 ²"])
-def test_a_line_that_is_no_pair_of_nodes_is_refused(tmp_path: Path, line: str) -> None:
+def test_malformed_edge_line_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "edges.txt").write_text(f"0 1\n{line}\n", encoding="utf-8")
     with assert_refused(ConfigError, "not an edge", file="edges.txt", row=2):
         read_edges(tmp_path / "edges.txt")

@@ -57,7 +57,7 @@ class ThroughTheWire(LocalFleet):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.built_in)
-def test_every_algorithm_keeps_its_contract_through_the_wire(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same checks as in memory; where the rounds end was looked at there."""
 
     def of(clients: Any, rule: Any, graph: Any = None) -> ThroughTheWire:
@@ -76,7 +76,7 @@ def test_every_algorithm_keeps_its_contract_through_the_wire(name: str, monkeypa
     assert len(check_algorithm(name)) >= 7
 
 
-def test_bits_survive_and_the_arrays_are_as_large_as_the_tensors() -> None:
+def test_bits_and_sizes_survive_packing() -> None:
     sent = worked()
     packed = pack(sent)
     back = unpack(packed, WANTED, "a")
@@ -125,13 +125,13 @@ HOSTILE: dict[str, Packed] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_is_not_expected_is_refused_by_the_senders_name(what: str) -> None:
+def test_unexpected_record_names_its_sender(what: str) -> None:
     with pytest.raises(WireError, match="hospital 3") as caught:
         unpack(HOSTILE[what], WANTED, "hospital 3")
     assert len(str(caught.value)) < 300
 
 
-def test_an_unknown_request_and_an_edge_that_is_not_there_are_refused() -> None:
+def test_unknown_requests_are_refused() -> None:
     graph = build_graph("ring", CLIENTS)
     for shapes, name, plain in (
         (SHAPES, "Steps", {}),
@@ -161,7 +161,7 @@ class OnBatches(QuadraticClient):
         (self.position,) = positions
 
 
-def test_a_repeated_request_changes_nothing_and_a_turn_that_is_gone_is_refused() -> None:
+def test_repeated_request_changes_nothing() -> None:
     host = Host(OnBatches("a", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
     point = Point(torch.zeros(PRIMAL, dtype=torch.float64), torch.zeros(DISEASES, dtype=torch.float64))
     host.answer(Start(0, 0, point))
@@ -174,12 +174,12 @@ def test_a_repeated_request_changes_nothing_and_a_turn_that_is_gone_is_refused()
 
 
 @pytest.mark.parametrize("rule", [Codasca, lambda *steps: CodascaMinimal(Codasca(*steps))])
-def test_step_sizes_of_their_own_per_disease_do_not_hide_the_shapes(rule: Any) -> None:
+def test_step_sizes_per_disease_have_shapes(rule: Any) -> None:
     shapes = Shapes(rule(2, 0.1, torch.tensor([0.1, 0.2])), 6, 2, 3)
     assert shapes.reply(Work(0, None, torch.zeros(3))).update.dual.shape == (2,)  # type: ignore[union-attr]
 
 
-def test_a_rule_that_asks_for_values_is_refused_by_its_name() -> None:
+def test_rule_that_reads_values_is_refused() -> None:
     class Clipped(Codasca):
         def local_round(self, message: State, client: Any, gradients: Any) -> Any:
             return super().local_round(message, client, gradients) if message.primal.norm().item() < 1 else None

@@ -106,9 +106,6 @@ _BOTH = {
     "x ascends": ("x -= self.local_lr * u", "x += self.local_lr * u"),
     "y descends": ("y += self.dual_lr * v", "y -= self.dual_lr * v"),
     "y takes x's step size": ("y += self.dual_lr * v", "y += self.local_lr * v"),
-    "one local step too many": ("range(self.window)", "range(self.window + 1)"),
-    "v takes u's rate": ("(1 - self.dual_rate) * v + self.dual_rate", "(1 - self.primal_rate) * v + self.primal_rate"),
-    "u is heavy-ball momentum": ("u = (1 - self.primal_rate) * u", "u = u"),
     "averages start anew every round": ("if client.rounds == 0:", "if client.rounds >= 0:"),
     "averages never start": ("if client.rounds == 0:", "if client.rounds < 0:"),
     **{
@@ -127,10 +124,24 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
             "grad_x, grad_y = gradients(x, y)",
             "grad_x, grad_y = gradients(x, y - self.dual_lr * v)",
         ),
-        "the steps take the raw gradient": ("u = (1 - self.primal_rate) * u + self.primal_rate * grad_x", "u = grad_x"),
+        "the steps take the raw gradient": (
+            "u.mul_(1 - self.primal_rate).add_(self.primal_rate * grad_x)",
+            "u.copy_(grad_x)",
+        ),
+        "v takes u's rate": (
+            "v.mul_(1 - self.dual_rate).add_(self.dual_rate",
+            "v.mul_(1 - self.primal_rate).add_(self.primal_rate",
+        ),
+        "u is heavy-ball momentum": ("u.mul_(1 - self.primal_rate).", "u."),
     },
     "local_scgdam": {
         **_BOTH,
+        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+        "v takes u's rate": (
+            "(1 - self.dual_rate) * v + self.dual_rate",
+            "(1 - self.primal_rate) * v + self.primal_rate",
+        ),
+        "u is heavy-ball momentum": ("u = (1 - self.primal_rate) * u", "u = u"),
         "h does not move": ("(1 - self.inner_rate) * h + self.inner_rate * oracle.inner(x)", "0 * oracle.inner(x) + h"),
         "h has no memory": ("(1 - self.inner_rate) * h + self.inner_rate * oracle.inner(x)", "oracle.inner(x)"),
         "h's rates are swapped": (

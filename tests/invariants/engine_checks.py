@@ -141,21 +141,21 @@ CHECKS: list[Callable[[ModuleType], None]] = [
 #: name -> (text in the source, its replacement).
 MUTANTS: dict[str, tuple[str, str]] = {
     "buffers are averaged without weights": (
-        "([its.buffers for its in done], weights,",
-        "([its.buffers for its in done], [1 / len(done)] * len(done),",
+        "([work.buffers for work in done], weights,",
+        "([work.buffers for work in done], [1 / len(done)] * len(done),",
     ),
     "the first client's buffers are kept": (
-        "weighted_mean(*self._combine([its.buffers for its in done], weights, state.buffers))",
+        "weighted_mean(*self._combine([work.buffers for work in done], weights, state.buffers))",
         "done[0].buffers",
     ),
     "averaged buffers are not sent on": (
-        "Federation(watched, came.buffers,",
-        "Federation(watched, state.buffers,",
+        "Federation(server, result.buffers,",
+        "Federation(server, state.buffers,",
     ),
-    "bytes up forget the buffers": ("(byte_count(came.updates[0]) + buffer_bytes)", "byte_count(came.updates[0])"),
+    "bytes up forget the buffers": ("(byte_count(result.updates[0]) + buffer_bytes)", "byte_count(result.updates[0])"),
     "bytes down count one client": ("bytes_down=sent * (", "bytes_down=("),
     "bytes down count clients that do not take part": (
-        "sent = len(came.sizes) if",
+        "sent = len(result.sizes) if",
         "sent = len(self.weights) if",
     ),
     "weights of some clients are not scaled": ("weights[number] / share for number", "weights[number] for number"),
@@ -164,7 +164,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "message, state.buffers) for number in range(4)",
     ),
     "the same clients take part in every round": ("self._participants(int(state.rounds))", "self._participants(0)"),
-    "a client's new state is lost": ("turns[list(came.sizes)] += 1", "pass"),
+    "a client's new state is lost": ("turns[list(result.sizes)] += 1", "pass"),
     "averaged weights keep the last round's statistics": (
         "if not state.buffers.numel() or torch.equal(",
         "if True or torch.equal(",
@@ -178,18 +178,18 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "Statistics(int(state.turns[number]), state.server.primal,",
     ),
     "statistics are averaged without weights": (
-        "self._combine(found, self.weights,",
-        "self._combine(found, [1 / len(found)] * len(found),",
+        "self._combine(statistics, self.weights,",
+        "self._combine(statistics, [1 / len(found)] * len(found),",
     ),
     "statistics are not charged": ("*((up, down) if self._sends else (0, 0))", "0, 0"),
     "statistics are charged where nothing is sent": ("*((up, down) if self._sends else (0, 0))", "up, down"),
     "bytes are counted where nothing is sent": (
-        "sent = len(came.sizes) if self._sends else 0",
-        "sent = len(came.sizes)",
+        "sent = len(result.sizes) if self._sends else 0",
+        "sent = len(result.sizes)",
     ),
     "the loss is averaged without weights": (
-        "sum(weight * its.loss for weight",
-        "sum(its.loss / len(updates) for weight",
+        "sum(weight * work.loss for weight",
+        "sum(work.loss / len(updates) for weight",
     ),
     "drift is that of the first client": (
         "spread([update.primal for update in updates])",

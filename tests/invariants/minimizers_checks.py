@@ -1,4 +1,4 @@
-"""What must hold for SCAFFOLD, FedProx, FedAvg and LocalSGDM, as functions of the modules that implement them.
+"""What must hold for SCAFFOLD, FedProx, FedAvg, LocalSGDM and their base, as functions of the modules with them.
 
 Run on the modules themselves and on mutants of their source, in float64, on quadratics with a closed-form optimum.
 """
@@ -6,11 +6,12 @@ Run on the modules themselves and on mutants of their source, in float64, on qua
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import torch
 
+from chestfed.algorithms.local_sgdm import LocalSgdm
 from chestfed.algorithms.variables import Point
 from tests.invariants import quadratic_saddle as saddle
 
@@ -72,7 +73,7 @@ def check_fedprox_equals_the_numpy_reference(module: ModuleType) -> None:
         np.testing.assert_allclose(ours.primal.numpy(), x, rtol=0, atol=1e-12)
 
 
-def check_local_sgdm_equals_the_numpy_reference(module: ModuleType) -> None:
+def check_local_sgdm_equals_the_numpy_reference(module: ModuleType | SimpleNamespace) -> None:
     clients, lr, window, beta = problems(), 0.02, 5, 0.8
     ours, _ = saddle.run(module.LocalSgdm(window, lr, beta), clients, 4, weights=WEIGHTS, start=start())
     x, m = start().primal.numpy(), np.zeros(4)
@@ -90,43 +91,53 @@ def check_local_sgdm_equals_the_numpy_reference(module: ModuleType) -> None:
     np.testing.assert_allclose(ours.momentum.numpy(), m, rtol=0, atol=1e-12)
 
 
+def check_local_sgdm_on_its_base(module: ModuleType) -> None:
+    body = {name: part for name, part in vars(LocalSgdm).items() if name not in ("__dict__", "__weakref__")}
+    rebased = type("LocalSgdm", (module.LocalStepAlgorithm,), body)
+    check_local_sgdm_equals_the_numpy_reference(SimpleNamespace(LocalSgdm=rebased))
+
+
 #: module name -> its checks, and its mutants: name -> (text in the source, its replacement).
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
     "scaffold": [check_scaffold_equals_the_numpy_reference, check_scaffold_reaches_the_optimum_at_every_window],
     "fedprox": [check_fedprox_equals_the_numpy_reference],
     "local_sgdm": [check_local_sgdm_equals_the_numpy_reference],
+    "variables": [check_local_sgdm_on_its_base],
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "scaffold": {
         "correction has the wrong sign": ("gradient - client.control + message", "gradient + client.control - message"),
         "c is forgotten in the step": ("- client.control + message.control)", "- client.control)"),
         "the new c_i adds c": ("client.control - message.control + (m", "client.control + message.control + (m"),
-        "divisor is off by one": ("/ (self.window * self.local_lr)", "/ ((self.window + 1) * self.local_lr)"),
+        "divisor is off by one": ("self.window * self.local_lr", "(self.window + 1) * self.local_lr"),
         "c_i is sent instead of its change": ("control - client.control, message.dual", "control, message.dual"),
         "the server's step is ignored": ("self.server_lr * mean", "1.0 * mean"),
         "the server steps back": ("server.primal + self", "server.primal - self"),
         "c is replaced by the mean change": ("server.control + share * mean.control", "share * mean.control"),
-        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
         "gradients are clipped": ("y -= self.local_lr * (gradient", "y -= self.local_lr * (gradient.clamp(-1, 1)"),
     },
     "fedprox": {
         "the proximal term has the wrong sign": ("prox=self.mu", "prox=-self.mu"),
         "the proximal term is doubled": ("prox=self.mu", "prox=2 * self.mu"),
         "gradient ascends": ("self.local_lr, gradient", "self.local_lr, -gradient"),
-        "weights are ignored": ("for update in updates], weights)", "for update in updates], [0.25] * 4)"),
-        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+        "the reference moves along": ("reference=message.primal", "reference=w"),
     },
     "local_sgdm": {
+        "momentum starts anew every step": ("u.mul_(self.beta)", "u.mul_(0.0)"),
+        "momentum is damped": (
+            "gradients(w, message.dual)[0]",
+            "(1 - self.beta) * gradients(w, message.dual)[0]",
+        ),
+        "the step takes the gradient": ("w -= self.local_lr * u", "w -= self.local_lr * (u - self.beta * u)"),
+    },
+    "variables": {
+        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+        "weights are ignored": ("mean_of(updates, weights)", "mean_of(updates, [0.25] * 4)"),
         "momentum is not averaged": (
             "replace(mean_of(updates, weights), dual",
             "replace(mean_of(updates, weights), momentum=updates[0].momentum, dual",
         ),
-        "momentum starts anew every round": ("message.momentum.clone()", "torch.zeros_like(message.momentum)"),
-        "momentum is damped": (
-            "self.beta * u + gradients(w, message.dual)[0]",
-            "self.beta * u + (1 - self.beta) * gradients(w, message.dual)[0]",
-        ),
-        "the step takes the gradient": ("w -= self.local_lr * u", "w -= self.local_lr * (u - self.beta * u)"),
-        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+        "momentum starts anew every round": ("part.clone()", 'part * (name != "momentum")'),
+        "steps change what the server sent": ("part.clone()", "part"),
     },
 }

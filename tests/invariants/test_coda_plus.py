@@ -9,7 +9,7 @@ from chestfed.algorithms.variables import Point
 from tests.invariants import quadratic_saddle as saddle
 
 
-def test_with_window_1_it_is_descent_ascent_on_the_pooled_problem() -> None:
+def test_window_1_is_pooled_descent_ascent() -> None:
     problems = saddle.heterogeneous(6)
     server, _ = saddle.run(CodaPlus(1, 0.05, 0.04, prox=0.2), problems, 30)
     v, alpha = saddle.origin(problems).primal, saddle.origin(problems).dual
@@ -22,7 +22,7 @@ def test_with_window_1_it_is_descent_ascent_on_the_pooled_problem() -> None:
     torch.testing.assert_close(server.dual, alpha, rtol=0, atol=1e-12)
 
 
-def test_a_stage_returns_the_average_of_all_iterates_of_all_clients() -> None:
+def test_stage_returns_the_mean_of_iterates() -> None:
     problems = saddle.heterogeneous(3)
     method = CodaPlus(4, 0.03, 0.02)
     iterates: list[Point] = []
@@ -55,7 +55,7 @@ def test_a_stage_returns_the_average_of_all_iterates_of_all_clients() -> None:
     torch.testing.assert_close(output.primal, total / (3 * 5 * 4), rtol=0, atol=1e-13)
 
 
-def test_the_last_iterate_can_be_returned_and_then_nothing_is_sent_at_the_end() -> None:
+def test_last_iterate_needs_no_message() -> None:
     problems = saddle.heterogeneous(2)
     method = CodaPlus(2, 0.03, 0.02, output="last")
     server, clients = saddle.run(method, problems, 3)

@@ -6,7 +6,7 @@ from chestfed.algorithms.coda_plus import CodaPlus
 from tests.invariants import quadratic_saddle as saddle
 
 
-def test_coda_plus_stalls_on_heterogeneous_clients_when_the_window_grows() -> None:
+def test_coda_plus_stalls_with_long_windows() -> None:
     problems = saddle.heterogeneous(8)
     errors = {}
     for window, lr, rounds in ((1, 0.1, 400), (8, 0.05, 40), (32, 0.02, 25), (128, 0.005, 20)):

@@ -20,7 +20,7 @@ from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.compositional_checks import start
 
 
-def test_with_the_identity_inside_and_no_memory_of_h_it_is_local_sgdam() -> None:
+def test_identity_inside_is_local_sgdam() -> None:
     problems = composition.identity(4)
     whole = composition.run(LocalScgdam(5, 0.03, 0.02, 1.0, 0.3, 0.4), problems, 6, start=start())
     plain, _ = saddle.run(
@@ -30,7 +30,7 @@ def test_with_the_identity_inside_and_no_memory_of_h_it_is_local_sgdam() -> None
         torch.testing.assert_close(getattr(whole, name), getattr(plain, name), rtol=0, atol=1e-14)
 
 
-def test_without_averages_of_gradients_local_sgdam_is_a_shifted_descent_ascent() -> None:
+def test_local_sgdam_without_memory() -> None:
     """Rates of 1: the gradient at the last point is the next step, which is plain descent ascent."""
     problem = saddle.heterogeneous(1)
     server, _ = saddle.run(LocalSgdam(7, 0.03, 0.02, 1.0, 1.0), problem, 3, start=start())
@@ -41,7 +41,7 @@ def test_without_averages_of_gradients_local_sgdam_is_a_shifted_descent_ascent()
     np.testing.assert_allclose(server.primal.numpy(), x, rtol=0, atol=1e-12)
 
 
-def test_local_steps_on_unlike_clients_stall_more_the_longer_the_window() -> None:
+def test_error_grows_with_the_window() -> None:
     errors = []
     for window in (8, 32):
         problems = saddle.heterogeneous(8)
@@ -50,7 +50,7 @@ def test_local_steps_on_unlike_clients_stall_more_the_longer_the_window() -> Non
     assert 0.01 < errors[0] < errors[1]
 
 
-def test_unlike_inner_functions_leave_an_error_in_proportion_to_the_rate_of_h() -> None:
+def test_error_grows_with_the_rate_of_h() -> None:
     """Each client takes its gradient at its own h, which differs from the mean by the rate times its difference."""
     problems, errors = composition.heterogeneous(8), []
     for rate in (0.4, 0.1, 0.025):
@@ -61,7 +61,7 @@ def test_unlike_inner_functions_leave_an_error_in_proportion_to_the_rate_of_h() 
     assert errors[1] / errors[2] == pytest.approx(4, rel=0.01)
 
 
-def test_messages_are_three_and_two_times_the_variables() -> None:
+def test_messages_have_3d_or_2d_numbers() -> None:
     x, y = start().primal.numel(), start().dual.numel()
     compositional = LocalScgdam(2, 0.1, 0.1)
     message = compositional.message(compositional.start_stage(start()))
@@ -75,7 +75,7 @@ def test_messages_are_three_and_two_times_the_variables() -> None:
     assert byte_count(message) == byte_count(update) == 8 * 2 * (x + y)
 
 
-def test_the_published_networks_can_be_differentiated_twice() -> None:
+def test_networks_are_twice_differentiable() -> None:
     """In-place activations and normalization layers included."""
     for norm in ("batch", "group"):
         network = FlatModule(build_model(network_options("small", norm=norm, blocks=[1, 1]), 2, seed=1))

@@ -11,7 +11,7 @@ from chestfed.engines.topology import build_graph
 from tests.invariants.edge_consensus_checks import IRREGULAR, errors, run
 
 
-def test_tuning_free_eta_is_that_of_the_papers_example() -> None:
+def test_tuning_free_eta_equals_the_papers() -> None:
     """K = 8 local steps and E = 2 neighbors: 1 / (22 lr) and 1 / (10 lr)."""
     assert tuning_free_eta("pdmm", 0.01, 8, 2) == pytest.approx(1 / (22 * 0.01))
     assert tuning_free_eta("admm", 0.01, 8, 2) == pytest.approx(1 / (10 * 0.01))
@@ -19,7 +19,7 @@ def test_tuning_free_eta_is_that_of_the_papers_example() -> None:
         tuning_free_eta("admm", 0.01, 1, 2)
 
 
-def test_gossip_stalls_in_proportion_to_step_and_window() -> None:
+def test_gossip_error_grows_with_the_step() -> None:
     ring, stalled = build_graph("ring", 8), {}
     for lr, window in ((0.02, 1), (0.01, 1), (0.005, 1), (0.005, 4)):
         stalled[lr, window], _ = errors(*run(Gossip(window, lr), ring, round(7 / (lr * window))))
@@ -30,7 +30,7 @@ def test_gossip_stalls_in_proportion_to_step_and_window() -> None:
 
 
 @pytest.mark.parametrize("pairwise", [False, True])
-def test_an_exchange_of_gossip_keeps_the_mean(pairwise: bool) -> None:
+def test_gossip_exchange_keeps_the_mean(pairwise: bool) -> None:
     graph = IRREGULAR
     before, _ = run(Gossip(3, 0.05, pairwise), graph, 4, "random_edge" if pairwise else "synchronous")
     method = Gossip(0, 0.05, pairwise)

@@ -26,7 +26,7 @@ def images(n: int = 2) -> torch.Tensor:
     return torch.randn(n, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_parameters_are_views_into_the_bound_vector() -> None:
+def test_parameters_are_views_of_the_vector() -> None:
     network = FlatModule(build_model(SMALL, 5, 1))
     vector = network.parameters()
     assert vector.shape == (network.size,)
@@ -38,7 +38,7 @@ def test_the_parameters_are_views_into_the_bound_vector() -> None:
     assert vector[: first.numel()].eq(2).all()
 
 
-def test_the_flat_gradient_is_the_modules_gradient() -> None:
+def test_flat_gradient_is_the_modules() -> None:
     model = build_model(SMALL, 5, 1)
     model(images()).square().sum().backward()
     expected = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])  # type: ignore[union-attr]
@@ -49,7 +49,7 @@ def test_the_flat_gradient_is_the_modules_gradient() -> None:
     torch.testing.assert_close(network.grad, expected, rtol=0, atol=0)
 
 
-def test_buffers_come_back_and_integer_buffers_are_left_alone() -> None:
+def test_float_buffers_come_back() -> None:
     network = FlatModule(build_model(SMALL, 5, 1))
     network.module(images())
     stored = network.buffers()
@@ -65,14 +65,14 @@ def test_buffers_come_back_and_integer_buffers_are_left_alone() -> None:
     )
 
 
-def test_pooling_is_the_same_network_on_averaged_images() -> None:
+def test_pooling_is_averaging_the_images() -> None:
     plain, pooled = build_model(SMALL, 5, 1), build_model(SMALL.model_copy(update={"pool": 2}), 5, 1)
     assert list(plain.state_dict()) == list(pooled.state_dict())
     halved = images().unfold(2, 2, 2).unfold(3, 2, 2).mean(dim=(4, 5))
     torch.testing.assert_close(pooled(images()), plain(halved))
 
 
-def test_a_published_architecture_has_running_statistics_unless_told_otherwise() -> None:
+def test_published_networks_have_statistics() -> None:
     small = network_options("small", init_features=8, growth_rate=8, blocks=[1, 1])
     assert FlatModule(build_model(small, 5, 1)).buffers().numel() == 0
     published = network_options("densenet121")
@@ -82,7 +82,7 @@ def test_a_published_architecture_has_running_statistics_unless_told_otherwise()
     assert grouped.size == FlatModule(build_model(published, 5, 1)).size
 
 
-def test_weights_depend_on_the_seed_only_and_no_global_generator_moves() -> None:
+def test_weights_depend_on_the_seed_only() -> None:
     before = torch.random.get_rng_state()
     first, again, other = (FlatModule(build_model(SMALL, 5, seed)).parameters() for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -90,7 +90,7 @@ def test_weights_depend_on_the_seed_only_and_no_global_generator_moves() -> None
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_discarding_the_classifier_changes_the_last_layer_only() -> None:
+def test_reset_changes_the_last_layer_only() -> None:
     model = build_model(SMALL, 5, 1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     reset_classifier(model, SMALL, 5, 3)
@@ -101,7 +101,7 @@ def test_discarding_the_classifier_changes_the_last_layer_only() -> None:
 @pytest.mark.parametrize(
     ("name", "published", "features"), [("densenet121", 7_978_856, 1024), ("densenet161", 28_681_000, 2208)]
 )
-def test_the_published_networks_have_the_published_size(name: str, published: int, features: int) -> None:
+def test_networks_have_their_published_size(name: str, published: int, features: int) -> None:
     """`published` is with a head of 1000 classes; ours has 5."""
     network = FlatModule(build_model(network_options(name), 5, 1))
     assert network.size == published - 1000 * (features + 1) + 5 * (features + 1)
@@ -126,7 +126,7 @@ def kept_bytes(network: FlatModule) -> tuple[int, list[torch.Tensor]]:
 
 
 @pytest.mark.parametrize("name", ["small", "resnet20"])
-def test_a_network_that_computes_its_activations_twice_keeps_less_and_gives_the_same_bits(name: str) -> None:
+def test_recomputing_keeps_every_bit(name: str) -> None:
     options = SMALL.model_copy(update={"blocks": [3, 3]}) if name == "small" else network_options(name, norm="batch")
     parts = MODELS.find(name).recomputed
     (most, plain), (least, twice) = (
@@ -136,7 +136,7 @@ def test_a_network_that_computes_its_activations_twice_keeps_less_and_gives_the_
     assert least < most / 2
 
 
-def test_the_options_of_the_runtime_reach_the_network() -> None:
+def test_runtime_options_reach_the_network() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml").resolve()
     for compiled, recomputed in ((False, False), (True, False), (False, True)):
         runtime = Runtime(device="cpu", threads=1, compile=compiled, recompute=recomputed)
@@ -147,7 +147,7 @@ def test_the_options_of_the_runtime_reach_the_network() -> None:
 
 
 @pytest.mark.slow
-def test_a_compiled_network_has_the_gradients_and_statistics_of_the_plain_one() -> None:
+def test_compiled_network_equals_the_plain() -> None:
     def pooled_convolution() -> torch.nn.Module:
         torch.manual_seed(0)
         layers = [
@@ -165,7 +165,7 @@ def test_a_compiled_network_has_the_gradients_and_statistics_of_the_plain_one() 
 
 
 @pytest.mark.slow
-def test_without_a_compiler_the_first_step_names_the_key(tmp_path: Path) -> None:
+def test_missing_compiler_names_the_key(tmp_path: Path) -> None:
     program = (
         "import torch; from chestfed.models import FlatModule\n"
         "layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3), torch.nn.ReLU())\n"
@@ -187,9 +187,7 @@ def torchvision_names(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_weights_under_torchvisions_names_are_loaded_and_a_head_of_another_size_is_left(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_torchvision_weights_are_loaded(tmp_path: Path, suffix: str) -> None:
     donor = build_model(SMALL, 14, seed=9)
     path = tmp_path / f"weights{suffix}"
     if suffix == ".pth":
@@ -205,7 +203,7 @@ def test_weights_under_torchvisions_names_are_loaded_and_a_head_of_another_size_
             assert torch.equal(own[name], given[name]), name
 
 
-def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
+def test_foreign_weights_are_refused(tmp_path: Path) -> None:
     torch.save({"layer.weight": torch.zeros(3)}, tmp_path / "w.pth")
     with assert_refused(ConfigError, "weights of another network"):
         build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / "w.pth")}), 5, 1)
@@ -213,7 +211,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / "none.pth")}), 5, 1)
 
 
-def test_a_pickle_that_is_not_weights_is_refused(tmp_path: Path) -> None:
+def test_pickle_without_weights_is_refused(tmp_path: Path) -> None:
     import pickle
 
     torch.save({"a": Path()}, tmp_path / "saved.pth")
@@ -234,13 +232,13 @@ def test_a_pickle_that_is_not_weights_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(8, 4), (6, 2), (9, 1)])
-def test_group_norm_takes_as_many_groups_as_divide_all_channels(channels: int, groups: int) -> None:
+def test_group_norm_divides_all_channels(channels: int, groups: int) -> None:
     config = network_options("small", init_features=channels, growth_rate=channels if channels == 9 else 8, blocks=[1])
     layers = [part for part in build_model(config, 5, 1).modules() if isinstance(part, torch.nn.GroupNorm)]
     assert {layer.num_groups for layer in layers} == {groups}
 
 
-def test_a_call_with_given_parameters_equals_the_bound_module() -> None:
+def test_call_equals_the_bound_module() -> None:
     network = FlatModule(build_model(SMALL, 5, 1))
     other = network.parameters() + 0.01
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))

@@ -38,7 +38,7 @@ def configured(folder: Path, text: str) -> ModelOptions:
     return load_config(folder / "c.yaml", Configured).model
 
 
-def test_an_option_of_another_network_is_refused_and_its_owner_named(tmp_path: Path) -> None:
+def test_foreign_option_names_its_owner(tmp_path: Path) -> None:
     assert configured(tmp_path, "small") == network_options("small")
     for text in ("densenet121, growth_rate: 8", "densenet161, pool: 2", "resnet20, blocks: [1]"):
         with pytest.raises(ConfigError, match=r"c\.yaml:1: unknown key 'model\.\w+': it is an option of small"):
@@ -49,7 +49,7 @@ def test_an_option_of_another_network_is_refused_and_its_owner_named(tmp_path: P
         configured(tmp_path, "densenet12")
 
 
-def test_a_declaration_in_ones_own_module_is_a_network_like_any_other(own_network: str, tmp_path: Path) -> None:
+def test_own_declaration_is_a_network(own_network: str, tmp_path: Path) -> None:
     options = configured(tmp_path, f'{{name: "{own_network}:TINY", width: 8}}')
     assert title_of(options) == "Tiny transformer"
     network = try_network(options, outputs=3, size=32)
@@ -60,7 +60,7 @@ def test_a_declaration_in_ones_own_module_is_a_network_like_any_other(own_networ
     assert MODELS.digest(options.name) != MODELS.digest("small")
 
 
-def test_any_factory_builds_a_network_and_its_arguments_are_checked(own_network: str, tmp_path: Path) -> None:
+def test_factory_arguments_are_checked(own_network: str, tmp_path: Path) -> None:
     module = try_network(
         configured(tmp_path, f'{{name: "{own_network}:make_tiny", options: {{width: 8}}}}'), 3, 32
     ).module
@@ -81,9 +81,7 @@ def test_any_factory_builds_a_network_and_its_arguments_are_checked(own_network:
             configured(tmp_path, f'{{name: "{own_network}:{name}"{"," * bool(rest)}{rest}}}')
 
 
-def test_a_factory_that_passes_its_arguments_on_is_told_which_takes_the_outputs(
-    own_network: str, tmp_path: Path
-) -> None:
+def test_factory_with_kwargs_needs_outputs(own_network: str, tmp_path: Path) -> None:
     with (tmp_path / "mynets.py").open("a") as file:
         file.write("\n\ndef passing(**rest: int) -> nn.Module:\n    return TinyTransformer(**rest)\n")
     with pytest.raises(ConfigError, match="Say so, as in outputs_as: num_classes"):
@@ -157,7 +155,7 @@ def broken(outputs):
 """
 
 
-def test_a_network_that_cannot_work_is_refused_with_the_reason(own_network: str, tmp_path: Path) -> None:
+def test_unsuitable_network_is_refused(own_network: str, tmp_path: Path) -> None:
     with (tmp_path / "mynets.py").open("a") as file:
         file.write(BROKEN)
     for name, kind in (
@@ -176,7 +174,7 @@ def test_a_network_that_cannot_work_is_refused_with_the_reason(own_network: str,
             try_network(network_options(f"{own_network}:{name}"), 5, 32)
 
 
-def test_the_last_layer_of_a_foreign_network_is_found_or_named(own_network: str) -> None:
+def test_foreign_last_layer_is_found(own_network: str) -> None:
     for options, head in (
         (network_options(f"{own_network}:TINY"), "head"),
         (network_options("monai.networks.nets:DenseNet", options=DENSENET), "class_layers.out"),
@@ -189,9 +187,7 @@ def test_the_last_layer_of_a_foreign_network_is_found_or_named(own_network: str)
         assert changed == {f"{head}.weight", f"{head}.bias"}
 
 
-def test_a_foreign_network_starts_from_weights_with_another_head_and_a_wrappers_prefix(
-    own_network: str, tmp_path: Path
-) -> None:
+def test_foreign_weights_lose_their_prefix(own_network: str, tmp_path: Path) -> None:
     donor = build_model(network_options(f"{own_network}:TINY"), 14, seed=9).state_dict()
     for prefix in ("", "module.", "net.backbone."):
         torch.save({"state_dict": {prefix + name: tensor for name, tensor in donor.items()}}, tmp_path / "w.ckpt")
@@ -204,9 +200,7 @@ def test_a_foreign_network_starts_from_weights_with_another_head_and_a_wrappers_
         build_model(options, 5, seed=1)
 
 
-def test_initial_weights_depend_on_the_seed_only_whatever_generator_a_factory_draws_from(
-    own_network: str, tmp_path: Path
-) -> None:
+def test_factory_weights_depend_on_the_seed(own_network: str, tmp_path: Path) -> None:
     with (tmp_path / "mynets.py").open("a") as file:
         file.write(
             "\n\ndef drawn(outputs):\n    import numpy, random\n    made = TinyTransformer(outputs)\n"
@@ -221,12 +215,12 @@ def test_initial_weights_depend_on_the_seed_only_whatever_generator_a_factory_dr
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_auto_normalization_is_settled_by_whether_running_statistics_are_averaged() -> None:
+def test_auto_norm_follows_the_averaging() -> None:
     auto = network_options("small", norm="auto")
-    assert auto.settled(averaged=True) == network_options("small", norm="batch")
-    assert auto.settled(averaged=False) == network_options("small", norm="group")
+    assert auto.resolve_norm(averaged=True) == network_options("small", norm="batch")
+    assert auto.resolve_norm(averaged=False) == network_options("small", norm="group")
     fixed = network_options("resnet20", norm="batch")
-    assert fixed.settled(averaged=False) is fixed
+    assert fixed.resolve_norm(averaged=False) is fixed
     with pytest.raises(ValidationError):
         network_options("small", norm="layer")
     assert isinstance(build_model(auto, 5, 1), nn.Module)

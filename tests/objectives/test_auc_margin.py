@@ -60,7 +60,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def test_the_value_is_equation_2_with_missing_labels_masked_disease_by_disease() -> None:
+def test_value_is_masked_equation_2() -> None:
     for seed in range(5):
         data = draw(seed=seed)
         expected = reference(sigmoid(data["logits"]), data["labels"], data["a"], data["b"], data["alpha"])
@@ -81,7 +81,7 @@ def test_gradients_equal_finite_differences(name: str) -> None:
         assert grads[name].reshape(-1)[index] == pytest.approx((values[0] - values[1]) / 2e-6, abs=1e-8)
 
 
-def test_gradients_of_a_b_and_alpha_equal_their_closed_forms() -> None:
+def test_gradients_equal_closed_forms() -> None:
     data = draw(missing=0.0)
     h, y = sigmoid(data["logits"]), data["labels"]
     _, grads = evaluate(data)
@@ -92,7 +92,7 @@ def test_gradients_of_a_b_and_alpha_equal_their_closed_forms() -> None:
     np.testing.assert_allclose(grads["alpha"], by_alpha / 3, atol=1e-15)
 
 
-def test_at_the_saddle_point_the_value_is_the_pairwise_square_loss() -> None:
+def test_saddle_value_is_the_pairwise_loss() -> None:
     data = draw(n=300, missing=0.0)
     h, y = sigmoid(data["logits"]), data["labels"]
     p = y.mean(axis=0)
@@ -108,7 +108,7 @@ def test_at_the_saddle_point_the_value_is_the_pairwise_square_loss() -> None:
     assert value == pytest.approx(np.mean(pairwise), abs=1e-14)
 
 
-def test_it_is_the_aucm_loss_with_alpha_shifted_by_one_up_to_a_constant() -> None:
+def test_value_is_the_shifted_aucm_loss() -> None:
     data = draw(missing=0.0)
     h, y, a, b, al = sigmoid(data["logits"]), data["labels"], data["a"], data["b"], data["alpha"]
     pos, neg = y == 1, y == 0
@@ -121,7 +121,7 @@ def test_it_is_the_aucm_loss_with_alpha_shifted_by_one_up_to_a_constant() -> Non
     assert value == pytest.approx((aucm - P * (1 - P)).mean(), abs=1e-14)
 
 
-def test_clients_losses_add_up_to_the_pooled_loss_with_one_common_p_and_only_then() -> None:
+def test_losses_add_up_with_one_common_p() -> None:
     parts = [draw(n, seed=n, missing=0.0) for n in (20, 50, 30)]
     shared = {name: parts[0][name] for name in ("a", "b", "alpha")}
     pooled = {name: np.concatenate([part[name] for part in parts]) for name in ("logits", "labels")} | shared
@@ -135,7 +135,7 @@ def test_clients_losses_add_up_to_the_pooled_loss_with_one_common_p_and_only_the
 
 
 @pytest.mark.parametrize("fill", [0.0, 1.0, np.nan])
-def test_a_batch_with_one_class_only_or_no_label_gives_finite_gradients(fill: float) -> None:
+def test_one_class_has_finite_gradients(fill: float) -> None:
     data = draw()
     data["labels"][:, 1] = fill
     value, grads = evaluate(data)
@@ -145,14 +145,14 @@ def test_a_batch_with_one_class_only_or_no_label_gives_finite_gradients(fill: fl
         assert all(grad[..., 1].sum() == 0 for grad in grads.values())
 
 
-def test_a_disease_that_nobody_has_contributes_nothing() -> None:
+def test_absent_disease_contributes_nothing() -> None:
     data = draw(missing=0.0)
     data["labels"][:, 1] = 0
     _, grads = evaluate(data, np.array([0.3, 0.0, 0.6]))
     assert all(not grad[..., 1].any() for grad in grads.values())
 
 
-def test_cross_entropy_is_the_mean_over_diseases_of_the_mean_over_labeled_images() -> None:
+def test_cross_entropy_is_a_mean_of_means() -> None:
     data = draw()
     h, y = sigmoid(data["logits"]), data["labels"]
     expected = -np.nanmean(np.where(np.isnan(y), np.nan, y * np.log(h) + (1 - y) * np.log(1 - h)), axis=0).mean()
@@ -166,7 +166,7 @@ def test_cross_entropy_is_the_mean_over_diseases_of_the_mean_over_labeled_images
     assert torch.isfinite(logits.grad).all()  # type: ignore[arg-type]
 
 
-def test_the_best_dual_makes_the_derivative_zero_and_is_nan_where_nothing_is_known() -> None:
+def test_best_dual_has_a_zero_derivative() -> None:
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 2, size=(40, 4)).astype(float)
     labels[rng.random(labels.shape) < 0.2] = np.nan
@@ -198,7 +198,7 @@ def two_sites(seed: int = 2) -> tuple[list[torch.Tensor], list[torch.Tensor], to
     return scores, labels, torch.stack([part.mean(0) for part in labels])
 
 
-def test_within_sites_the_saddle_value_is_that_of_the_pairs_of_each_site() -> None:
+def test_saddle_value_is_that_per_site() -> None:
     scores, labels, ratios = two_sites()
     a, b, weights = torch.empty(2, 3).double(), torch.empty(2, 3).double(), (0.3, 0.7)
     expected = 0.0
@@ -219,7 +219,7 @@ def test_within_sites_the_saddle_value_is_that_of_the_pairs_of_each_site() -> No
     assert max(extra.grad.abs().max(), dual.grad.abs().max()) < 1e-15  # a saddle point
 
 
-def test_a_sites_loss_is_that_of_its_own_variables() -> None:
+def test_site_loss_uses_its_own_variables() -> None:
     scores, labels, ratios = two_sites()
     rng = torch.Generator().manual_seed(4)
     extra, dual = torch.randn(12, generator=rng).double(), torch.randn(6, generator=rng).double()

@@ -22,7 +22,7 @@ def draw(n: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(n, 2, generator=generator).double(), labels
 
 
-def test_the_loss_is_the_weighted_cross_entropy_image_by_image() -> None:
+def test_loss_is_weighted_cross_entropy() -> None:
     logits, labels = draw()
     ratios = torch.tensor([5.0, 2.0, 0.2, 0.5]).double()
     expected = []
@@ -39,13 +39,13 @@ def test_the_loss_is_the_weighted_cross_entropy_image_by_image() -> None:
     assert float(found) == pytest.approx(np.mean(expected), rel=1e-12)
 
 
-def test_without_beta_it_is_the_cross_entropy() -> None:
+def test_zero_beta_is_the_cross_entropy() -> None:
     logits, labels = draw()
     weighted = RatioLoss(2, alpha=1.0, beta=0.0).loss(logits, labels, NONE, torch.rand(4).double())
     torch.testing.assert_close(weighted, CrossEntropy().loss(logits, labels, NONE, NONE), rtol=1e-12, atol=0)
 
 
-def test_a_batch_without_positives_or_labels_is_finite() -> None:
+def test_loss_is_finite_without_positives() -> None:
     labels = torch.tensor([[0.0, torch.nan], [0.0, torch.nan]])
     logits = torch.zeros(2, 2, requires_grad=True)
     loss = RatioLoss(2).loss(logits, labels, NONE, torch.ones(4))
@@ -56,7 +56,7 @@ def test_a_batch_without_positives_or_labels_is_finite() -> None:
     assert (logits.grad[:, 1] == 0).all()
 
 
-def test_the_ratios_follow_from_the_gradients_at_the_classifier() -> None:
+def test_ratios_follow_from_gradients() -> None:
     """Against automatic differentiation: one class at a time, the gradient of the mean cross-entropy at row j."""
     _, labels = draw()
     features = torch.rand(30, 5).double()
@@ -73,7 +73,7 @@ def test_the_ratios_follow_from_the_gradients_at_the_classifier() -> None:
         assert float(found[2 + j]) == pytest.approx(float(sums[1] / sums[0]), rel=1e-12)
 
 
-def test_a_class_that_the_model_misses_has_a_large_ratio() -> None:
+def test_missed_class_has_a_large_ratio() -> None:
     labels = torch.tensor([[1.0], [1.0], [0.0], [0.0]])
     says_no = torch.full((4, 1), -3.0)
     ratios = class_ratios(says_no, torch.ones(4, 6), labels)
@@ -81,7 +81,7 @@ def test_a_class_that_the_model_misses_has_a_large_ratio() -> None:
     assert class_ratios(says_no, torch.ones(4, 6), torch.zeros(4, 1)).tolist() == [1, 1]
 
 
-def test_the_monitor_looks_at_the_model_it_is_given_and_changes_nothing() -> None:
+def test_monitor_changes_nothing() -> None:
     torch.manual_seed(1)
     network = FlatModule(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 1)))
     labels = torch.tensor([[1.0], [0.0], [1.0], [0.0]])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import save
 
-from chestfed.core.manifest import Part, seal
+from chestfed.core.manifest import Part, write_manifest
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
 from chestfed.results.collect import collect, write_results
@@ -100,7 +100,7 @@ def write_run(
 def seal_run(folder: Path) -> None:
     """Write the manifests of a run folder anew, for a test that has changed its files."""
     digest = json.loads((folder / "study.json").read_text())["digest"]
-    seal(folder, Part(digest, "."), FILES)
+    write_manifest(folder, Part(digest, "."), FILES)
     for result in folder.glob("k*/**/result.json"):
         place = result.parent.relative_to(folder).as_posix()
-        seal(result.parent, Part(digest, place), FILES_OF_K)
+        write_manifest(result.parent, Part(digest, place), FILES_OF_K)

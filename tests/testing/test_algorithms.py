@@ -28,11 +28,11 @@ FEDAVG, ENTROPY = ALGORITHMS.find("fedavg"), OBJECTIVES.find("cross_entropy")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.built_in)
-def test_a_built_in_algorithm_keeps_its_contract(name: str) -> None:
+def test_built_in_algorithms_conform(name: str) -> None:
     assert len(check_algorithm(name)) >= 7
 
 
-def test_the_built_in_objectives_keep_their_contract() -> None:
+def test_built_in_objectives_conform() -> None:
     for name in OBJECTIVES.built_in:
         assert len(check_objective(name)) == 9
 
@@ -204,7 +204,7 @@ class Ascent(CrossEntropy):
         return -super().loss(logits, labels, extra, dual)
 
 
-def test_an_option_that_a_part_does_not_have_is_answered_with_those_it_has() -> None:
+def test_unknown_option_lists_the_known() -> None:
     with pytest.raises(ConfigError, match=r"'fedprox': porx: .*It has: prox"):
         check_algorithm("fedprox", porx=1)
 
@@ -223,7 +223,7 @@ def test_what_an_objective_breaks_is_named() -> None:
         assert name in caught.value.broken, loss
 
 
-def test_a_reference_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dangling_reference_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     for reference, words in (
         ("nowhere:X", ["nowhere"]),

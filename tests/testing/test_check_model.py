@@ -19,7 +19,7 @@ from tests.models.tiny_transformer import TINY
 RULES = 10
 
 
-def test_networks_that_keep_the_contract_pass_every_rule() -> None:
+def test_sound_networks_pass_every_rule() -> None:
     densenet = {"spatial_dims": 2, "in_channels": 3, "init_features": 4, "growth_rate": 4, "block_config": [1]}
     assert len(check_model(TINY, size=32, dropout=0.3)) == RULES
     assert len(check_model("small", size=32, blocks=[1], norm="batch")) == RULES
@@ -134,7 +134,7 @@ def test_a_broken_rule_is_named(build: Callable[[int], nn.Module], broken: str) 
     assert any(broken in rule for rule in caught.value.broken)
 
 
-def test_options_that_accept_anything_break_the_contract() -> None:
+def test_loose_options_break_the_contract() -> None:
     class Loose(ModelOptions):
         model_config = {**BaseModel.model_config, "extra": "ignore"}
 
@@ -144,7 +144,7 @@ def test_options_that_accept_anything_break_the_contract() -> None:
     assert [rule for rule in caught.value.broken if "option" in rule] == caught.value.broken
 
 
-def test_a_network_that_cannot_be_built_is_told_once() -> None:
+def test_unbuildable_network_is_reported() -> None:
     def fails(options: ModelOptions, outputs: int) -> nn.Module:
         raise RuntimeError("no backbone")
 
@@ -153,7 +153,7 @@ def test_a_network_that_cannot_be_built_is_told_once() -> None:
     assert len(caught.value.broken) == 1
 
 
-def test_what_is_no_declaration_and_an_option_that_it_does_not_have_are_told() -> None:
+def test_non_declarations_are_refused() -> None:
     with pytest.raises(ConfigError, match="options of network 'small': growth: Extra inputs"):
         check_model("small", growth=3)
     with pytest.raises(ConfigError, match="give its declaration, or its name"):

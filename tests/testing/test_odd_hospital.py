@@ -69,7 +69,7 @@ def test_its_studies_become_rows(hospital: Path) -> None:
     assert labels(table) == [[1, n, 0], [0, n, 1], [n, n, n], [1, 1, 0]]
 
 
-def test_its_option_moves_the_border_of_the_grades(hospital: Path) -> None:
+def test_reader_option_moves_the_grades(hospital: Path) -> None:
     table = open_site(load_site_config(CONFIG, ["reader.positive_from=3"]), hospital)
     assert column(table, "cardiomegaly") == [1.0, 0.0, None, 0.0]
 
@@ -78,7 +78,7 @@ def test_it_conforms(hospital: Path) -> None:
     assert check_site(CONFIG, hospital)["damaged label files"] == 2 * len(STUDIES)
 
 
-def test_it_conforms_as_a_module_of_the_working_folder(hospital: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_module_conforms(hospital: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(EXAMPLE / "odd_hospital.py", hospital / "beside.py")
     monkeypatch.chdir(hospital)
     assert check_site(CONFIG, hospital, overrides=["reader.name=beside:READER"])["repeatable"] == 4
@@ -95,7 +95,7 @@ DEFECTS = [
 ]
 
 
-def test_a_defect_of_a_study_is_named_with_its_file(hospital: Path) -> None:
+def test_study_defect_names_its_file(hospital: Path) -> None:
     path = hospital / "odd-hospital/archive/S-20240117-01/study.json"
     text = path.read_text(encoding="utf-8")
     for old, new, kind in DEFECTS:
@@ -107,7 +107,7 @@ def test_a_defect_of_a_study_is_named_with_its_file(hospital: Path) -> None:
         assert [(problem.kind, problem.file) for problem in problems] == [(kind, "archive/S-20240117-01/study.json")]
 
 
-def test_a_key_that_it_does_not_know_is_refused(hospital: Path) -> None:
+def test_unknown_reader_key_is_refused(hospital: Path) -> None:
     for override in ("reader.positive_form=3", "reader.raters=any"):
         with pytest.raises(ConfigError, match="unknown key 'reader"):
             load_site_config(CONFIG, [override])

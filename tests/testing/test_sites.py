@@ -23,7 +23,7 @@ def find_broken(config: Path, root: Path) -> ContractError:
     return caught.value
 
 
-def test_the_five_sites_conform_on_their_samples(tiny_hospitals: Path) -> None:
+def test_five_sites_conform_on_samples(tiny_hospitals: Path) -> None:
     for name in ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"):
         counts = check_site(bundled("site_configs") / "synthetic" / f"{name}.yaml", tiny_hospitals)
         assert set(counts) == set(CHECKS)
@@ -70,7 +70,7 @@ BROKEN = [
 ]
 
 
-def test_a_broken_reader_is_found_by_its_check(tmp_path: Path) -> None:
+def test_broken_reader_fails_its_check(tmp_path: Path) -> None:
     for number, (check, old, new) in enumerate(BROKEN):
         folder = tmp_path / str(number)
         config = write_site(folder)

@@ -102,7 +102,7 @@ class Training:
         record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
         setup = replace(job.setup, machine=prepare_machine(job.setup.pipeline.runtime))
         try:
-            with stopping.heeded():
+            with stopping.handle_signals():
                 return run_study(setup, job.name, job.out, Reporters(record))
         except stopping.Stopped as stopped:
             raise ChestfedError(f"{stopped}; its state is saved") from None

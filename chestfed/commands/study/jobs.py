@@ -127,14 +127,14 @@ def _work(job: Job, messages: Any) -> None:
     from chestfed.training.run import run_study, train_k
 
     end_with_parent()
-    stopping.ignored()
+    stopping.ignore_signals()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
     _send_warnings(job.label, messages)
     job.setup.machine.take()
     try:
         about = (job.setup, job.name, job.out)
         reporters = Reporters([_Sender(job.label, messages)])
-        with stopping.heeded():
+        with stopping.handle_signals():
             if job.k is None:
                 run_study(*about, reporters)
             else:

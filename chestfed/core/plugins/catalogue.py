@@ -65,7 +65,7 @@ class Catalogue(Generic[Declared]):
         kind: str,
         group: str,
         declaration: type[Declared],
-        adapt: Callable[[str, Any], Declared | None] | None = None,
+        adapt: Callable[[str, object], Declared | None] | None = None,
         *,
         packages: Sequence[str] = (),
     ) -> None:
@@ -174,11 +174,11 @@ class Catalogue(Generic[Declared]):
             raise ConfigError(f"{len(points)} {self.kind}s are called '{name}': {claims}. Rename or uninstall one")
 
     def _declared_in(self, module: ModuleType) -> list[Declared]:
-        own = [value for value in vars(module).values() if isinstance(value, self._declaration)]
-        return list({id(value): value for value in own}.values())
+        members: list[object] = list(vars(module).values())
+        return list({id(value): value for value in members if isinstance(value, self._declaration)}.values())
 
     def _as_declaration(self, name: str, module: ModuleType, attribute: str) -> Declared:
-        value: Any = module
+        value: object = module
         for part in attribute.split(".") if attribute else []:
             if not hasattr(value, part):
                 raise ConfigError(f"{self.kind} '{name}': {module.__name__} has no '{attribute}'{self._hint(module)}")
@@ -207,11 +207,11 @@ class Catalogue(Generic[Declared]):
 class Choice:
     """Marks a configuration field that holds one part of a catalogue, by name or as a mapping with its options."""
 
-    def __init__(self, catalogue: Catalogue[Any], *, optional: bool = False) -> None:
+    def __init__(self, catalogue: Catalogue[Declaration], *, optional: bool = False) -> None:
         self.catalogue = catalogue
         self._optional = optional
 
-    def validate(self, value: Any) -> Options | None:
+    def validate(self, value: object) -> Options | None:
         """The part's options, checked by the part's own model; None where nothing is chosen and need not be."""
         if isinstance(value, Options) or (value is None and self._optional):
             return value
@@ -220,7 +220,7 @@ class Choice:
             raise ValueError(f"needs the name of one {self.catalogue.kind}, or a mapping with 'name' and its options")
         return self._declared(given["name"]).options.model_validate(given)
 
-    def model_of(self, value: Any) -> type[Options] | None:
+    def model_of(self, value: object) -> type[Options] | None:
         """The options' model that a value would be checked by; None if its name is not known."""
         name = value.get("name") if isinstance(value, dict) else value
         try:
@@ -228,7 +228,7 @@ class Choice:
         except ConfigError:
             return None
 
-    def _declared(self, name: str) -> Any:
+    def _declared(self, name: str) -> Declaration:
         try:
             return self.catalogue.find(name)
         except ConfigError as error:

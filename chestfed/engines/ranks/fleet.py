@@ -12,15 +12,16 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from chestfed.algorithms.variables import Record
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
 from chestfed.engines.ranks.link import LONG, Link
-from chestfed.engines.requests import Request
+from chestfed.engines.requests import Answer, Request
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import check_header, flatten, peek, rebuild
 
 
-def rank_hosting(number: int, clients: int, ranks: int) -> int:
+def find_host_rank(number: int, clients: int, ranks: int) -> int:
     """The rank that hosts a client: they are dealt out, rank 0 comes last, for it is the server too."""
     return (number + 1) % ranks if clients > 1 else 0
 
@@ -32,16 +33,17 @@ class RankFleet(Fleet):
         self.names = tuple(names)
         self._link, self._own, self._shapes = link, own, shapes
 
-    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
+    def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         """See `Fleet.ask`; the other ranks work while this one does, and none is gone without."""
-        by_rank: dict[int, dict[int, Request]] = {}
+        by_rank: dict[int, dict[int, Request[Answer]]] = {}
         for number, request in requests.items():
             if number not in self._own:
                 by_rank.setdefault(self._rank(number), {})[number] = request
         works = self._send(by_rank)
-        answers = {number: self._own[number].answer(one) for number, one in requests.items() if number in self._own}
-        for rank, its in by_rank.items():
-            for number, request in its.items():
+        own = {number: request for number, request in requests.items() if number in self._own}
+        answers = {number: self._own[number].answer(request) for number, request in own.items()}
+        for rank, remote in by_rank.items():
+            for number, request in remote.items():
                 answers[number] = self._receive(rank, number, request)
         for work in works:
             self._link.finish(work, "a rank that was sent something")
@@ -53,9 +55,9 @@ class RankFleet(Fleet):
             host.client.close()
 
     def _rank(self, number: int) -> int:
-        return rank_hosting(number, len(self.names), self._link.size)
+        return find_host_rank(number, len(self.names), self._link.size)
 
-    def _send(self, by_rank: Mapping[int, Mapping[int, Request]]) -> list[dist.Work]:
+    def _send(self, by_rank: Mapping[int, Mapping[int, Request[Answer]]]) -> list[dist.Work]:
         """Requests to other ranks; tensors that several share are sent once to each rank."""
         works: list[dist.Work] = []
         for rank, requests in by_rank.items():
@@ -70,32 +72,32 @@ class RankFleet(Fleet):
             works += [work for tensors in parcels.values() for work in self._link.push(rank, tensors)]
         return works
 
-    def _receive(self, rank: int, number: int, request: Request) -> Any:
+    def _receive(self, rank: int, number: int, request: Request[Answer]) -> Answer:
         link, what = self._link, f"client '{self.names[number]}' on rank {rank}"
         note = link.fetch(rank, link.timeout, what)
         like = self._shapes[number].reply(request)
-        header = note["header"].encode()
+        header = str(note["header"]).encode()
         return rebuild(header, link.pull(rank, check_header(header, like, what), what), like, what)
 
 
 def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
     """Answer what rank 0 asks of the clients of this rank."""
-    likes, parcels = {}, dict[int, dict[str, Tensor]]()
-    for number, header, parcel in note["requests"]:
-        name, plain = peek(header.encode(), "rank 0")
-        likes[number] = shapes[number].request(name, plain, "rank 0")
-        pieces = check_header(header.encode(), likes[number], "rank 0")
+    sent: list[tuple[int, str, int]] = note["requests"]
+    requests: list[tuple[int, Request[Record], bytes, int]] = []
+    parcels: dict[int, dict[str, Tensor]] = {}
+    for number, text, parcel in sent:
+        header = text.encode()
+        like = shapes[number].request(*peek(header, "rank 0"), "rank 0")
+        pieces = check_header(header, like, "rank 0")
         if parcel not in parcels:
             parcels[parcel] = link.pull(0, pieces, "rank 0")
-    requests = {
-        number: rebuild(header.encode(), parcels[parcel], likes[number], "rank 0")
-        for number, header, parcel in note["requests"]
-    }
-    works: list[tuple[list[dist.Work], Any]] = []
-    for number, request in requests.items():
-        told, tensors = flatten(hosts[number].answer(request))
-        link.post(0, {"header": told.decode()})
-        works.append((link.push(0, tensors), tensors))
-    for own, _ in works:
-        for work in own:
-            link.finish(work, "rank 0", LONG)  # which first does its own clients' work
+        requests.append((number, like, header, parcel))
+    works: list[dist.Work] = []
+    answers: list[list[Tensor]] = []  # they must stay until they are sent
+    for number, like, header, parcel in requests:
+        answer, tensors = flatten(hosts[number].answer(rebuild(header, parcels[parcel], like, "rank 0")))
+        link.post(0, {"header": answer.decode()})
+        works += link.push(0, tensors)
+        answers.append(tensors)
+    for work in works:
+        link.finish(work, "rank 0", LONG)  # which first does its own clients' work

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.engines.declaration import launched
-from chestfed.engines.wire import TYPES, Piece, lengths_of
+from chestfed.engines.wire import TYPES, Piece, count_by_type
 
 #: Seconds between two looks at whether the others are alive.
 _LOOK = 1.0
@@ -90,7 +90,7 @@ class Link:
         """Wait until every rank is there; raises as `fetch`."""
         began = time.monotonic()
         for rank in range(self.size):
-            while not self._came(f"process/{rank}"):
+            while not self._has_message(f"process/{rank}"):
                 if time.monotonic() - began > self.timeout:
                     raise TrainingError(f"rank {rank} has not started within {self.timeout:g} s (engine.timeout)")
 
@@ -109,8 +109,8 @@ class Link:
             If it does not come, or any rank has failed.
         """
         key, began = self._key(source, self.rank), time.monotonic()
-        while not self._came(key):
-            self.look_around()
+        while not self._has_message(key):
+            self.raise_if_peer_failed()
             if patience is not None and time.monotonic() - began > patience:
                 raise TrainingError(
                     f"{what} has not answered within {patience:g} s (engine.timeout). {_RESUME}",
@@ -133,7 +133,7 @@ class Link:
 
     def pull(self, source: int, pieces: Sequence[Piece], what: str) -> dict[str, Tensor]:
         """The tensors that a rank sends now, behind one another in one run `[n]` per type of number."""
-        lengths = lengths_of(pieces)
+        lengths = count_by_type(pieces)
         runs = {kind: torch.empty(lengths[kind], dtype=TYPES[kind], device=self._place) for kind in lengths}
         places, works = dict.fromkeys(runs, 0), []
         for kind, length in pieces:
@@ -151,11 +151,11 @@ class Link:
             if work is not None:
                 work.wait(limit or timedelta(seconds=self.timeout))
         except RuntimeError as error:  # gloo's and NCCL's have no class of their own
-            self.look_around()
+            self.raise_if_peer_failed()
             why = re.sub(r"^\[[^\]]*\] ", "", str(error)).partition(". ")[0]  # without the place in gloo's source
             raise TrainingError(f"the connection to {what} is broken or too slow ({why}). {_RESUME}") from None
 
-    def look_around(self) -> None:
+    def raise_if_peer_failed(self) -> None:
         """Raise `TrainingError` if another rank has failed, or its process on this machine has ended."""
         for rank in range(self.size):
             if rank == self.rank:
@@ -173,11 +173,15 @@ class Link:
         with suppress(RuntimeError):  # where rank 0 has gone, with it the store
             self._store.set(f"failed/{self.rank}", json.dumps({"known": known, "text": text}))
 
-    def await_the_end(self) -> None:
+    def wait_for_rank0(self) -> None:
         """Stay, for a while, until rank 0 has heard what `fail` told: the launcher ends all when one process ends."""
         began = time.monotonic()
         with suppress(RuntimeError):
-            while not self._came("over") and time.monotonic() - began < min(self.timeout, 60) and not self._ended(0):
+            while (
+                not self._has_message("over")
+                and time.monotonic() - began < min(self.timeout, 60)
+                and not self._ended(0)
+            ):
                 pass
 
     def close(self) -> None:
@@ -192,7 +196,7 @@ class Link:
         number = self._numbers[source, to] = self._numbers.get((source, to), 0) + 1
         return f"{source}/{to}/{number}"
 
-    def _came(self, key: str) -> bool:
+    def _has_message(self, key: str) -> bool:
         """Whether there is something under a key, within the time between two looks around.
 
         It asks again and again: the store's own wait logs a warning each time that it ends without.

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -259,14 +259,14 @@ class Source:
         """
         ragged: list[pa.csv.InvalidRow] = []
 
-        def note(row: pa.csv.InvalidRow) -> str:
+        def note(row: pa.csv.InvalidRow) -> Literal["skip"]:
             ragged.append(row)
             return "skip"
 
         names = [f"c{place}" for place in range(width)]
         row, wrong = None, "cannot be read as rows and cells"  # pyarrow's message may quote a row
         try:
-            table = pa.csv.read_csv(
+            table: pa.Table | None = pa.csv.read_csv(
                 io.BytesIO(text),
                 pa.csv.ReadOptions(use_threads=False, block_size=1 << 24, column_names=names, skip_rows_after_names=1),
                 pa.csv.ParseOptions(
@@ -282,6 +282,7 @@ class Source:
         except pa.ArrowInvalid:
             table = None
         else:
+            assert table is not None
             lines, rows = text.count(b"\n") + (not text.endswith(b"\n")), 1 + table.num_rows + len(ragged)
             if lines > rows or text.count(b'"') % 2:
                 row = _open_quote(text, delimiter.encode())
@@ -290,9 +291,10 @@ class Source:
             advice = "export or download the file again; a quotation mark in a cell is doubled, and the cell quoted"
             self.problem("malformed CSV", self.name(path), wrong, None if row is None else row + above, advice)
             return None
-        for line in ragged:
-            self._tell_ragged(path, line, line.number + above, width, delimiter)
-        return table, row_numbers(table.num_rows, [line.number for line in ragged]) + above
+        numbers = [line.number or 0 for line in ragged]  # None only with several threads
+        for line, number in zip(ragged, numbers, strict=True):
+            self._tell_ragged(path, line, number + above, width, delimiter)
+        return table, row_numbers(table.num_rows, numbers) + above
 
     def _tell_ragged(self, path: Path, line: Any, row: int, width: int, delimiter: str) -> None:
         """Report a row whose number of cells is not that of the header, without its content."""

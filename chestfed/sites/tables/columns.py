@@ -38,7 +38,7 @@ class Sheet:
 
     label: str
     names: list[str]
-    cells: list[pa.ChunkedArray]
+    cells: list[pa.ChunkedArray[Any]]
     rows: np.ndarray
     header_row: int = 1
     notes: list[str] = field(default_factory=list)
@@ -262,7 +262,7 @@ def _make_sheet(label: str, names: Sequence[str], columns: Iterable[pa.ChunkedAr
     return sheet
 
 
-def _as_cells(values: Iterable[Any]) -> pa.ChunkedArray | None:
+def _as_cells(values: Iterable[Any]) -> pa.ChunkedArray[Any] | None:
     """Values as strings; None if one of them has no plain text, such as a list of objects."""
     try:
         return pa.chunked_array([pa.array([as_text(value) for value in values], pa.string())])
@@ -270,7 +270,7 @@ def _as_cells(values: Iterable[Any]) -> pa.ChunkedArray | None:
         return None
 
 
-def _arrow_text(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def _arrow_text(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
     """Cells as strings; None if the type has no plain text."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
@@ -286,15 +286,16 @@ def _arrow_text(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return _as_cells(cells.to_pylist())
 
 
-def _expanded_bytes(cells: pa.Array) -> int:
+def _expanded_bytes(cells: pa.Array[Any]) -> int:
     """What cells take once each has its word instead of a reference to it."""
-    if pa.types.is_dictionary(cells.type):
-        words = cells.dictionary
+    if isinstance(cells, pa.DictionaryArray):
+        words: Any = cells.dictionary
         text = pa.types.is_string(words.type) or pa.types.is_large_string(words.type) or pa.types.is_binary(words.type)
         lengths = pc.fill_null(pc.binary_length(words), 0).to_numpy() if text else np.full(len(words), 8)
         return 4 * len(cells) + int(lengths[cells.indices.drop_null().to_numpy()].sum(dtype=np.int64))
-    if pa.types.is_struct(cells.type):
+    if isinstance(cells, pa.StructArray):
         return sum(map(_expanded_bytes, cells.flatten()))
-    if pa.types.is_map(cells.type):
+    if isinstance(cells, pa.MapArray):
         return 4 * len(cells) + _expanded_bytes(cells.keys) + _expanded_bytes(cells.items)
-    return 4 * len(cells) + _expanded_bytes(cells.flatten()) if pa.types.is_nested(cells.type) else int(cells.nbytes)
+    lists: Any = cells
+    return 4 * len(cells) + _expanded_bytes(lists.flatten()) if pa.types.is_nested(cells.type) else int(cells.nbytes)

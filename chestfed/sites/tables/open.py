@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -289,7 +289,7 @@ def _join(source: Source, sheets: Sequence[Sheet]) -> OpenedTable | None:
     return OpenedTable(frame, notes)
 
 
-def _as_frame(sheet: Sheet, cells: list[pa.ChunkedArray]) -> pd.DataFrame:
+def _as_frame(sheet: Sheet, cells: list[pa.ChunkedArray[Any]]) -> pd.DataFrame:
     """The rows that are not blank, with their numbers; columns are numbered."""
     sheet.cells.clear()  # as large as the frame: each column goes once it is done
     columns: dict[int, pd.Series | np.ndarray | pd.Categorical] = {}
@@ -303,7 +303,7 @@ def _as_frame(sheet: Sheet, cells: list[pa.ChunkedArray]) -> pd.DataFrame:
     return frame[~blank].reset_index(drop=True) if blank.any() else frame
 
 
-def _strip(cells: pa.ChunkedArray) -> pd.Series:
+def _strip(cells: pa.ChunkedArray[Any]) -> pd.Series:
     plain = pc.utf8_trim_whitespace(cells)
-    text = pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas()
+    text = pc.if_else(pc.equal(plain, pa.scalar("")), pa.scalar(None, pa.string()), plain).to_pandas()
     return text if pc.all(pc.string_is_ascii(plain)).as_py() is not False else text.str.normalize("NFC")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from chestfed.core.stopping import ignored
+from chestfed.core.stopping import ignore_signals
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
-from chestfed.engines.ranks.fleet import RankFleet, answer_requests, rank_hosting
+from chestfed.engines.ranks.fleet import RankFleet, answer_requests, find_host_rank
 from chestfed.engines.ranks.link import Link
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.torchrun import Options
@@ -29,7 +29,7 @@ class Ranks(Deployment):
 
     def __enter__(self) -> Self:
         if not self.leads:
-            ignored()  # a launcher sends signals to all ranks: rank 0 ends at a safe point, and the others with it
+            ignore_signals()  # a launcher sends signals to all ranks: rank 0 ends at a safe point, and the others with it
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -42,7 +42,7 @@ class Ranks(Deployment):
             link.close()
             return
         if error is not None:
-            link.await_the_end()
+            link.wait_for_rank0()
         link.close()
         if error is not None:
             raise SystemExit(1)  # rank 0 tells why
@@ -98,5 +98,5 @@ def _hosts(link: Link, setup: Setup, cohort: Cohort, network: FlatModule) -> dic
     return {
         number: host_of(setup, cohort, number, member, network)
         for number, member in enumerate(members)
-        if rank_hosting(number, len(members), link.size) == link.rank
+        if find_host_rank(number, len(members), link.size) == link.rank
     }

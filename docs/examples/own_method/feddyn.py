@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.plugins import AlgorithmSpec, Options, Point, weighted_mean
+from chestfed.plugins import AlgorithmSpec, LocalStepAlgorithm, Options, Point, weighted_mean
 
 
 class FedDynOptions(Options):
@@ -26,7 +26,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class FedDyn:
+class FedDyn(LocalStepAlgorithm):
     window: int
     local_lr: float
     alpha: float
@@ -40,21 +40,19 @@ class FedDyn:
     def message(self, server):  # what goes down: d numbers
         return Point(server.primal, server.dual)
 
-    def local_round(self, message, client, gradients):
-        w = message.primal.clone()
-        for _ in range(self.window):
-            gradient, _ = gradients(w, message.dual)
-            w -= self.local_lr * (gradient - client.gradient + self.alpha * (w - message.primal))
-        update = Point(w, message.dual[:0])  # what goes up: d numbers
-        return update, Client(client.gradient - self.alpha * (w - message.primal))
+    def client_step(self, local, message, client, gradients):
+        w = local.primal
+        gradient, _ = gradients(w, message.dual)
+        w -= self.local_lr * (gradient - client.gradient + self.alpha * (w - message.primal))
+
+    def client_final(self, local, message, client):
+        update = Point(local.primal, message.dual[:0])  # what goes up: d numbers
+        return update, Client(client.gradient - self.alpha * (local.primal - message.primal))
 
     def server_round(self, server, updates, weights):
         mean = weighted_mean([update.primal for update in updates], weights)
         h = server.h - self.alpha * (mean - server.primal)
         return Server(mean - h / self.alpha, h, server.dual)
-
-    def current(self, server):
-        return Point(server.primal, server.dual)
 
 
 FEDDYN = AlgorithmSpec(
