@@ -13,7 +13,7 @@ from chestfed.core.checkpoint import as_damaged, load_state, save_state
 from chestfed.engines.host import Host, Kept
 from chestfed.engines.requests import Reply, Request, Start
 from chestfed.models import FlatModule
-from chestfed.training.assemble import Cohort
+from chestfed.training.assemble import Federation
 
 
 def answer(host: Host, request: Request) -> Reply:
@@ -36,7 +36,7 @@ def save(host: Host, path: Path) -> None:
     save_state(path, tensors, values | {"part": _name_part(path)})
 
 
-def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None:
+def restore(host: Host, path: Path, cohort: Federation, network: FlatModule) -> None:
     """Let a new host go on from the file, if there is one."""
     if not path.exists():
         return

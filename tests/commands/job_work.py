@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Cpu:
-    """In place of a `Setup`, whose module imports torch."""
+    """In place of an `Experiment`, whose module imports torch."""
 
     def at(self, _: int) -> Cpu:
         """The same for every process."""

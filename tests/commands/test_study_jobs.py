@@ -13,6 +13,7 @@ from chestfed.commands.study import jobs as study_jobs
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
+from chestfed.training.reporting import Reporters, use
 from tests.commands.job_work import Cpu, work
 
 
@@ -29,10 +30,11 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> Bars:
 def test_what_fails_is_named_after_all_others_are_done(tmp_path: Path, bars: Bars) -> None:
     said: list[str] = []
     jobs = [job(label, tmp_path) for label in ("one", "failing", "killed", "two")]
-    running = run_jobs(jobs, 2, bars, said.append)
-    assert {next(running).label, next(running).label} == {"one", "two"}
-    with pytest.raises(ChestfedError, match="2 of 4") as caught:
-        next(running)
+    running = run_jobs(jobs, 2, bars)
+    with use(Reporters([], said.append)):
+        assert {next(running).label, next(running).label} == {"one", "two"}
+        with pytest.raises(ChestfedError, match="2 of 4") as caught:
+            next(running)
     assert "failing: no memory" in str(caught.value)
     assert "killed: its process ended with exit code 9" in str(caught.value)
     assert len(said) == 2
@@ -41,7 +43,7 @@ def test_what_fails_is_named_after_all_others_are_done(tmp_path: Path, bars: Bar
 
 
 def test_an_interrupted_command_ends_its_processes(tmp_path: Path, bars: Bars) -> None:
-    running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars, print)
+    running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars)
     assert next(running).label == "one"
     mark = tmp_path / "endless.pid"
 

@@ -17,9 +17,9 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import NoiseImages, normalize
 from chestfed.models import FlatModule
-from chestfed.training.clients import Outputs, StudyData, TestSet, load_images, score
-from chestfed.training.study_tables import open_sites, study_tables
-from tests.training.tiny_studies import SMALL
+from chestfed.training.data.clients import Outputs, TestSet, score
+from chestfed.training.data.experiment import Experiment, load_images
+from tests.training.tiny_studies import SMALL, read_rows
 
 PIPELINES = bundled("pipelines")
 
@@ -35,11 +35,10 @@ class Tiny(nn.Module):
         return self.last(self.drop(self.norm(images).square().mean((2, 3))))
 
 
-def data_of(home: Path, *overrides: str, name: str = "source_addition_samples") -> tuple[Pipeline, StudyData, Machine]:
+def data_of(home: Path, *overrides: str, name: str = "source_addition_samples") -> tuple[Pipeline, Experiment, Machine]:
     file = PIPELINES / f"{name}.yaml"
     pipeline = load_pipeline(file, [*SMALL, *overrides]).resolve()
-    tables = study_tables(pipeline, open_sites(pipeline, file, home / "synthetic_hospitals"))
-    (data,) = load_images([tables], pipeline, home / "cache")
+    (data,) = load_images([read_rows(pipeline, file, home / "synthetic_hospitals")], home / "cache")
     return pipeline, data, prepare_machine(pipeline.runtime)
 
 

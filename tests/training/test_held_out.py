@@ -22,10 +22,11 @@ from chestfed.images.cache import CachedImages
 from chestfed.results.run_folder import RunFolder
 from chestfed.sites import load_site_config
 from chestfed.training import assemble
-from chestfed.training.clients import Outputs, Setup, StudyData, load_images
+from chestfed.training.data.clients import Outputs
+from chestfed.training.data.experiment import Experiment, load_images, make_experiment
+from chestfed.training.data.sites import TEST, TRAIN, open_sites
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
-from chestfed.training.study_tables import open_sites, study_tables
 from tests.command_line import call
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -118,11 +119,13 @@ def studies(*overrides: str) -> tuple[Pipeline, list[Pipeline]]:
     return pipeline.resolve(), [variant.pipeline for variant in list_variants(pipeline, PIPELINE)]
 
 
-def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, StudyData]:
+def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, Experiment]:
     """The study that holds a site out."""
     pipeline, (own,) = studies(f"held_out.sites=[{site}]")
-    tables = study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-    (data,) = load_images([tables], pipeline, folder / "cache")
+    rows = make_experiment(
+        own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(own.runtime)
+    )
+    (data,) = load_images([rows], folder / "cache")
     return own, data
 
 
@@ -130,7 +133,7 @@ def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, StudyData]:
 def test_no_image_of_the_held_out_site_is_read_in_training(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
 ) -> None:
-    pipeline, data = loaded(home, tmp_path, site)
+    _, data = loaded(home, tmp_path, site)
     read_from: list[set[str]] = [set(), set()]
     stage = 0
     read = CachedImages.read
@@ -140,32 +143,35 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
         return read(images, row)
 
     monkeypatch.setattr(CachedImages, "read", noted)
-    setup = Setup(pipeline, data, prepare_machine(pipeline.runtime))
-    start = pretrain(setup, tmp_path, lambda *_: None)
+    start = pretrain(data, tmp_path, lambda *_: None)
     stage = 1
     zeros = Outputs(np.zeros((len(data.test.labels), 5)), torch.zeros(0))
     monkeypatch.setattr(assemble, "score", lambda *_: zeros)
     (tmp_path / "k4").mkdir()
-    train_federated(setup, 4, start, tmp_path / "k4", lambda _: None)
+    train_federated(data, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]
     assert read_from == [{others[0]}, set(others)]
 
 
 def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path) -> None:
     pipeline, (own,) = studies("held_out.sites=[vindr]")
-    tables = study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-    assert [name for name, _ in tables.clients] == list(tables.hospitals) == SITES[:-1]
-    for name, client in tables.clients:
-        assert not set(client.frame["patient"]) & set(tables.hospitals[name].frame["patient"])
-        assert len(tables.hospitals[name].frame) > 0
+    rows = make_experiment(
+        own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(own.runtime)
+    )
+    clients, hospitals = {name: site for site in rows.sites for name in site.clients}, rows.select_scored()[1]
+    assert list(clients) == list(hospitals) == SITES[:-1]
+    for name, site in clients.items():
+        assert not set(site.select(TRAIN, name).frame["patient"]) & set(hospitals[name].frame["patient"])
+        assert len(hospitals[name].frame) > 0
 
 
 def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path, tmp_path: Path) -> None:
     pipeline, variants = studies("held_out.sites=[padchest,vindr]")
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
-    noted = replace(sites[0], whole=replace(sites[0].whole, notes=("7 rows have no term",)))
-    tables = [study_tables(own, [noted, *sites[1:]]) for own in variants]
-    first, second = load_images(tables, pipeline, tmp_path / "cache")
+    noted = replace(sites[0], table=replace(sites[0].table, notes=("7 rows have no term",)))
+    machine = prepare_machine(pipeline.runtime)
+    rows = [make_experiment(own, [noted, *sites[1:]], machine) for own in variants]
+    first, second = load_images(rows, tmp_path / "cache")
     assert first.notes == {"chexpert": ["7 rows have no term"]}
     assert [client.name for client in first.clients] == ["chexpert", "chestxray8", "mimic_cxr", "vindr"]
     assert first.clients[0] is second.clients[0]
@@ -177,13 +183,14 @@ def test_all_frontal_images_of_the_held_out_site_are_scored_or_one_split(home: P
     def scored(*overrides: str) -> dict[str, int]:
         pipeline, variants = studies(*overrides)
         sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
-        found = [study_tables(own, sites) for own in variants]
-        return {str(tables.held_out): len(tables.tests[0].frame) for tables in found}
+        found = [make_experiment(own, sites, prepare_machine(own.runtime)) for own in variants]
+        return {str(rows.held_out): sum(len(site.find(TEST)) for site in rows.sites) for rows in found}
 
     assert scored() == {"chexpert": 48, "chestxray8": 48, "padchest": 48, "mimic_cxr": 66, "vindr": 48}
     assert scored("held_out.images=valid", "held_out.sites=[chexpert]") == {"chexpert": 24}
     pipeline, (own,) = studies("held_out.sites=[chexpert]", "evaluation.hospitals=none")
-    assert study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")).hospitals == {}
+    sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
+    assert make_experiment(own, sites, prepare_machine(own.runtime)).select_scored()[1] == {}
     with pytest.raises(ConfigError, match=r"site 'padchest' has no image for held_out\.images: valid"):
         scored("held_out.images=valid", "held_out.sites=[chexpert,padchest]")
 

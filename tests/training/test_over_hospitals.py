@@ -15,9 +15,8 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import make_report
 from chestfed.results.run_folder import RunFolder
-from chestfed.training.clients import load_images
-from chestfed.training.study_tables import open_sites, study_tables
-from tests.training.tiny_studies import SETTINGS, SMALL, run, study
+from chestfed.training.data.experiment import load_images
+from tests.training.tiny_studies import SETTINGS, SMALL, read_rows, run, study
 
 PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
 HELD_OUT = [*(f"sites.{n}.test_fraction=0.3" for n in (0, 1)), "evaluation.split=test"]
@@ -78,8 +77,7 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     data = []
     for over in ("mean", "pooled"):
         pipeline = load_pipeline(PIPELINE, [*sites, f"evaluation.over_hospitals={over}"]).resolve()
-        tables = study_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-        data += load_images([tables], pipeline, home / "cache")
+        data += load_images([read_rows(pipeline, PIPELINE, home / "synthetic_hospitals")], home / "cache")
     mean, pooled = (one.test.scored(np.zeros(one.test.labels.shape)) for one in data)
     assert mean.hospitals is not None
     assert pooled.hospitals is None

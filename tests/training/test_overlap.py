@@ -12,14 +12,18 @@ import pytest
 from PIL import Image
 
 from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Overlap
+from chestfed.experiment.pipeline import Overlap, SiteEntry
 from chestfed.experiment.resolved import identity
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import load_images
-from chestfed.training.study_tables import StudyTables
+from chestfed.training.data.experiment import Experiment, load_images
+from chestfed.training.data.sites import TEST, TRAIN, UNUSED, StudySite
 from tests.training.test_held_out import PIPELINE
+
+#: Of a site as one client.
+ENTRY = SiteEntry(config="site.yaml")
 
 
 def site(folder: Path, name: str, count: int = 6, patients: str = "") -> SiteTable:
@@ -36,20 +40,23 @@ def site(folder: Path, name: str, count: int = 6, patients: str = "") -> SiteTab
     return SiteTable(name, name, root, True, ("edema",), frame)
 
 
-def part(table: SiteTable, *rows: int) -> SiteTable:
-    return table.with_frame(table.frame.iloc[list(rows)].reset_index(drop=True))
-
-
 def load(folder: Path, *sites: SiteTable, **overlap: object) -> tuple[list[list[int]], list[object]]:
     """Label rows that each client keeps, by records; then the pairs that share something."""
-    clients = tuple((table.name, part(table, 0, 1, 2, 3)) for table in sites)
-    study = StudyTables(sites, clients, (part(sites[0], 4, 5),))
     pipeline = (
         load_pipeline(PIPELINE)
         .resolve()
         .model_copy(update={"overlap": Overlap.model_validate(overlap), "preprocess": Preprocess(size=32)})
     )
-    (data,) = load_images([study], pipeline, folder / "cache")
+    studied = []
+    for number, table in enumerate(sites):
+        roles = [TRAIN] * 4 + [UNUSED if number else TEST] * 2
+        frame = table.frame.assign(role=roles, client=[table.name] * 4 + [""] * 2, reason="")
+        studied.append(StudySite(ENTRY, table.with_frame(frame), 1, table.diseases, (table.name,), {}))
+    rows = Experiment(pipeline, prepare_machine(pipeline.runtime), tuple(studied))
+    (data,) = load_images([rows], folder / "cache")
+    for study in data.sites:
+        moved = study.table.frame["reason"] != ""
+        assert (study.table.frame["role"][moved] == UNUSED).all()
     return [(client.images.records - 1).tolist() for client in data.clients], [  # the cache counts from 1
         (pair.sites, pair.pictures, pair.patients, pair.rows_left_out) for pair in data.shared
     ]

@@ -23,13 +23,11 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs, participants_of, returned_round
 from chestfed.objectives import OBJECTIVES
-from chestfed.training import loop
-from chestfed.training.assemble import Cohort, Facts
-from chestfed.training.clients import Setup
+from chestfed.training import assemble, loop
+from chestfed.training.data.collection import load_collection
 from chestfed.training.loop import History, Trained, train_federated
 from chestfed.training.plan import bytes_per_client_round
 from chestfed.training.pretrain import pretrain
-from chestfed.training.public_clients import load_collection
 
 SETTINGS = [
     "collection.clients=3",
@@ -58,7 +56,7 @@ def pipeline_of(algorithm: str, *more: str) -> Pipeline:
 
 
 def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Trained:
-    setup = Setup(pipeline, load_collection(pipeline, None), prepare_machine(pipeline.runtime))
+    setup = load_collection(pipeline, None, prepare_machine(pipeline.runtime))
     for stage in ("stage1", "stage2"):
         (folder / stage).mkdir(parents=True, exist_ok=True)
     start = pretrain(setup, folder / "stage1", lambda step, loss: None)
@@ -203,17 +201,16 @@ def test_centralized_training_sees_as_many_images_and_sends_nothing(tmp_path: Pa
 
 
 def test_the_ratio_of_the_auc_loss_is_that_of_the_images_as_they_are_drawn() -> None:
-    every = torch.ones(1).double()
-    sites = [Facts("a", 90, np.array([0.0]), every), Facts("b", 10, np.array([0.5]), every)]
-    pool = Facts("pool", 100, np.array([0.05]), every)
-    for algorithm, weights, whole, p in (
-        ("codasca", "uniform", None, 0.25),
-        ("codasca", "images", None, 0.05),
+    sites, pool = ({"a": 90, "b": 10}, [[0.0], [0.5]]), ({"pool": 100}, [[0.05]])
+    for algorithm, weights, (counts, ratios), p in (
+        ("codasca", "uniform", sites, 0.25),
+        ("codasca", "images", sites, 0.05),
         ("centralized_auc", None, pool, 0.05),
     ):
         pipeline = pipeline_of(algorithm, *([f"federated.weights={weights}"] if weights else []))
-        cohort = Cohort.of(pipeline, sites, torch.device("cpu"), whole)
-        assert float(cohort.population.positive_ratio) == pytest.approx(p)
+        labeled = torch.ones(len(counts), 1).double()
+        federation = assemble.Federation.of(pipeline, counts, np.array(ratios), labeled, torch.device("cpu"), 2)
+        assert float(federation.population.positive_ratio) == pytest.approx(p)
 
 
 @pytest.mark.parametrize("returned", ["last", "average", "algorithm", "random_round"])

@@ -29,7 +29,7 @@ from chestfed.core.workers import WorkerContext
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import load_predictions
-from chestfed.training.clients import Setup
+from chestfed.training.data.experiment import Experiment
 from tests.command_line import Called
 from tests.training.tiny_studies import command, run, study
 
@@ -127,7 +127,7 @@ def test_a_job_of_a_cluster_that_is_asked_to_end_says_so_and_is_not_finished(mon
     monkeypatch.setattr(cluster, "prepare_machine", lambda runtime: None)
     monkeypatch.setattr(cluster, "run_study", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(ChestfedError, match="its state is saved"):
-        cluster.Training()(MagicMock(setup=Setup(MagicMock(), MagicMock(), MagicMock())), None)
+        cluster.Training()(MagicMock(experiment=Experiment(MagicMock(), MagicMock())), None)
 
 
 @pytest.fixture(scope="module")
