@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from chestfed.core.errors import ConfigError
+from chestfed.experiment.data import Overlap, SiteEntry
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Overlap, SiteEntry
 from chestfed.experiment.resolved import identity
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.table import SiteTable

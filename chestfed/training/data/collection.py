@@ -9,8 +9,9 @@ import numpy as np
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.core.randomness import stream_seed
+from chestfed.experiment.data import CollectionEntry
 from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import CollectionEntry, Pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Rows
 from chestfed.images.database import pack_keys
 from chestfed.images.preprocess import Preprocess

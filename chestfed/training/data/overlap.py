@@ -17,7 +17,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import SiteKey
-from chestfed.experiment.pipeline import Overlap
+from chestfed.experiment.data import Overlap
 from chestfed.images.cache import CachedImages
 from chestfed.images.database import digest_pixels, pack_keys, unpack_keys
 from chestfed.training.data.sites import TRAIN, UNUSED, StudySite

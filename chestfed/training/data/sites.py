@@ -14,7 +14,8 @@ from chestfed.core.config import expand_path
 from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.protocols import views_of
-from chestfed.experiment.pipeline import AnyPipeline, Pipeline, SiteEntry
+from chestfed.experiment.data import SiteEntry
+from chestfed.experiment.pipeline import AnyPipeline, Pipeline
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
 from chestfed.sites.stats import site_facts
