@@ -160,7 +160,7 @@ def test_site_new_takes_any_disease(home: Path) -> None:
     assert config.labels["covid_19"] == ["rib_notching"]
 
 
-def test_a_disease_of_no_site_names_the_nearest(home: Path) -> None:
+def test_unknown_disease_names_nearest(home: Path) -> None:
     pipeline = load_pipeline(home / "any.yaml", ["diseases=[covid_19, odema]"]).resolve()
     sites = open_sites(pipeline, home / "any.yaml", home / "data")
     with pytest.raises(ConfigError, match=r"no site of the study labels odema \(did you mean 'edema'\?\)"):
@@ -169,7 +169,7 @@ def test_a_disease_of_no_site_names_the_nearest(home: Path) -> None:
         open_sites(load_pipeline(home / "any.yaml", ["diseases=[covid19]"]).resolve(), home / "any.yaml", home / "data")
 
 
-def test_a_disease_that_a_site_lacks_is_missing(home: Path) -> None:
+def test_disease_of_other_site_is_missing(home: Path) -> None:
     pipeline = load_pipeline(home / "any.yaml").resolve()
     rows = read_rows(pipeline, home / "any.yaml", home / "data")
     labels = rows.sites[1].select(TRAIN).labels()

@@ -47,7 +47,7 @@ def finished(home: Path) -> str:
     return result.out
 
 
-def test_the_table_has_each_held_out_site_with_every_disease_and_its_counts(home: Path, finished: str) -> None:
+def test_table_has_each_held_out_site(home: Path, finished: str) -> None:
     assert "SYNTHETIC hospitals" in finished
     held = [line for line in lines_of(home, "runs") if line["takes_part"] == "False"]
     assert [(line["model"], line["hospital"]) for line in held] == [("chexpert",) * 2] * 6 + [("vindr",) * 2] * 6
@@ -60,7 +60,7 @@ def test_the_table_has_each_held_out_site_with_every_disease_and_its_counts(home
     assert (edema["auc"], edema["reason"]) == ("", "no labeled image")
 
 
-def test_beside_it_stand_the_sites_that_the_same_model_was_trained_on(home: Path, finished: str) -> None:
+def test_table_has_training_sites(home: Path, finished: str) -> None:
     assert "sites trained on" in finished
     beside = [line for line in lines_of(home, "runs") if line["takes_part"] == "True"]
     for site in ("chexpert", "vindr"):
@@ -68,7 +68,7 @@ def test_beside_it_stand_the_sites_that_the_same_model_was_trained_on(home: Path
         assert others == [name for name in SITES if name != site]
 
 
-def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(home: Path, finished: str) -> None:
+def test_each_fold_is_a_run(home: Path, finished: str) -> None:
     for site in ("chexpert", "vindr"):
         (folder,) = (home / "runs").glob(f"synthetic-leave_one_site_out-{site}-*")
         about = json.loads((folder / "study.json").read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(
     assert call("report", folder, folder=home).code == 0
 
 
-def test_mlflow_has_the_folds_by_their_held_out_site_and_the_table_of_all(home: Path, finished: str) -> None:
+def test_mlflow_has_folds_and_table(home: Path, finished: str) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{home}/runs/mlflow.db")
@@ -95,7 +95,7 @@ def test_mlflow_has_the_folds_by_their_held_out_site_and_the_table_of_all(home: 
     assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {"held_out.csv"}
 
 
-def test_the_same_command_finds_what_is_finished_and_says_the_same(home: Path, finished: str) -> None:
+def test_finished_folds_are_reused(home: Path, finished: str) -> None:
     before = lines_of(home, "runs")
     again = run(
         home, study(str(PIPELINE), "--out", "runs", "--no-tracking", "--set", "held_out.sites=[chexpert,vindr]")
@@ -105,7 +105,7 @@ def test_the_same_command_finds_what_is_finished_and_says_the_same(home: Path, f
     assert lines_of(home, "runs") == before
 
 
-def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
+def test_dry_run_of_held_out(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--out", "nothing", "--cache", "nothing", "--dry-run"))
     assert result.code == 0, result.err
     for text in ("5 studies", "held out", "stage 1 on", "None of them trains", "Nothing was written"):
@@ -130,7 +130,7 @@ def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, Experiment]:
 
 
 @pytest.mark.parametrize("site", ["chexpert", "padchest"])
-def test_no_image_of_the_held_out_site_is_read_in_training(
+def test_held_out_images_are_not_trained_on(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
 ) -> None:
     _, data = loaded(home, tmp_path, site)
@@ -153,7 +153,7 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     assert read_from == [{others[0]}, set(others)]
 
 
-def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path) -> None:
+def test_scored_patients_train_nothing(home: Path) -> None:
     pipeline, (own,) = studies("held_out.sites=[vindr]")
     rows = make_experiment(
         own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(own.runtime)
@@ -165,7 +165,7 @@ def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path) -
         assert len(hospitals[name].frame) > 0
 
 
-def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path, tmp_path: Path) -> None:
+def test_studies_share_images_of_clients(home: Path, tmp_path: Path) -> None:
     pipeline, variants = studies("held_out.sites=[padchest,vindr]")
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
     noted = replace(sites[0], table=replace(sites[0].table, notes=("7 rows have no term",)))
@@ -179,7 +179,7 @@ def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path,
     assert first.digests["test set"] != second.digests["test set"]
 
 
-def test_all_frontal_images_of_the_held_out_site_are_scored_or_one_split(home: Path) -> None:
+def test_all_images_or_one_split_are_scored(home: Path) -> None:
     def scored(*overrides: str) -> dict[str, int]:
         pipeline, variants = studies(*overrides)
         sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
@@ -210,9 +210,7 @@ def two_sites(home: Path) -> Path:
     return path
 
 
-def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_reason(
-    home: Path, two_sites: Path
-) -> None:
+def test_unlabeled_disease_has_a_reason(home: Path, two_sites: Path) -> None:
     result = run(home, study(str(two_sites), "--out", "two", "--no-tracking"))
     assert result.code == 0, result.err
     undefined = {
@@ -239,7 +237,7 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
         (["selected=[codasca, coda]"], "held_out runs once per site"),
     ],
 )
-def test_a_pipeline_that_cannot_hold_out_is_refused(overrides: list[str], message: str) -> None:
+def test_pipeline_without_held_out_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_pipeline(PIPELINE, overrides).resolve()
 
@@ -251,7 +249,7 @@ def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "one.yaml").resolve()
 
 
-def test_a_further_site_is_one_more_that_is_held_out() -> None:
+def test_added_site_is_held_out_too() -> None:
     pipeline = load_pipeline(PIPELINE).resolve()
     assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
     chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"]).resolve()
@@ -260,7 +258,7 @@ def test_a_further_site_is_one_more_that_is_held_out() -> None:
         held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
 
 
-def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
+def test_no_comparison_over_held_out(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--methods", "codasca,fedavg", "--dry-run"))
     assert result.code == 1
     assert "held_out runs once per site" in result.err

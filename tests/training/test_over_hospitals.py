@@ -41,7 +41,7 @@ def mean_of_hospitals(predictions: pd.DataFrame, disease: str) -> float:
     return float(np.mean(aucs))
 
 
-def test_every_auc_is_the_mean_of_the_hospitals(folder: Path) -> None:
+def test_auc_is_mean_over_hospitals(folder: Path) -> None:
     run_folder = RunFolder.open(folder)
     for k in (1, 2):
         predictions, row = run_folder.predictions(k), run_folder.row(k)
@@ -56,7 +56,7 @@ def test_every_auc_is_the_mean_of_the_hospitals(folder: Path) -> None:
     assert own.to_dict() == pytest.approx({one.disease: one.value for one in run_folder.row(2).diseases})
 
 
-def test_tables_and_page_say_what_the_aucs_are_over(folder: Path, undrawn: None) -> None:
+def test_tables_name_what_aucs_are_over(folder: Path, undrawn: None) -> None:
     words = "mean of the AUCs of 2 hospitals"
     table = pd.read_csv(folder / "table.csv")
     assert table["protocol"].str.contains(words).all()
@@ -85,7 +85,7 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     assert data[0].digests == data[1].digests
 
 
-def test_the_mean_over_hospitals_is_in_the_digest() -> None:
+def test_mean_over_hospitals_in_digest() -> None:
     several = [
         load_pipeline(PIPELINE, [*SMALL, *HELD_OUT, f"evaluation.over_hospitals={one}"]).resolve()
         for one in ("mean", "pooled")

@@ -67,14 +67,14 @@ def copy(source: SiteTable, row: int, target: SiteTable, other: int) -> None:
         picture.convert("RGB").save(target.root / f"{other}.png", compress_level=0)
 
 
-def test_sites_that_share_nothing_are_left_alone_even_if_names_agree(tmp_path: Path) -> None:
+def test_nothing_shared_changes_nothing(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
     for table in (one, two):
         Image.new("L", (40, 40), 9).save(table.root / "0.png")
     assert load(tmp_path, one, two) == ([[0, 1, 2, 3], [0, 1, 2, 3]], [])
 
 
-def test_a_shared_picture_is_refused_and_told_without_names(tmp_path: Path) -> None:
+def test_shared_image_refused_without_names(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one"), site(tmp_path, "two")
     copy(one, 0, two, 3)
     with pytest.raises(ConfigError) as caught:
@@ -86,13 +86,13 @@ def test_a_shared_picture_is_refused_and_told_without_names(tmp_path: Path) -> N
     assert not re.search(r"\.png|one0|two1", text)
 
 
-def test_all_images_of_a_shared_patient_are_dropped_at_the_later_site(tmp_path: Path) -> None:
+def test_shared_patient_dropped_at_one_site(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one"), site(tmp_path, "two")
     copy(one, 0, two, 3)
     assert load(tmp_path, one, two, found="drop") == ([[0, 1, 2, 3], [0, 1]], [(("one", "two"), 1, 1, 2)])
 
 
-def test_what_is_scored_stays_and_trains_nowhere(tmp_path: Path) -> None:
+def test_scored_images_stay(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one"), site(tmp_path, "two")
     copy(one, 5, two, 0)
     (first, second), (pair,) = load(tmp_path, one, two, found="drop")
@@ -100,7 +100,7 @@ def test_what_is_scored_stays_and_trains_nowhere(tmp_path: Path) -> None:
     assert pair == (("one", "two"), 1, 1, 2)
 
 
-def test_patients_are_compared_by_name_where_sites_are_declared_to_share_them(tmp_path: Path) -> None:
+def test_declared_patient_names_compared(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
     declared = {"same_patient_ids": [["one", "two"]]}
     with pytest.raises(ConfigError, match="0 pictures, 2 patients"):
@@ -111,7 +111,7 @@ def test_patients_are_compared_by_name_where_sites_are_declared_to_share_them(tm
         load(tmp_path, one, two, same_patient_ids=[["one", "four"]])
 
 
-def test_the_same_films_as_three_hospitals_are_noticed(tmp_path: Path) -> None:
+def test_three_equal_hospitals_noticed(tmp_path: Path) -> None:
     one = site(tmp_path, "one")
     for name in ("two", "three"):
         shutil.copytree(one.root, tmp_path / name)

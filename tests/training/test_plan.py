@@ -35,7 +35,7 @@ def test_duration_has_one_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_busy_machine_is_named_and_an_idle_or_unknown_one_is_not() -> None:
+def test_busy_machine_is_named() -> None:
     def told(load: float | None) -> str:
         return estimated(60, Timings(1, 0, 0, 0, 0, load))
 
@@ -43,7 +43,7 @@ def test_a_busy_machine_is_named_and_an_idle_or_unknown_one_is_not() -> None:
     assert "BUSY" not in told(0.2) + told(None)
 
 
-def test_on_ranks_the_time_is_that_of_the_busiest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_of_the_busiest_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     timings = Timings(1, 0, 1, 2, 0, None)
@@ -56,7 +56,7 @@ def test_on_ranks_the_time_is_that_of_the_busiest(monkeypatch: pytest.MonkeyPatc
     assert (study.stage_1_seconds, study.stage_2_seconds(5)) == (100, 60)
 
 
-def test_a_network_that_ends_in_one_pixel_is_timed() -> None:
+def test_network_ending_in_one_pixel_timed() -> None:
     """Batch normalization refuses a batch of one such image."""
     small = ["preprocess.size=64", "model.pool=2", "model.norm=batch"]
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", small).resolve()

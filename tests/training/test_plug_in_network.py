@@ -36,9 +36,7 @@ def loaded() -> Pipeline:
     return load_pipeline(bundled("pipelines") / "digits_ih.yaml", SETTINGS).resolve()
 
 
-def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plug_in_network_identified_by_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(__file__).parents[1] / "models" / "tiny_transformer.py"
     shutil.copy(source, tmp_path / "labnet.py")
     monkeypatch.chdir(tmp_path)

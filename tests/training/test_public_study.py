@@ -56,7 +56,7 @@ def test_digits_are_dealt_by_class() -> None:
     assert identity(load_pipeline(DIGITS, places).resolve()) == identity(pipeline)
 
 
-def test_more_clients_than_classes_is_refused() -> None:
+def test_more_clients_than_classes_refused() -> None:
     pipeline = load_pipeline(DIGITS, ["collection.clients=6"]).resolve()
     with pytest.raises(ConfigError, match="5 for 6 clients; take fewer clients, or partition: random"):
         read_collection(pipeline)
@@ -90,12 +90,12 @@ def test_the_collections_clients_are_taken(tmp_path: Path) -> None:
         )
 
 
-def test_neither_sites_nor_collection_is_refused() -> None:
+def test_neither_sites_nor_collection() -> None:
     with pytest.raises(ValueError, match="either 'sites' or 'collection'"):
         Pipeline(title="nothing")
 
 
-def test_windows_stand_beside_published_figures(tmp_path: Path) -> None:
+def test_windows_beside_published_figures(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data", per_class=4)
     small = ["collection.imratio=0.3", "federated.stages=1", "federated.stage_steps=2", "federated.batch_size=2"]
     result = run(

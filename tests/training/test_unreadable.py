@@ -42,24 +42,20 @@ def without(hospitals: Path, folder: Path, lost: Callable[[tuple[StudySite, ...]
         (lambda sites: sites[1].select(TRAIN), "the training images of chestxray8"),
     ],
 )
-def test_a_client_or_a_test_set_without_a_readable_image_is_refused_before_anything_is_trained(
+def test_part_without_readable_image_refused(
     lost: Callable[[tuple[StudySite, ...]], SiteTable], named: str, tiny_hospitals: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=f"none can be read of {named}"):
         without(tiny_hospitals, tmp_path, lost)
 
 
-def test_a_hospital_whose_own_held_out_images_cannot_be_read_is_not_scored(
-    tiny_hospitals: Path, tmp_path: Path
-) -> None:
+def test_unreadable_hospital_is_not_scored(tiny_hospitals: Path, tmp_path: Path) -> None:
     data = without(tiny_hospitals, tmp_path, lambda sites: sites[1].select(OWN_TEST))
     assert "chestxray8" in data.joins
     assert list(data.hospitals) == ["chexpert"]
 
 
-def test_a_hospital_of_a_federation_that_is_not_the_target_has_no_test_images(
-    tiny_hospitals: Path, tmp_path: Path
-) -> None:
+def test_federation_member_has_no_test_set(tiny_hospitals: Path, tmp_path: Path) -> None:
     pipeline = load_pipeline(FILE, SETTINGS).resolve()
     site = open_sites(pipeline, FILE, tiny_hospitals)[1]
     rows = Experiment(pipeline, prepare_machine(pipeline.runtime), (site.move([OWN_TEST], UNUSED, "not scored"),))
@@ -68,7 +64,7 @@ def test_a_hospital_of_a_federation_that_is_not_the_target_has_no_test_images(
     assert not len(data.test.labels)
 
 
-def test_a_disease_of_which_the_training_images_have_one_class_is_named_for_each_k() -> None:
+def test_one_class_diseases_are_named() -> None:
     images: Any = SimpleNamespace(records=np.zeros(2))
     labels = [[1, 1, np.nan, 1], [1, 0, np.nan, 0]], [[0, np.nan, 0, 1], [1, np.nan, 0, 0]]
     clients = tuple(ClientData("", images, np.array(own), np.ones(2, int)) for own in labels)
