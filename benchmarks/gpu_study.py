@@ -22,8 +22,10 @@ from benchmarks.speed_parts.training import cached
 from chestfed.core.bundled import bundled
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.cache import CachedImages
-from chestfed.training.clients import ClientData, Setup, StudyData, TestSet
+from chestfed.training.data.clients import ClientData, TestSet
+from chestfed.training.data.experiment import Experiment
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import CHECKPOINT_STEPS, Pretrained, new_network, pretrain
 
@@ -68,12 +70,13 @@ def measure_study(seconds: float, *, smoke: bool) -> dict[str, Any]:
     keys = [*(_SMALL if smoke else []), f"runtime.device={'cpu' if smoke else 'cuda'}"]
     pipeline = load_pipeline(bundled("pipelines") / f"{TABLES[4]}.yaml", keys).resolve()
     with cached(16 if smoke else 4096) as images, tempfile.TemporaryDirectory() as folder:
-        data = draw_hospitals(images, pipeline.tasks, 1e-3 if smoke else 1.0)
-        return measure(Setup(pipeline, data, prepare_machine(pipeline.runtime)), Path(folder), seconds)
+        experiment = draw_hospitals(images, pipeline, 1e-3 if smoke else 1.0)
+        return measure(experiment, Path(folder), seconds)
 
 
-def draw_hospitals(films: CachedImages, tasks: tuple[str, ...], share: float = 1.0) -> StudyData:
+def draw_hospitals(films: CachedImages, pipeline: Pipeline, share: float = 1.0) -> Experiment:
     """A share of five hospitals of the paper's size, and of CheXpert's validation set."""
+    tasks = pipeline.tasks
     rng, tested = np.random.default_rng(1), round(max(0.05, share) * CHEXPERT_TEST)
 
     def rows(count: int) -> tuple[CachedImages, np.ndarray]:
@@ -86,22 +89,22 @@ def draw_hospitals(films: CachedImages, tasks: tuple[str, ...], share: float = 1
     clients = tuple(client(name, round(share * count)) for name, count in table_2().items())
     names = tuple(map(str, range(tested)))
     test = TestSet(*rows(tested), np.arange(tested), tasks, names, names, key="")
-    return StudyData(clients, test, tasks, {}, {})
+    return Experiment(pipeline, prepare_machine(pipeline.runtime), clients=clients, test=test)
 
 
-def measure(setup: Setup, folder: Path, seconds: float) -> dict[str, Any]:
+def measure(experiment: Experiment, folder: Path, seconds: float) -> dict[str, Any]:
     """Both stages for so long, and what they would take to their end."""
-    pipeline, clients = setup.pipeline, setup.data.clients
+    pipeline, clients = experiment.pipeline, experiment.clients
     settings, k = pipeline.federated, len(clients)
     # Stage 2 begins with the first weights, for stage 1 is cut off: that takes as long.
-    network = new_network(pipeline, setup.machine)
+    network = new_network(pipeline, experiment.machine)
     begun = Pretrained(network.parameters().cpu(), network.buffers().cpu(), [])
     first = Clock(seconds / 3)
     with suppress(TimeIsUpError):
-        pretrain(setup, folder, first.tick)
+        pretrain(experiment, folder, first.tick)
     second = Clock(2 * seconds / 3)
     with suppress(TimeIsUpError):
-        train_federated(setup, k, begun, folder / "k5", second.tick)
+        train_federated(experiment, k, begun, folder / "k5", second.tick)
     steps = pipeline.pretrain.steps(clients[0].training_rows)
     per_round = settings.images_per_step * settings.window * k
     ends = sum(second.seconds * settings.rounds * number / k for number in pipeline.k)

@@ -40,8 +40,10 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import list_variants
 from chestfed.images.cache import pixels
 from chestfed.images.levels import Stored
-from chestfed.training.plan import Span, Timings, bytes_per_client_round, plan_study, time_steps
-from chestfed.training.study_tables import open_sites, study_tables
+from chestfed.training.costs import Timings, bytes_per_client_round, time_steps
+from chestfed.training.data.experiment import make_experiment
+from chestfed.training.data.sites import open_sites
+from chestfed.training.plan import plan_study
 
 #: How each site's films are stored: suffix, height, width, bits.
 FILMS = {
@@ -56,7 +58,7 @@ CHEXPERT_TEST = 202  # frontal images of its validation split
 CLIENTS = (5, 100, 1000, 10_000)
 _NUMBERS = 1_000_000
 _DAY = 24 * 3600
-_NOT_TIMED = Timings(0, 0, Span(), Span(), Span(), None)
+_NOT_TIMED = Timings(0, 0, 0, 0, 0, None)
 
 
 @dataclass(frozen=True)
@@ -214,10 +216,8 @@ def measure_films() -> dict[str, float]:
 def measure(pipeline: Pipeline, films: Mapping[str, float] | None = None) -> Costs:
     """The costs of a pipeline's network on this machine."""
     timings = time_steps(pipeline, prepare_machine(pipeline.runtime))
-    trained = timings.federated_step.low / pipeline.federated.images_per_step
-    return Costs(
-        films or {}, trained, timings.scored_image.low, *measure_updates(), timings.parameters, timings.buffers
-    )
+    trained = timings.federated_step / pipeline.federated.images_per_step
+    return Costs(films or {}, trained, timings.scored_image, *measure_updates(), timings.parameters, timings.buffers)
 
 
 def measure_updates(window: int = 8, clients: int = 4) -> tuple[float, float]:
@@ -272,7 +272,8 @@ def check() -> dict[str, Any]:
 def _training_seconds(pipeline: Pipeline, file: Path, folder: Path) -> float:
     """Both stages of every K, forecast on this machine."""
     data = next(folder.glob("synthetic_hospitals*"))
-    plan = plan_study("", pipeline, study_tables(pipeline, open_sites(pipeline, file, data)), _NOT_TIMED)
+    sites = open_sites(pipeline, file, data)
+    plan = plan_study("", make_experiment(pipeline, sites, prepare_machine(pipeline.runtime)), _NOT_TIMED)
     work, costs = Work(pipeline, plan.clients[0].rows, plan.test.images, plan.at_hospitals), measure(pipeline)
     return work.stage_1(costs) + sum(work.stage_2(costs, k) for k in pipeline.k)
 

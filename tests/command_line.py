@@ -71,10 +71,10 @@ def _empty_store(create_store: Callable[[Path], None]) -> bytes:
 
 def timed_once() -> AbstractContextManager[object]:
     """A dry run measures each kind of step once, and not for a tenth of a second."""
-    from chestfed.training import plan
+    from chestfed.training import costs
 
-    original = plan._seconds
-    return patch.object(plan, "_seconds", lambda action, clock, enough=0.0: original(action, clock, 0.0))
+    original = costs._seconds
+    return patch.object(costs, "_seconds", lambda action, enough=0.0: original(action, 0.0))
 
 
 def call(*words: object, folder: Path | None = None, drawn: bool = False) -> Called:

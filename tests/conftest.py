@@ -103,15 +103,14 @@ def furnish(tiny_hospitals: Path, of_all_workers: Path) -> Callable[[Path], Path
     """Puts the tiny hospitals into a folder, with a cache of their images as small studies have them."""
     from chestfed.core.bundled import bundled
     from chestfed.experiment.loading import load_pipeline
-    from chestfed.training.clients import load_images
-    from chestfed.training.study_tables import open_sites, study_tables
-    from tests.training.tiny_studies import SMALL
+    from chestfed.training.data.experiment import load_images
+    from tests.training.tiny_studies import SMALL, read_rows
 
     cache, file = of_all_workers / "tiny-cache", bundled("pipelines") / "source_addition_samples.yaml"
     with FileLock(of_all_workers / "tiny-cache.lock"):
         if not cache.exists():
             pipeline = load_pipeline(file, SMALL).resolve()
-            load_images([study_tables(pipeline, open_sites(pipeline, file, tiny_hospitals))], pipeline, cache)
+            load_images([read_rows(pipeline, file, tiny_hospitals)], cache)
 
     def put_into(folder: Path) -> Path:
         (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)

@@ -32,7 +32,7 @@ TARGETS = {
     "chestfed/evaluation": "tests/evaluation",
     "chestfed/results": "tests/results",
     "chestfed/sites/partition.py": "tests/sites/test_partition.py",
-    "chestfed/training/overlap.py": "tests/training/test_overlap.py",
+    "chestfed/training/data/overlap.py": "tests/training/test_overlap.py",
 }
 #: Imported once, for all forks; nothing of chestfed.
 LIBRARIES = ("numpy", "pandas", "scipy.stats", "sklearn.metrics", "torch", "pydantic", "PIL.Image", "cv2", "mlflow")

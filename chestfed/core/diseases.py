@@ -32,7 +32,7 @@ DISEASES: Final[tuple[str, ...]] = tuple(TITLES)[:5]
 _RESERVED: Final = frozenset((
     "image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted", "repeats", "mean", "average",
     "others", "normal", "ignore", "missing", "absent", "uncertain", "k", "added", "data", "run", "seed", "site",
-    "title", "error", "synthetic", "part", "images", "patients", "rows", "views",
+    "title", "error", "synthetic", "part", "images", "patients", "rows", "views", "client", "role", "reason",
 ))  # fmt: skip
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 #: Titles of other names, as the YAML files that were read in this process give them.

@@ -86,7 +86,8 @@ class PipelineFile(Conditions):
         lists |= {"windows": self.windows, "seeds": self.seed_list}
         for key, values in lists.items():
             if len(set(values)) < len(values):
-                raise ValueError(f"{key}: name each once; found {', '.join(map(str, values))}")
+                advice = "; give each entry a `name` of its own" if key == "methods" else ""
+                raise ValueError(f"{key}: name each once; found {', '.join(map(str, values))}{advice}")
         if unknown := sorted({*(self.selected or [])} - {*names}):
             raise ValueError(f"selected: {', '.join(unknown)}: not among the methods {', '.join(names)}")
         return self

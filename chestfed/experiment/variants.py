@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from chestfed.core.errors import ConfigError
@@ -30,23 +31,36 @@ def list_variants(file: PipelineFile, path: Path) -> list[Variant]:
     Raises
     ------
     ConfigError
-        If a method cannot run, a site to hold out is unknown, or two methods of a comparison have one algorithm.
+        If a method cannot run, a site to hold out is unknown, or two methods of a comparison are the same.
     """
     if file.held_out is not None:
         names = [load_site_config(path.parent / entry.config).site for entry in file.sites]
         pipeline = file.resolve()
         return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]
-    algorithms = [method.algorithm.name for method in file.selected_methods]
-    if len(set(algorithms)) < len(algorithms):
+    methods = {method.name: file.resolve(method.name) for method in file.selected_methods}
+    _refuse_equal_methods(methods)
+    algorithms = [pipeline.federated.algorithm.name for pipeline in methods.values()]
+    if file.windows and len(set(algorithms)) < len(algorithms):
         raise ConfigError(
-            f"methods: two of {', '.join(algorithms)} are the same, and tables name a run by its algorithm: select one"
+            f"windows: two methods of {', '.join(algorithms)} have one algorithm; select one, or set window in each "
+            "method and remove windows",
+            kind="windows of one algorithm",
         )
     return [
-        _variant(file, file.resolve(method.name), seed, window)
-        for method in file.selected_methods
+        _variant(file, pipeline, seed, window)
+        for pipeline in methods.values()
         for window in (file.windows or (None,))
         for seed in file.seed_list
     ]
+
+
+def _refuse_equal_methods(methods: Mapping[str, Pipeline]) -> None:
+    """Refuse two methods with the same settings: they would be one run with two names."""
+    for (name, pipeline), (other, second) in combinations(methods.items(), 2):
+        if pipeline.model_copy(update={"method": other}) == second:
+            raise ConfigError(
+                f"methods: {name} and {other} have the same settings; change one, or remove it", kind="equal methods"
+            )
 
 
 def _variant(file: PipelineFile, pipeline: Pipeline, seed: int, window: int | None) -> Variant:

@@ -19,6 +19,7 @@ from chestfed.engines.requests import Answer, Request, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import WireError, pack, unpack
 from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
@@ -43,9 +44,10 @@ from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
 from chestfed.results.run_folder import FEDERATION
 from chestfed.results.table import Row
-from chestfed.training.assemble import Cohort, Deployment
+from chestfed.training.assemble import Deployment, Federation
 from chestfed.training.client_summary import BINS, add_weights
-from chestfed.training.clients import ClientData, Outputs, Setup, StudyData, TestSet
+from chestfed.training.data.clients import ClientData, Outputs, TestSet
+from chestfed.training.data.experiment import Experiment
 from chestfed.training.pretrain import Pretrained
 
 Read = TypeVar("Read")
@@ -131,7 +133,7 @@ class Hospitals(Deployment):
         told = self._conversation.ask({name: self._greeting(name) for name in self.names})
         self.machines = {name: machine.model_dump() for name, machine in told.items()}
 
-    def gather(self) -> StudyData:
+    def gather(self, machine: Machine) -> Experiment:
         """Have every hospital open its data; what they tell of it."""
         told: dict[str, tuple[Opened, Counts]] = self._conversation.ask(
             {name: self._opening(name) for name in self.names}
@@ -152,10 +154,10 @@ class Hospitals(Deployment):
         self._own_tests = {
             name: test if is_test_set else own for name, (own, _, is_test_set) in answers.items() if own is not None
         }
-        data = StudyData(tuple(clients), test, diseases, unreadable, digests)  # type: ignore[arg-type]
-        return replace(data, hospitals=self._own_tests, joins=joins)
+        read: dict[str, Any] = {"test": test, "hospitals": self._own_tests, "quarantined": unreadable}
+        return Experiment(self._pipeline, machine, joins=joins, clients=tuple(clients), digests=digests, **read)
 
-    def pretrain(self, setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
+    def pretrain(self, setup: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
         """Stage 1, at the target hospital; see `chestfed.training.pretrain.pretrain`."""
 
         def read(parcel: Parcel) -> Pretrained:
@@ -163,13 +165,13 @@ class Hospitals(Deployment):
             return Pretrained(network.parameters, network.buffers, said(Losses, parcel.values, self.target).losses)
 
         done: Pretrained = self._conversation.ask_one(self.target, Question("pretrain", read=read))
-        steps = setup.pipeline.pretrain.steps(setup.data.clients[0].training_rows)
+        steps = setup.pipeline.pretrain.steps(setup.clients[0].training_rows)
         report(steps, done.losses[-1] if done.losses else float("nan"))
         return done
 
-    def fleet(self, setup: Setup, pretrained: Pretrained, cohort: Cohort, network: FlatModule) -> Fleet:
+    def fleet(self, setup: Experiment, pretrained: Pretrained, cohort: Federation, network: FlatModule) -> Fleet:
         """The first K hospitals, ready for stage 2."""
-        clients = setup.data.clients[: cohort.k]
+        clients = setup.clients[: cohort.k]
         told = [client.counts for client in clients if isinstance(client, DistantClient)]
         ratios, labeled = (torch.stack([getattr(its, key) for its in told]) for key in ("ratios", "labeled"))
         packed = pack(Beginning(ratios, labeled, pretrained.weights, pretrained.buffers))
@@ -183,7 +185,9 @@ class Hospitals(Deployment):
         shapes = [cohort.shapes(*self._sizes, number) for number in range(cohort.k)]
         return HospitalFleet(self._conversation, self._faults, cohort, shapes, setup.machine.device)
 
-    def score(self, setup: Setup, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet) -> Outputs:
+    def score(
+        self, setup: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet
+    ) -> Outputs:
         """A model on test images, from the hospital that has them."""
         own = [name for name, its in self._own_tests.items() if its is test]
         name, which = (own[0], "own") if own else (self.target, "study")
@@ -202,12 +206,12 @@ class Hospitals(Deployment):
         outputs: Outputs = self._conversation.ask_one(name, Question("score", {"test": which}, packed, read))
         return outputs
 
-    def describe(self, folder: Path, data: StudyData, pipeline: Pipeline) -> None:
+    def describe(self, folder: Path, experiment: Experiment) -> None:
         """Write `federation.json`, and `sites.json` with the hospitals' counts; there are no pictures."""
         write_json(folder / FEDERATION, {"hospitals": self.machines, "faults": self._faults.model_dump()})
         if not (folder / "sites.json").exists():
-            add_weights(self._cards, pipeline)
-            content = {**data.origin.keys(), "bins": BINS, "sites": self._cards, "hospitals": []}
+            add_weights(self._cards, experiment.pipeline)
+            content = {**experiment.origin.keys(), "bins": BINS, "sites": self._cards, "hospitals": []}
             write_json(folder / "sites.json", content)
 
     def _greeting(self, name: str) -> Question:
@@ -288,7 +292,12 @@ class HospitalFleet(Fleet):
     keeps_its_states = True
 
     def __init__(
-        self, conversation: Conversation, faults: Faults, cohort: Cohort, shapes: Sequence[Shapes], device: torch.device
+        self,
+        conversation: Conversation,
+        faults: Faults,
+        cohort: Federation,
+        shapes: Sequence[Shapes],
+        device: torch.device,
     ) -> None:
         self.names = cohort.names
         self._conversation, self._faults = conversation, faults

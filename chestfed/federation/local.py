@@ -18,6 +18,7 @@ from chestfed.core.pseudonyms import PUBLISHED, SiteKey, make_key, read_key
 from chestfed.engines.host import Host, Kept
 from chestfed.engines.requests import Answer, Request, Start
 from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.federation import handshake
 from chestfed.federation.parcels import Refused
@@ -26,10 +27,11 @@ from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.results.table import Row
 from chestfed.sites.config import load_site_config
-from chestfed.training.assemble import Cohort
+from chestfed.training.assemble import Federation
 from chestfed.training.client_summary import card_of
-from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet, load_images
-from chestfed.training.study_tables import StudyTables, joins_of, open_sites, study_tables
+from chestfed.training.data.clients import ClientData, Outputs, TestSet
+from chestfed.training.data.experiment import Experiment, list_joins, load_images, make_experiment
+from chestfed.training.data.sites import OWN_TEST, TEST, UNUSED, VALID, open_sites
 
 #: In the state folder: which key the names of earlier studies were made with.
 FINGERPRINT = "names_key.fingerprint"
@@ -42,7 +44,7 @@ class OwnData:
 
     client: ClientData
     test: TestSet | None
-    study: StudyData
+    study: Experiment
 
     @property
     def own_test(self) -> TestSet | None:
@@ -109,7 +111,7 @@ def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: 
 
 def scored_hospitals(pipeline: Pipeline) -> dict[str, int]:
     """The hospitals at which the model of every K is scored, and from which K on each takes part."""
-    return joins_of(pipeline, dict.fromkeys(handshake.hospitals_in(pipeline), 1))
+    return list_joins(pipeline, dict.fromkeys(handshake.hospitals_in(pipeline), 1))
 
 
 def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline:
@@ -122,20 +124,20 @@ def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline
     return pipeline.model_copy(update={"sites": [entry]})
 
 
-def own_tables(own: Pipeline, hospital: Hospital, *, target: bool, scored: bool) -> StudyTables:
+def own_rows(own: Pipeline, hospital: Hospital, machine: Machine, *, target: bool, scored: bool) -> Experiment:
     """The rows that take part; reads the label files. `scored`: also those of held-out patients of this hospital."""
-    (site,) = open_sites(own, hospital.folder / "pipeline.yaml", hospital.path("data_root"), target_first=target)
+    sites = open_sites(own, hospital.folder / "pipeline.yaml", hospital.path("data_root"), target_first=target)
     if target:
-        tables = study_tables(own, (site,))
-    else:
-        tables = StudyTables((site.whole,), site.clients, (site.test.with_frame(site.test.frame[:0]),))
-    return replace(tables, hospitals={site.name: site.own} if scored and len(site.own.frame) else {})
+        return replace(make_experiment(own, sites, machine), joins={sites[0].name: 1} if scored else {})
+    site = sites[0].move([VALID], UNUSED, "set aside for validation")
+    site = site.move([TEST], OWN_TEST) if scored else site.move([TEST, OWN_TEST], UNUSED, "not scored")
+    return Experiment(own, machine, (site,))
 
 
-def own_data(own: Pipeline, tables: StudyTables, hospital: Hospital, *, target: bool) -> OwnData:
+def own_data(rows: Experiment, hospital: Hospital, *, target: bool) -> OwnData:
     """The images; decodes what is not in the cache."""
-    key = names_key(hospital, synthetic=all(table.synthetic for table in tables.whole))
-    (study,) = load_images([tables], own, hospital.path("cache"), key=key)
+    key = names_key(hospital, synthetic=all(site.table.synthetic for site in rows.sites))
+    (study,) = load_images([rows], hospital.path("cache"), key=key)
     return OwnData(study.clients[0], study.test if target else None, study)
 
 
@@ -221,7 +223,7 @@ def save_host(host: Host, path: Path) -> None:
     save_state(path, tensors, values | {"part": _name_part(path)})
 
 
-def restore_host(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None:
+def restore_host(host: Host, path: Path, cohort: Federation, network: FlatModule) -> None:
     """Let a new host go on from the file, if there is one."""
     if not path.exists():
         return

@@ -39,7 +39,7 @@ from chestfed.federation.local import (
     answer_request,
     own_data,
     own_pipeline,
-    own_tables,
+    own_rows,
     restore_host,
     row_told,
     save_host,
@@ -50,8 +50,8 @@ from chestfed.federation.records import Beginning, Network, Scores, plain_row, w
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.models.pretrained import IMAGENET
-from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
-from chestfed.training.clients import Setup, TestSet, score
+from chestfed.training.assemble import Federation, host_of, starting_network
+from chestfed.training.data.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
 #: Of a study and of a record, as the log of requests quotes them from a question.
@@ -80,11 +80,6 @@ class Study:
     network: FlatModule
     data: OwnData | None = None
     begun: Begun | None = None
-
-    @property
-    def setup(self) -> Setup:
-        """What is trained here; the data must be open."""
-        return Setup(self.own, self.opened().study, self.machine)
 
     def opened(self) -> OwnData:
         if self.data is None:
@@ -203,9 +198,9 @@ class Participant:
     def _open(self, study: Study, question: Parcel) -> Parcel:
         if study.data is None:
             scored = self._name in scored_hospitals(study.pipeline) and self._leaves.results != "nothing"
-            tables = own_tables(study.own, self._hospital, target=study.target, scored=scored)
+            rows = own_rows(study.own, self._hospital, study.machine, target=study.target, scored=scored)
             self._say("labels are read; decoding what is not in the cache")
-            study.data = own_data(study.own, tables, self._hospital, target=study.target)
+            study.data = own_data(rows, self._hospital, target=study.target)
             self._say(f"open: {study.data.client.training_rows:,} training rows")
         if "test" in question.values:
             test = _test_of(study.data, question)
@@ -223,7 +218,7 @@ class Participant:
             self._say(f"stage 1: step {step}")
 
         folder = study.folder / f"stage1-{data.study.digests[data.client.name]}"  # the study's digest is of no images
-        done = pretrain(study.setup, folder, report)
+        done = pretrain(data.study, folder, report)
         return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:
@@ -236,15 +231,12 @@ class Participant:
             raise Refused("the hospitals' numbers of rows are invalid")
         sizes = network.size, network.buffers().numel()
         told = unpack(question.packed, Beginning.like(k, len(study.pipeline.tasks), *sizes), "the server")
-        facts = [
-            Facts(name, count, with_nan(ratios), labeled)
-            for name, count, ratios, labeled in zip(names[:k], rows, told.ratios, told.labeled, strict=True)
-        ]
         if study.begun is not None:
             study.begun.host.client.close()
         study.network = starting_network(study.pipeline, study.machine, Pretrained(told.parameters, told.buffers, []))
-        cohort = Cohort.of(study.pipeline, facts, study.machine.device)
-        host = host_of(study.setup, cohort, number, data.client, study.network)
+        counts = dict(zip(names[:k], rows, strict=True))
+        cohort = Federation.of(study.pipeline, counts, with_nan(told.ratios), told.labeled, study.machine.device)
+        host = host_of(data.study, cohort, number, data.client, study.network)
         file = study.folder / f"k{k}.safetensors"
         restore_host(host, file, cohort, study.network)
         study.begun = Begun(k, host, cohort.shapes(*sizes, number), file)

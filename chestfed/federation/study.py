@@ -20,7 +20,6 @@ from chestfed.federation.deployment import Hospitals
 from chestfed.federation.parcels import Line
 from chestfed.federation.settings import Federation
 from chestfed.results.run_folder import FEDERATION, FILES, RunFolder
-from chestfed.training.clients import Setup
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
 
@@ -80,8 +79,7 @@ def run_over_hospitals(
         say(f"comparing versions, labels, preprocessing and model with {', '.join(names)}")
         hospitals.greet()
         say("all agree; the hospitals read their labels and images, and nobody looks for images that two of them share")
-        data = hospitals.gather()
-        result = run_study(Setup(pipeline, data, machine), name, out, reporters, hospitals)
+        result = run_study(hospitals.gather(machine), name, out, reporters, hospitals)
         moved = {"bytes_sent": conversation.bytes_sent, "bytes_received": conversation.bytes_received}
         about = {"federation": federation.file.federation, **moved}
         write_json(result.folder / FEDERATION, read_json(result.folder / FEDERATION) | about)

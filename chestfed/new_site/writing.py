@@ -46,7 +46,8 @@ def name_book(site: str) -> str:
 
 def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -> Draft:
     """The whole YAML, and what is shown of it; `line` says what there is, `files` are `label_files`."""
-    why, columns = proposal.evidence, {role: proposal.columns[role] for role in _ROLES if role in proposal.columns}
+    why = proposal.evidence
+    columns: dict[str, str] = {role: proposal.columns[role] for role in _ROLES if role in proposal.columns}
     known = "view" in columns or "default_view" in proposal.table or proposal.is_in_path("view")
     views = _VIEWS if known else [*_VIEWS, "unknown"]
     keys = {key: (value, "given") for key, value in proposal.answers.keys.items() if key in ("one_class", "title")}

@@ -253,7 +253,7 @@ def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_wind
     for run in runs:
         settings = run.settings
         single = len(runs) == 1 or len(settings.ks) > 1
-        label = f"{settings.algorithm}, I={settings.window}" if by_window else settings.algorithm
+        label = f"{settings.method}, I={settings.window}" if by_window else settings.method
         for k in ks or (run.ks if len(runs) == 1 else settings.ks):
             members.setdefault((f"K={k}" if single else label, k), []).append(run)
     return [_Model(name, k, tuple(parts)) for (name, k), parts in members.items()]
@@ -376,7 +376,7 @@ def _list_objectives(runs: Sequence[RunFolder]) -> str:
     """Which algorithms trained with which objective; empty if all trained with the same."""
     trained: dict[str, dict[str, None]] = {}
     for run in runs:
-        trained.setdefault(run.settings.objective, {})[run.settings.algorithm] = None
+        trained.setdefault(run.settings.objective, {})[run.settings.method] = None
     if len(trained) == 1:
         return ""
     names = [objective.partition(",")[0] for objective in trained]  # options only where they are what differs

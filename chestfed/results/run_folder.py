@@ -86,6 +86,7 @@ class Settings:
     ks: tuple[int, ...]  #: the K that were to be run
     seed: int
     algorithm: str
+    method: str  #: its name in tables
     objective: str  #: its name and options, as `auc, margin 1.0`
     window: int  #: local steps per round
     resamples: int  #: of the intervals and comparisons; 0: none were wanted
@@ -113,6 +114,7 @@ class Settings:
             ks=tuple(configuration["k"]),
             seed=int(configuration["seed"]),
             algorithm=_name(federated["algorithm"]),
+            method=str(configuration.get("method") or _name(federated["algorithm"])),
             objective=", ".join([_name(loss), *(f"{key} {value}" for key, value in options.items())]),
             window=int(federated["window"]),
             resamples=int(evaluation["resamples"]),

@@ -175,14 +175,14 @@ def write_dicom(
 def make_dicom(stored: np.ndarray, bits: int = 12, uid: str = "2.25.1") -> Dataset:
     """A digital radiograph of values uint16 `[h, w]`, with the elements that such a file needs and no others."""
     from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+    from pydicom.uid import UID, DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
 
     dataset = Dataset()
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = DigitalXRayImageStorageForPresentation
-    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = uid
-    dataset.file_meta.ImplementationClassUID = "2.25.1"  # else it would tell the version of the library
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = UID(uid)
+    dataset.file_meta.ImplementationClassUID = UID("2.25.1")  # else it would tell the version of the library
     dataset.Rows, dataset.Columns = stored.shape
     dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, bits, bits - 1, 0

@@ -18,8 +18,8 @@ from chestfed.results.batch_norm import describe_statistics
 from chestfed.scoring.scorer import Scorer
 from chestfed.scoring.study_of_model import StudyRecord, find_run, read_study
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import spread_rows
-from chestfed.training.study_tables import client_tables
+from chestfed.training.data.clients import spread_rows
+from chestfed.training.data.sites import client_tables
 
 #: own: of the site's training images; stored: as the model file has them.
 Choice = Literal["own", "stored"]

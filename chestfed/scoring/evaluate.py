@@ -34,8 +34,8 @@ from chestfed.scoring.held_out_patients import images_of
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import image_names, order_by_names, patient_names, take_statistics
-from chestfed.training.study_tables import left_out_views
+from chestfed.training.data.clients import image_names, order_by_names, patient_names, take_statistics
+from chestfed.training.data.sites import left_out_views
 
 #: Batch-norm statistics of a model that is not asked for them.
 STORED: Final = ChosenStatistics()

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.pipeline import Evaluation, SiteEntry
+from chestfed.experiment.data import SiteEntry
+from chestfed.experiment.pipeline import Evaluation
 from chestfed.results.run_folder import STUDY, RunFolder
 
 

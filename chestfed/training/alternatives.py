@@ -34,17 +34,16 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule
 from chestfed.results.run_folder import ALTERNATIVES, CENTRALIZED, FINE_TUNED, OWN_DATA
 from chestfed.results.table import Row
-from chestfed.training.assemble import Deployment, Team, assemble
-from chestfed.training.clients import ClientData, Outputs, Setup, TestSet, score
-from chestfed.training.loop import History, Trained, retrain_if_damaged, train_federated
+from chestfed.training.assemble import Deployment
+from chestfed.training.data.clients import ClientData, Outputs, TestSet, score
+from chestfed.training.data.experiment import Experiment
+from chestfed.training.loop import History, Trained, begin_training, retrain_if_damaged, train_federated
 from chestfed.training.pretrain import STATE, Pretrained
+from chestfed.training.reporting import tell, warn
 from chestfed.training.run_files import read_model, write_model, write_result, write_rounds
 
 CHOICE: Final = "choice.json"
 _SETTINGS: Final = "settings.json"
-
-#: `report(what, done, total)`: rounds of an alternative, for progress.
-Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -64,21 +63,19 @@ class Hospital:
 class AlternativeRuns:
     """The alternatives of a study; `folder` is that of its largest K, which is finished.
 
-    `part(folder)` identifies a folder in its manifest. `stored(folder, test)` returns the checked result of a finished
-    folder. `pretrain(setup)` runs stage 1, or reads it.
+    `part(folder)` identifies a folder in its manifest. `load(folder, test=...)` returns the checked result of a
+    finished folder. `pretrain(experiment)` runs stage 1, or reads it.
     """
 
-    setup: Setup
+    experiment: Experiment
     folder: Path
     part: Callable[[Path], Part]
-    stored: Callable[[Path, TestSet], Row | None]
-    pretrain: Callable[[Setup], Pretrained]
-    report: Report
-    warn: Callable[[str], object]
+    load: Callable[..., Row | None]
+    pretrain: Callable[[Experiment], Pretrained]
 
     @property
     def pipeline(self) -> Pipeline:
-        return self.setup.pipeline
+        return self.experiment.pipeline
 
     def run(self) -> None:
         """Train and score what is missing.
@@ -105,42 +102,42 @@ class AlternativeRuns:
 
     def _hospitals(self) -> Iterator[Hospital]:
         """The hospitals of the largest K that are one client and have both classes in training and test images."""
-        data = self.setup.data
-        clients = {client.name: client for client in data.clients[: self.pipeline.k[-1]]}
-        for name, test in data.hospitals.items():
+        experiment = self.experiment
+        clients = {client.name: client for client in experiment.clients[: self.pipeline.k[-1]]}
+        for name, test in experiment.hospitals.items():
             if name not in clients:
                 continue  # cut into several clients, or a negative control
             trained = ((clients[name].labels == 1).any(axis=0) & (clients[name].labels == 0).any(axis=0)).any()
             if trained and any(value is not None for value in test.aucs(_blank_outputs(test)).values()):
-                yield Hospital(clients[name], test, data.validation.get(name))
+                yield Hospital(clients[name], test, experiment.validation.get(name))
 
     def _train_alone(self, hospital: Hospital) -> None:
         folder = self._folder(OWN_DATA, hospital.name)
-        is_target = hospital.test is self.setup.data.test
-        if (is_target and 1 in self.pipeline.k) or self.stored(folder, hospital.test) is not None:
+        is_target = hospital.test is self.experiment.test
+        if (is_target and 1 in self.pipeline.k) or self.load(folder, test=hospital.test) is not None:
             return  # the target alone is K=1
-        setup = self._setup_of(hospital, hospital.test)
-        trained = self._train(setup, 1, self.pretrain(setup), folder, f"{hospital.name}, own data")
-        self._write(folder, setup, trained, hospital.test)
+        experiment = self._isolate(hospital, hospital.test)
+        trained = self._train(experiment, 1, self.pretrain(experiment), folder, f"{hospital.name}, own data")
+        self._write(folder, experiment, trained, hospital.test)
 
     def _train_centralized(self, hospitals: list[Hospital], changes: dict[str, Any]) -> None:
         folder, k = self.folder / ALTERNATIVES / CENTRALIZED, self.pipeline.k[-1]
-        missing = [one for one in hospitals if self.stored(folder / one.name, one.test) is None]
+        missing = [one for one in hospitals if self.load(folder / one.name, test=one.test) is None]
         if not missing:
             return
         pipeline = self.pipeline.model_copy(
             update={"federated": centralized_settings(self.pipeline.federated, changes), "k": [k]}
         )
-        setup = replace(self.setup, pipeline=pipeline)
-        trained = self._train(setup, k, self.pretrain(self.setup), folder, "centralized")
-        write_model(folder, pipeline, trained, self.setup.data)
+        experiment = replace(self.experiment, pipeline=pipeline)
+        trained = self._train(experiment, k, self.pretrain(self.experiment), folder, "centralized")
+        write_model(folder, trained, experiment)
         for hospital in missing:
             outputs = self._score(trained.network, trained.point.primal, trained.outputs.buffers, hospital.test)
             self._write_row(folder / hospital.name, outputs, hospital.test)
 
     def _fine_tune(self, hospital: Hospital, settings: FineTuning) -> None:
         folder = self._folder(FINE_TUNED, hospital.name)
-        if self.stored(folder, hospital.test) is not None:
+        if self.load(folder, test=hospital.test) is not None:
             return
         chosen = self._common_model(hospital)
         candidates = [chosen.summary]
@@ -151,13 +148,13 @@ class AlternativeRuns:
                     if _is_better(candidate, chosen):
                         chosen = candidate
             except TrainingError as error:
-                self.warn(f"{hospital.name}: fine-tuning with lr_factor {factor:g} is left out: {error}")
+                warn(f"{hospital.name}: fine-tuning with lr_factor {factor:g} is left out: {error}")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / CHOICE, {"chosen": chosen.summary, "candidates": candidates})
         network = self._common_network
         outputs = self._score(network, chosen.primal, chosen.buffers, hospital.test)
         trained = Trained(Point(chosen.primal, chosen.primal[:0]), outputs, [], network)
-        self._write(folder, self._setup_of(hospital, hospital.test), trained, hospital.test)
+        self._write(folder, self._isolate(hospital, hospital.test), trained, hospital.test)
 
     def _trained_on(self, hospital: Hospital, settings: FineTuning, factor: float) -> Iterator[Candidate]:
         """The common model trained on with one step size, as it is after each number of epochs."""
@@ -167,23 +164,23 @@ class AlternativeRuns:
         rounds_of = {epochs: max(1, round(epochs * rows / size / federated.window)) for epochs in settings.epochs}
         changes: dict[str, Any] = {"stages": 1, "clients_per_round": None, "local_lr": federated.local_lr * factor}
         changes["stage_steps"] = max(rounds_of.values()) * federated.window
-        setup = self._setup_of(hospital, hospital.validation, changes)
-        team = self._team(setup)
-        engine = team.engine_of(0)
+        experiment = self._isolate(hospital, hospital.validation, changes)
+        primal, buffers = (tensor.cpu() for tensor in self._common_weights)  # a, b and alpha anew, the hospital's own p
+        training = begin_training(experiment, 1, Pretrained(primal, buffers, []), Deployment(), keeps_classifier=True)
+        engine, network, state = training.engine, training.network, training.state
         try:
-            state = engine.start_stage(team.start, team.network.buffers())
             for number in range(1, max(rounds_of.values()) + 1):
                 state, _ = engine.run_round(state)
-                self.report(f"{hospital.name}, fine-tuning, step x {factor:g}", number, max(rounds_of.values()))
+                name = f"{hospital.name}, fine-tuning, step x {factor:g}"
+                tell("alternative_trained", name, number, max(rounds_of.values()))
                 for epochs in (epochs for epochs, rounds in rounds_of.items() if rounds == number):
-                    primal = engine.current(state).primal[: team.network.size].clone()
+                    primal = engine.current(state).primal[: network.size].clone()
                     buffers = state.buffers.clone()
-                    outputs = self._score(team.network, primal, buffers, hospital.validation)
-                    yield Candidate(
-                        epochs, factor, mean_of(hospital.validation.aucs(outputs).values()), primal, buffers
-                    )
+                    outputs = self._score(network, primal, buffers, hospital.validation)
+                    auc = mean_of(hospital.validation.aucs(outputs).values())
+                    yield Candidate(epochs, factor, auc, primal, buffers)
         finally:
-            team.fleet.close()
+            training.fleet.close()
 
     def _common_model(self, hospital: Hospital) -> Candidate:
         """The common model as it is: the candidate without further training."""
@@ -195,46 +192,34 @@ class AlternativeRuns:
 
     @cached_property
     def _common_network(self) -> FlatModule:
-        return read_model(self.folder, self.setup)
+        return read_model(self.folder, self.experiment)
 
     @cached_property
     def _common_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
-        network = read_model(self.folder, self.setup)
+        network = read_model(self.folder, self.experiment)
         return network.parameters().clone(), network.buffers().clone()
 
-    def _team(self, setup: Setup) -> Team:
-        """The hospital as the only client, starting with the common weights and its own p; a, b and alpha anew."""
-        primal, buffers = self._common_weights
-        team = assemble(setup, 1, Pretrained(primal.cpu(), buffers.cpu(), []), Deployment())
-        weights = primal.to(team.start.primal)
-        start = Point(torch.cat([weights, team.start.primal[len(weights) :]]), team.start.dual)
-        team.network.bind(weights.clone())
-        team.network.load_buffers(buffers)
-        return replace(team, start=start)
-
-    def _setup_of(self, hospital: Hospital, test: TestSet, changes: dict[str, Any] | None = None) -> Setup:
+    def _isolate(self, hospital: Hospital, test: TestSet, changes: dict[str, Any] | None = None) -> Experiment:
         """A study of this hospital alone."""
         federated = self.pipeline.federated.model_copy(update=changes or {"clients_per_round": None})
         pipeline = self.pipeline.model_copy(update={"k": [1], "federated": federated, "alternatives": None})
-        data = replace(self.setup.data, clients=(hospital.client,), test=test, hospitals={}, joins={})
-        return replace(self.setup, pipeline=pipeline, data=data)
+        alone = replace(self.experiment, clients=(hospital.client,), test=test, hospitals={}, joins={})
+        return replace(alone, pipeline=pipeline)
 
-    def _train(self, setup: Setup, k: int, pretrained: Pretrained, folder: Path, name: str) -> Trained:
+    def _train(self, experiment: Experiment, k: int, pretrained: Pretrained, folder: Path, name: str) -> Trained:
         folder.mkdir(parents=True, exist_ok=True)
-        rounds = setup.pipeline.federated.rounds
+        rounds = experiment.pipeline.federated.rounds
 
         def report(history: History) -> None:
-            self.report(name, len(history), rounds)
+            tell("alternative_trained", name, len(history), rounds)
 
-        return retrain_if_damaged(
-            folder / STATE, partial(train_federated, setup, k, pretrained, folder, report), self.warn
-        )
+        return retrain_if_damaged(folder / STATE, partial(train_federated, experiment, k, pretrained, folder, report))
 
     def _score(self, network: FlatModule, primal: torch.Tensor, buffers: torch.Tensor, test: TestSet) -> Outputs:
-        return score(network, primal, buffers, test, self.pipeline.evaluation.batch_size, self.setup.machine)
+        return score(network, primal, buffers, test, self.pipeline.evaluation.batch_size, self.experiment.machine)
 
-    def _write(self, folder: Path, setup: Setup, trained: Trained, test: TestSet) -> None:
-        write_model(folder, setup.pipeline, trained, setup.data)
+    def _write(self, folder: Path, experiment: Experiment, trained: Trained, test: TestSet) -> None:
+        write_model(folder, trained, experiment)
         if trained.history:
             write_rounds(folder, trained.history)
         self._write_row(folder, trained.outputs, test)
@@ -254,7 +239,7 @@ class AlternativeRuns:
         text = json.dumps(settings, sort_keys=True)
         if (folder / _SETTINGS).is_file() and read_json(folder / _SETTINGS) != {"settings": text}:
             shutil.rmtree(folder)
-            self.warn(f"{kind}: other settings than before, trained again")
+            warn(f"{kind}: other settings than before, trained again")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / _SETTINGS, {"settings": text})
 

@@ -1,8 +1,8 @@
-"""What trains in stage 2 for one K: what the clients have in common, their hosts, and the engine of each stage."""
+"""Who trains in stage 2 for one K, and where: the federation with the engine of each stage, and the clients' hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -30,30 +30,17 @@ from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, reset_classifier
 from chestfed.objectives.declaration import Objective, Population
 from chestfed.training.client_summary import write_site_cards
-from chestfed.training.clients import ClientData, Outputs, Setup, StudyData, TestSet, pooled, score
+from chestfed.training.data.clients import ClientData, Outputs, TestSet, pool_clients, score
+from chestfed.training.data.experiment import Experiment
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is known of a client beyond its own walls: no image, no patient. Ratios and shares float64 `[J]`."""
+class Federation:
+    """Who trains together: the first K clients and whoever leads them, without an image; the same wherever it is made.
 
-    name: str
-    training_rows: int
-    positive_ratios: np.ndarray
-    labeled_share: Tensor
-
-    @classmethod
-    def of(cls, client: ClientData) -> Facts:
-        """Those of a client whose images are here."""
-        return cls(client.name, client.training_rows, client.positive_ratios(), client.labeled_share())
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """What the first K clients and whoever leads them have in common: made from facts, the same wherever it is made.
-
-    `images_per_step` are those of a local step of one client, or of the pool of all.
+    Beside each of `names` is its weight in a mean; `population` has the ratios of positives. `graph` is None with a
+    server. `images_per_step` are those of a local step of one client, or of the pool of all.
     """
 
     settings: Federated
@@ -66,18 +53,30 @@ class Cohort:
     graph: Graph | None
 
     @classmethod
-    def of(cls, pipeline: Pipeline, facts: Sequence[Facts], device: torch.device, pool: Facts | None = None) -> Cohort:
-        """The clients with these facts; `pool`, if all their images are in one place, has those of all together."""
-        settings, k = pipeline.federated, len(facts)
-        weights = client_weights([fact.training_rows for fact in facts], settings.weights)
-        members, images = facts, settings.images_per_step
-        if pool is not None:
-            members, weights, images = [pool], [1.0], images * k
-        p = common_positive_ratio(members, weights).to(device, torch.float32)
-        ratios = torch.from_numpy(np.nan_to_num([one.positive_ratios for one in members])).to(p)  # 0 without labels
-        labeled = torch.stack([one.labeled_share for one in members]).to(p)
-        population, names = Population(p, ratios, labeled=labeled), tuple(one.name for one in members)
-        return cls(settings, pipeline.seed, k, names, tuple(weights), population, images, graph_of(settings, k))
+    def of(
+        cls,
+        pipeline: Pipeline,
+        counts: Mapping[str, int],
+        ratios: np.ndarray,
+        labeled: Tensor,
+        device: torch.device,
+        k: int | None = None,
+    ) -> Federation:
+        """From counts alone.
+
+        Parameters
+        ----------
+        counts
+            Client -> training rows; if all images are in one place, the pool of `k` clients is the only one.
+        ratios, labeled
+            Share of positives among the labeled rows, NaN without any, and share of labeled rows: float64 `[K, J]`.
+        """
+        settings, k = pipeline.federated, k or len(counts)
+        weights = client_weights(list(counts.values()), settings.weights)
+        p = common_positive_ratio(ratios, weights).to(device, torch.float32)
+        population = Population(p, torch.from_numpy(np.nan_to_num(ratios)).to(p), labeled=labeled.to(p))
+        images = settings.images_per_step * (k if settings.spec.pooled else 1)
+        return cls(settings, pipeline.seed, k, tuple(counts), tuple(weights), population, images, graph_of(settings, k))
 
     def objective(self, number: int = 0) -> Objective:
         """The loss of a client."""
@@ -94,57 +93,31 @@ class Cohort:
         number, ratio = min(stage, len(self.settings.schedule) - 1), ratio_of_duals(self.objective(), self.population)
         return rule_of_stage(self.settings, number, ratio, len(self.names), self.graph)
 
+    def start(self, network: FlatModule) -> Point:
+        """The point of all at the beginning: the network's weights; a, b and alpha are 0."""
+        objective = self.objective()
+        extra, dual = (torch.zeros(size).to(network.grad) for size in (objective.extra_size, objective.dual_size))
+        return Point(torch.cat([network.parameters(), extra]), dual)
 
-@dataclass(frozen=True)
-class Team:
-    """A network to score with and the fleet that trains it; `start` is the point of all at the beginning."""
-
-    cohort: Cohort
-    network: FlatModule
-    fleet: Fleet
-    start: Point
-    monitor: ClassMonitor | None
-
-    @property
-    def settings(self) -> Federated:
-        return self.cohort.settings
-
-    def engine_of(self, stage: int) -> Engine[Any]:
+    def engine(self, stage: int, fleet: Fleet, monitor: ClassMonitor | None = None) -> Engine[Any]:
         """The engine with the rule of a stage, counted from 0; after the last stage, that of the last."""
-        cohort, settings = self.cohort, self.settings
-        rule, number = cohort.rule(stage), min(stage, len(settings.schedule) - 1)
-        if cohort.graph is not None:
+        settings = self.settings
+        rule, number = self.rule(stage), min(stage, len(settings.schedule) - 1)
+        if self.graph is not None:
             exchange: Any = getattr(settings.algorithm, "exchange", "synchronous")
-            return PeerEngine(rule, self.fleet, cohort.graph, exchange, cohort.seed)
+            return PeerEngine(rule, fleet, self.graph, exchange, self.seed)
         return ServerEngine(
             rule,
-            self.fleet,
-            cohort.weights,
+            fleet,
+            self.weights,
             stage=number,
-            monitor=self.monitor,
+            monitor=monitor,
             sends=not settings.spec.pooled,
-            participants=participants_of(settings, cohort.seed, number, len(cohort.names)),
+            participants=participants_of(settings, self.seed, number, len(self.names)),
             aggregation=settings.combination,
             absent=settings.absent,
-            privacy=settings.noise(cohort.seed),
+            privacy=settings.noise(self.seed),
         )
-
-
-def assemble(setup: Setup, k: int, pretrained: Pretrained, deployment: Deployment) -> Team:
-    """The team of the first `k` clients, with the weights of stage 1 and a new classifier."""
-    pipeline, machine = setup.pipeline, setup.machine
-    settings, cohort = pipeline.federated, cohort_of(setup, k)
-    network = starting_network(pipeline, machine, pretrained)
-    objective = cohort.objective()
-    extra = torch.zeros(objective.extra_size).to(network.grad)
-    start = Point(torch.cat([network.parameters(), extra]), torch.zeros(objective.dual_size).to(network.grad))
-    monitor = None
-    if settings.objective_spec.kind == "server-weighted":
-        each = -(-getattr(settings.objective, "monitor_images", 16) // k)
-        chosen = [client.some_of_each_class(each, pipeline.seed) for client in setup.data.clients[:k]]
-        images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
-        monitor = ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
-    return Team(cohort, network, deployment.fleet(setup, pretrained, cohort, network), start, monitor)
 
 
 class Deployment:
@@ -153,29 +126,33 @@ class Deployment:
     An engine of the user's choice is a subclass that says what is done elsewhere.
     """
 
-    def fleet(self, setup: Setup, pretrained: Pretrained, cohort: Cohort, network: FlatModule) -> Fleet:
-        """The clients of the cohort, ready for the first stage; here they share the network."""
-        members = enumerate(members_of(setup, cohort.k))
-        return LocalFleet([host_of(setup, cohort, number, member, network) for number, member in members])
+    def fleet(
+        self, experiment: Experiment, pretrained: Pretrained, federation: Federation, network: FlatModule
+    ) -> Fleet:
+        """The clients of the federation, ready for the first stage; here they share the network."""
+        members = enumerate(list_members(experiment, federation.k))
+        return LocalFleet([host_of(experiment, federation, number, member, network) for number, member in members])
 
-    def pretrain(self, setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
+    def pretrain(self, experiment: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
         """Stage 1; see `chestfed.training.pretrain.pretrain`."""
-        return pretrain(setup, folder, report)
+        return pretrain(experiment, folder, report)
 
-    def score(self, setup: Setup, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet) -> Outputs:
-        """A model on a test set; see `chestfed.training.clients.score`."""
-        return score(network, parameters, buffers, test, setup.pipeline.evaluation.batch_size, setup.machine)
+    def score(
+        self, experiment: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet
+    ) -> Outputs:
+        """A model on a test set; see `chestfed.training.data.clients.score`."""
+        return score(network, parameters, buffers, test, experiment.pipeline.evaluation.batch_size, experiment.machine)
 
-    def describe(self, folder: Path, data: StudyData, pipeline: Pipeline) -> None:
+    def describe(self, folder: Path, experiment: Experiment) -> None:
         """Write what a report says of the sites; see `chestfed.training.client_summary`."""
-        write_site_cards(folder, data, pipeline)
+        write_site_cards(folder, experiment)
 
     leads = True  #: False in a process that does what another asks: it calls `serve` and nothing else
 
-    def begin(self, studies: Sequence[Setup]) -> None:
+    def begin(self, studies: Sequence[Experiment]) -> None:
         """The images of these studies, which come one after the other, are loaded."""
 
-    def serve(self, load: Callable[[], Sequence[Setup]]) -> None:
+    def serve(self, load: Callable[[], Sequence[Experiment]]) -> None:
         """Do what the leading process asks, until it is done; `load` reads the images, which it has decoded."""
 
     def __enter__(self) -> Self:
@@ -190,48 +167,62 @@ def in_process(options: Options, machine: Machine) -> Deployment:
     return Deployment()
 
 
-def members_of(setup: Setup, k: int) -> tuple[ClientData, ...]:
+def list_members(experiment: Experiment, k: int) -> tuple[ClientData, ...]:
     """Whose images are trained on in a place of their own: the first `k` clients, or the pool of them."""
-    clients = setup.data.clients[:k]
-    return (pooled(clients),) if setup.pipeline.federated.spec.pooled else clients
+    clients = experiment.clients[:k]
+    return (pool_clients(clients),) if experiment.pipeline.federated.spec.pooled else clients
 
 
-def cohort_of(setup: Setup, k: int) -> Cohort:
-    """The cohort of clients whose images are here."""
-    facts = [Facts.of(client) for client in setup.data.clients[:k]]
-    pool = Facts.of(*members_of(setup, k)) if setup.pipeline.federated.spec.pooled else None
-    return Cohort.of(setup.pipeline, facts, setup.machine.device, pool)
+def form_federation(experiment: Experiment, k: int) -> Federation:
+    """The federation of the first `k` clients, whose images are here."""
+    members = list_members(experiment, k)
+    counts = {member.name: member.training_rows for member in members}
+    ratios = np.stack([member.positive_ratios() for member in members])
+    labeled = torch.stack([member.labeled_share() for member in members])
+    return Federation.of(experiment.pipeline, counts, ratios, labeled, experiment.machine.device, k)
 
 
-def host_of(setup: Setup, cohort: Cohort, number: int, member: ClientData, network: FlatModule) -> Host:
-    """The host of a client of the cohort, whose images are here; `network` may be shared by hosts of one process."""
-    pipeline, machine = setup.pipeline, setup.machine
+def watch_classes(experiment: Experiment, k: int, network: FlatModule) -> ClassMonitor | None:
+    """What a server of a server-weighted objective looks at: some images of each class of every client."""
+    settings, machine = experiment.pipeline.federated, experiment.machine
+    if settings.objective_spec.kind != "server-weighted":
+        return None
+    each = -(-getattr(settings.objective, "monitor_images", 16) // k)
+    chosen = [client.some_of_each_class(each, experiment.pipeline.seed) for client in experiment.clients[:k]]
+    images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
+    return ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
+
+
+def host_of(
+    experiment: Experiment, federation: Federation, number: int, member: ClientData, network: FlatModule
+) -> Host:
+    """The host of a client whose images are here; `network` may be shared by hosts of one process."""
+    pipeline, machine = experiment.pipeline, experiment.machine
 
     def batches(stream: str) -> TrainBatches:
-        return member.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
+        return member.train_batches(federation.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
 
-    composed = cohort.settings.objective_spec.kind == "compositional"
+    composed = federation.settings.objective_spec.kind == "compositional"
     client = NetworkClient(
         member.name,
         batches(member.name),
         network,
-        cohort.objective(number),
+        federation.objective(number),
         device=machine.device,
         autocast=machine.autocast,
         inner_batches=batches(f"{member.name} inner") if composed else None,
         seed=pipeline.seed,
-        weight_decay=cohort.settings.weight_decay,
+        weight_decay=federation.settings.weight_decay,
     )
-    return Host(client, cohort.rule, cohort.graph, number)
+    return Host(client, federation.rule, federation.graph, number)
 
 
-def common_positive_ratio(clients: Sequence[Facts], weights: Sequence[float]) -> Tensor:
-    """The one p per disease, float64 `[J]`: the clients' ratios, averaged with the aggregation weights.
+def common_positive_ratio(ratios: np.ndarray, weights: Sequence[float]) -> Tensor:
+    """The one p per disease, float64 `[J]`: the clients' ratios `[K, J]`, averaged with the aggregation weights.
 
     With these p the weighted sum of the clients' losses is the loss of the pooled (weighted) data. It takes a
     single exchange of J ratios. A client that does not label a disease is left out of that disease's mean.
     """
-    ratios = np.stack([client.positive_ratios for client in clients])
     share = np.where(np.isnan(ratios), 0.0, np.asarray(weights)[:, None])
     total = share.sum(axis=0)
     p = np.divide((np.nan_to_num(ratios) * share).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)

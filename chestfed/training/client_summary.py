@@ -1,4 +1,4 @@
-"""What a report says of the sites: counts per disease, gray levels, and a few small pictures.
+"""The sites as a report shows them: counts per disease, gray levels, and a few small pictures.
 
 Written once per run folder, before training, because nothing of it is in the results:
 
@@ -21,7 +21,8 @@ from chestfed.engines.aggregation import client_weights
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images
 from chestfed.sites.label_counts import count_labels
-from chestfed.training.clients import ClientData, StudyData, TestSet
+from chestfed.training.data.clients import ClientData, TestSet
+from chestfed.training.data.experiment import Experiment
 
 #: Images per client whose gray levels are counted, and that are kept as thumbnails.
 SAMPLED, SHOWN = 200, 4
@@ -29,22 +30,21 @@ SAMPLED, SHOWN = 200, 4
 BINS, SIDE = 64, 96
 
 
-def write_site_cards(folder: Path, data: StudyData, pipeline: Pipeline) -> None:
+def write_site_cards(folder: Path, experiment: Experiment) -> None:
     """Write `thumbnails.npz` and then `sites.json`, unless they are there."""
     if (folder / "sites.json").exists():
         return
     cards: list[dict[str, Any]] = []
     thumbnails = {}
-    parts: list[ClientData | TestSet] = [*data.clients, data.test]
+    parts: list[ClientData | TestSet] = [*experiment.clients, experiment.test]
     for number, part in enumerate(parts):
-        card, pictures = card_of(part, data.diseases, pipeline.seed)
+        card, pictures = card_of(part, experiment.diseases, experiment.pipeline.seed)
         cards.append(card)
         thumbnails[str(number)] = pictures
-    add_weights(cards, pipeline)
+    add_weights(cards, experiment.pipeline)
     write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
-    write_json(
-        folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": cards, "hospitals": list(data.facts)}
-    )
+    facts = [site.facts for site in experiment.sites]
+    write_json(folder / "sites.json", {**experiment.origin.keys(), "bins": BINS, "sites": cards, "hospitals": facts})
 
 
 def weights_of_largest_k(pipeline: Pipeline, rows: Sequence[int]) -> list[float]:

@@ -16,7 +16,7 @@ from chestfed._version import __version__
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
-from chestfed.training.clients import Setup, StudyData
+from chestfed.training.data.experiment import Experiment
 
 #: Packages whose versions can change a result: shown with it. All others are recorded too.
 PACKAGES = (
@@ -62,9 +62,9 @@ class Identity:
         return replace(self, inputs={}).digest
 
 
-def identify(setup: Setup) -> Identity:
+def identify(experiment: Experiment) -> Identity:
     """The identity of a study on these data and this kind of device."""
-    return replace(settings_of(setup.pipeline, setup.machine), inputs=setup.data.digests)
+    return replace(settings_of(experiment.pipeline, experiment.machine), inputs=dict(experiment.digests))
 
 
 def settings_of(pipeline: Pipeline, machine: Machine) -> Identity:
@@ -73,10 +73,11 @@ def settings_of(pipeline: Pipeline, machine: Machine) -> Identity:
     return Identity(identity(pipeline), {}, device)
 
 
-def stage_1_identity(this: Identity, data: StudyData) -> Identity:
+def stage_1_identity(experiment: Experiment) -> Identity:
     """What determines stage 1: a part of the study's identity."""
+    this = identify(experiment)
     parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
-    target, network = data.clients[0].name, this.configuration["model"]["name"]
+    target, network = experiment.clients[0].name, this.configuration["model"]["name"]
     plugins = {name: code for name, code in this.configuration["plugins"].items() if name == network}
     return Identity(
         {part: this.configuration[part] for part in parts} | {"plugins": plugins},

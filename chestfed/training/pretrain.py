@@ -20,7 +20,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.objectives.cross_entropy import CrossEntropy
-from chestfed.training.clients import Setup
+from chestfed.training.data.experiment import Experiment
 
 #: Name of the file of a state, of stage 2 too.
 STATE: Final = "state.safetensors"
@@ -48,7 +48,7 @@ def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
     )
 
 
-def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
+def pretrain(experiment: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
     """Run stage 1, or what is left of it.
 
     `report(step, loss)` is called every `CHECKPOINT_STEPS` with the number of finished steps.
@@ -60,14 +60,14 @@ def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None]) -
     TrainingError
         If the weights are not finite.
     """
-    pipeline, machine, state_file = setup.pipeline, setup.machine, folder / STATE
+    pipeline, machine, state_file = experiment.pipeline, experiment.machine, folder / STATE
     settings = pipeline.pretrain
-    steps = settings.steps(setup.data.clients[0].training_rows)
+    steps = settings.steps(experiment.clients[0].training_rows)
 
     network = new_network(pipeline, machine)
     weights = torch.nn.Parameter(network.parameters())
     adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
-    client = _target_client(setup, network)
+    client = _target_client(experiment, network)
     vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
     done, losses, buffers = 0, [], network.buffers()
     if state_file.exists():
@@ -105,9 +105,9 @@ def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None]) -
     return Pretrained(weights.detach().cpu(), buffers.cpu(), losses)
 
 
-def _target_client(setup: Setup, network: FlatModule) -> NetworkClient:
+def _target_client(experiment: Experiment, network: FlatModule) -> NetworkClient:
     """The target site as a client."""
-    pipeline, machine, target = setup.pipeline, setup.machine, setup.data.clients[0]
+    pipeline, machine, target = experiment.pipeline, experiment.machine, experiment.clients[0]
     size, stream = pipeline.pretrain.batch_size, f"pretrain {target.name}"
     return NetworkClient(
         target.name,

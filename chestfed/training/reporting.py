@@ -1,10 +1,13 @@
-"""Who is told how a study is going: progress bars, an MLflow store, or nobody."""
+"""Progress reporters, such as bars or an MLflow store: set once by `use`, reached from anywhere by `tell`, `warn`."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from chestfed.core.errors import ChestfedError, first_line
@@ -74,6 +77,9 @@ class Reporter:
     def study_started(self, study: StudyRun) -> None:
         """The run folder exists and describes the study and its sites."""
 
+    def decoding(self, site: str, done: int, total: int) -> None:
+        """Of the images of a site that are not cached, `done` of `total` are decoded."""
+
     def pretraining(self, step: int, steps: int, loss: float) -> None:
         """Stage 1 has finished `step` of `steps` batches."""
 
@@ -115,6 +121,10 @@ class Reporters:
         """Whether it is still listening."""
         return reporter in self._reporters
 
+    def add(self, reporter: Reporter) -> None:
+        """Let one more reporter have all further events."""
+        self._reporters.append(reporter)
+
     def tell(self, event: Callable[[Reporter], None]) -> None:
         """Send an event to each: `tell(lambda reporter: reporter.k_started(5))`."""
         for reporter in list(self._reporters):
@@ -125,6 +135,38 @@ class Reporters:
                 self.warn(
                     f"{reporter.name} stopped ({_reason(error)}). Training continues; results are in the run folder."
                 )
+
+    def bind(self, event: str, *given: object) -> Callable[..., None]:
+        """A callable that sends this event with what is given and its own arguments, from any thread."""
+        return lambda *more: self.tell(methodcaller(event, *given, *more))
+
+
+_CURRENT: ContextVar[Reporters | None] = ContextVar("reporters", default=None)
+
+
+@contextmanager
+def use(reporters: Reporters) -> Iterator[None]:
+    """Let these reporters be the current ones."""
+    token = _CURRENT.set(reporters)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def current() -> Reporters:
+    """The reporters of the running command; none without one."""
+    return _CURRENT.get() or Reporters()
+
+
+def tell(event: str, *given: object, **named: object) -> None:
+    """Send an event to the current reporters: `tell("k_started", 5)`."""
+    current().tell(methodcaller(event, *given, **named))
+
+
+def warn(text: str) -> None:
+    """Have the command print a warning."""
+    current().warn(text)
 
 
 def _reason(error: BaseException) -> str:

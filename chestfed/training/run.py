@@ -23,18 +23,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
-from chestfed.core.checkpoint import read_json, remove_orphans, write_json
+from chestfed.core.checkpoint import remove_orphans, write_json
 from chestfed.core.diseases import title_of as disease_title
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError
@@ -42,9 +39,8 @@ from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, 
 from chestfed.core.plugins import pinned
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.models import build_model, title_of
+from chestfed.models import build_model
 from chestfed.results.collect import Results, collect, write_results
 from chestfed.results.files import SECONDS, RoundTimes, read_predictions
 from chestfed.results.frames import make_differences, write_frames
@@ -55,7 +51,6 @@ from chestfed.results.run_folder import (
     NEEDED_OF_K,
     PREDICTIONS,
     RESULT,
-    SITES,
     STUDY,
     TIME,
     RunFolder,
@@ -64,15 +59,18 @@ from chestfed.results.run_folder import (
 from chestfed.results.table import Row
 from chestfed.training.alternatives import AlternativeRuns
 from chestfed.training.assemble import Deployment
-from chestfed.training.clients import Outputs, Setup, StudyData, TestSet
-from chestfed.training.identity import Identity, identify, stage_1_identity
+from chestfed.training.data.clients import Outputs, TestSet
+from chestfed.training.data.experiment import Experiment
+from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
 from chestfed.training.pretrain import STATE, Pretrained
-from chestfed.training.reporting import Reporters, StudyRun
+from chestfed.training.reporting import Reporters, StudyRun, current, tell, use, warn
 from chestfed.training.run_files import (
-    holds,
+    groups_changed,
+    lock_folder,
+    predictions_match,
     read_model,
-    regrouped,
+    remove_damaged,
     write_hospitals,
     write_identity,
     write_model,
@@ -91,7 +89,7 @@ class StudyResult:
 
 
 def run_study(
-    setup: Setup,
+    experiment: Experiment,
     name: str,
     out: Path,
     reporters: Reporters | None = None,
@@ -100,8 +98,9 @@ def run_study(
 ) -> StudyResult:
     """Run every K of the pipeline and write the tables; finished parts are taken from the run folder.
 
-    `deployment` says where the images are and the clients compute; None: here. `ahead`, if given, is called with the K
-    that are not finished and trains them, by `train_k` in other processes.
+    `reporters` are the current ones if None. `deployment` says where the images are and the clients compute; None:
+    here. `ahead`, if given, is called with the K that are not finished and trains them, by `train_k` in other
+    processes.
 
     Raises
     ------
@@ -109,38 +108,40 @@ def run_study(
         If another process works in the same run folder, it is another run's, or training fails. What is finished is
         kept.
     """
-    pipeline, data, this, reporters = setup.pipeline, setup.data, identify(setup), reporters or Reporters()
-    refuse_key_within(out, data.test.key)
-    deployment, folder = deployment or Deployment(), _folder(out, name, data, this)
-    with _locked(folder), pinned():
+    pipeline, identity, deployment = experiment.pipeline, identify(experiment), deployment or Deployment()
+    refuse_key_within(out, experiment.test.key)
+    folder = name_folder(experiment, name, out)
+    with use(reporters or current()), lock_folder(folder), pinned():
         remove_orphans(folder)
-        part = Part(this.digest, ".")
-        _remove_damaged(folder, part, reporters)
-        write_identity(folder, pipeline, this, data, _describe_test_set(pipeline, data))
-        deployment.describe(folder, data, pipeline)
-        write_hospitals(folder, data)
+        part = Part(identity.digest, ".")
+        remove_damaged(folder, part)
+        write_identity(folder, experiment)
+        deployment.describe(folder, experiment)
+        write_hospitals(folder, experiment)
         write_manifest(folder, part, FILES)
-        clients = tuple(client.name for client in data.clients)
-        about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
-        reporters.tell(lambda reporter: reporter.study_started(about))
+        clients = tuple(client.name for client in experiment.clients)
+        tell(
+            "study_started",
+            StudyRun(folder, name, pipeline, identity, experiment.origin, clients, experiment.held_out),
+        )
         try:
-            running = _Running(setup, folder, reporters, deployment)
-            if ahead is not None and (missing := [k for k in pipeline.k if running.stored(k) is None]):
+            study = RunningStudy(experiment, folder, deployment)
+            if ahead is not None and (missing := [k for k in pipeline.k if study.load_finished(k) is None]):
                 ahead(missing)
-            running.all_k()
-            seen = running.at_hospitals(pipeline.k[-1]) if data.held_out else {}
-            running.alternatives()
+            study.run_all_ks()
+            seen = study.score_hospitals(pipeline.k[-1]) if experiment.held_out else {}
+            study.run_alternatives()
             results = collect([RunFolder(folder)])
             write_results(results, folder)
             write_manifest(folder, part, FILES)
         except BaseException as error:
-            reporters.tell(methodcaller("study_failed", error))
+            tell("study_failed", error)
             raise
-        reporters.tell(lambda reporter: reporter.study_done(results))
+        tell("study_done", results)
         return StudyResult(folder, results, seen)
 
 
-def train_k(setup: Setup, name: str, out: Path, k: int, reporters: Reporters) -> None:
+def train_k(experiment: Experiment, name: str, out: Path, k: int, reporters: Reporters) -> None:
     """Train and score one K of a study that `run_study` runs in another process, which holds the folder's lock.
 
     Raises
@@ -148,36 +149,31 @@ def train_k(setup: Setup, name: str, out: Path, k: int, reporters: Reporters) ->
     ChestfedError
         If a plug-in was edited since that process began: this one has the new code, which is another study's.
     """
-    this = identify(setup)
-    folder = _folder(out, name, setup.data, this)
+    folder = name_folder(experiment, name, out)
     if not (folder / STUDY).is_file():
-        raise ChestfedError(f"a plug-in's file was changed while the study ran; start the same command again (K={k})")
-    with pinned():
-        running = _Running(setup, folder, reporters, Deployment())
-        running.one_k(k)
-        running.at_hospitals(k)
+        raise ChestfedError(f"a plug-in's file was changed during the run; rerun the command (K={k})")
+    with use(reporters), pinned():
+        study = RunningStudy(experiment, folder, Deployment())
+        study.run_k(k)
+        study.score_hospitals(k)
 
 
-def _folder(out: Path, name: str, data: StudyData, this: Identity) -> Path:
-    return out / f"{data.origin.prefix}{name}-{this.digest}"
+def name_folder(experiment: Experiment, name: str, out: Path) -> Path:
+    """The run folder of a study."""
+    return out / f"{experiment.origin.prefix}{name}-{identify(experiment).digest}"
 
 
 @dataclass(frozen=True)
-class _Running:
+class RunningStudy:
     """A study at work in its folder."""
 
-    setup: Setup
+    experiment: Experiment
     folder: Path
-    reporters: Reporters
     deployment: Deployment
 
     @property
     def pipeline(self) -> Pipeline:
-        return self.setup.pipeline
-
-    @property
-    def data(self) -> StudyData:
-        return self.setup.data
+        return self.experiment.pipeline
 
     def part(self, folder: Path) -> Part:
         """What a folder of this study is to hold."""
@@ -186,107 +182,104 @@ class _Running:
     @cached_property
     def digest(self) -> str:
         """The identity of the study."""
-        return identify(self.setup).digest
+        return identify(self.experiment).digest
 
-    def all_k(self) -> None:
+    def run_all_ks(self) -> None:
         """Train and score every K, and write its table after each."""
         for place, k in enumerate(self.pipeline.k, start=1):
-            row = self.stored(k)
+            row = self.load_finished(k)
             reused = row is not None
-            row = row or self.one_k(k)
-            self.at_hospitals(k)
+            row = row or self.run_k(k)
+            self.score_hospitals(k)
             run = RunFolder(self.folder)
             results = collect([run], ks=self.pipeline.k[:place], differences=make_differences([]))
             write_frames(self.folder, results.estimates, results.differences, ("study",))
             write_manifest(self.folder, self.part(self.folder), FILES)
-            self.reporters.tell(methodcaller("k_done", row, results, reused=reused))
+            tell("k_done", row, results, reused=reused)
 
-    def stored(self, k: int) -> Row | None:
+    def load_finished(self, k: int) -> Row | None:
         """The result of a finished K."""
         own = self.folder / f"k{k}"
-        return self._finished(own, k, self.data.test) if self._is_sound(own, NEEDED_OF_K) else None
+        return self._finished(own, k, self.experiment.test) if self._is_sound(own, NEEDED_OF_K) else None
 
     @cached_property
     def pretrained(self) -> Pretrained:
         """Stage 1, when it is first needed."""
         pipeline, out = self.pipeline, self.folder.parent
-
-        def report(step: int, steps: int, loss: float) -> None:
-            self.reporters.tell(lambda reporter: reporter.pretraining(step, steps, loss))
-
-        parameters = sum(part.numel() for part in build_model(pipeline.model, len(self.data.diseases), 0).parameters())
+        parameters = sum(
+            part.numel() for part in build_model(pipeline.model, len(self.experiment.diseases), 0).parameters()
+        )
         # At least, per K: the model, the last and the kept point; of stage 1: weights and moments.
         there = sum(file.stat().st_size for file in self.folder.rglob("*.safetensors"))
         check_room(out, 12 * parameters * (len(pipeline.k) + 1) - there, "models and states", "--out")
-        return shared_stage_1(self.setup, out, report, self.reporters.warn, self.deployment)
+        return shared_stage_1(self.experiment, out, deployment=self.deployment)
 
-    def one_k(self, k: int) -> Row:
+    def run_k(self, k: int) -> Row:
         """Stage 2 with the first K clients, or what is left of it."""
-        for disease, what in self.data.lacking(k).items():
+        for disease, what in self.experiment.find_lacking(k).items():
             text = f"no {what} of {disease_title(disease)} among the training images: the model cannot learn it"
-            self.reporters.warn(f"K={k}: {text}")
+            warn(f"K={k}: {text}")
         pretrained, own = self.pretrained, self.folder / f"k{k}"
         own.mkdir(exist_ok=True)
-        self.reporters.tell(lambda reporter: reporter.k_started(k))
+        tell("k_started", k)
         started, resumed = time.monotonic(), (own / STATE).exists()
         times = RoundTimes(own / SECONDS, resumed=resumed)
 
         def report(history: History) -> None:
             times.reached(len(history))
-            self.reporters.tell(lambda reporter: reporter.round_done(k, history, self.pipeline.federated.rounds))
+            tell("round_done", k, history, self.pipeline.federated.rounds)
             times.next_round()
 
-        train = partial(train_federated, self.setup, k, pretrained, own, report, self.deployment)
-        trained = retrain_if_damaged(own / STATE, train, self.reporters.warn)
-        row = self._row(k, trained.outputs, self.data.test)
+        train = partial(train_federated, self.experiment, k, pretrained, own, report, self.deployment)
+        trained = retrain_if_damaged(own / STATE, train)
+        row = self._row(k, trained.outputs, self.experiment.test)
         if k > 1 and (loss := describe_loss(trained.history, row.aucs[-1])):
-            self.reporters.warn(f"K={k}: {loss}")
-        write_model(own, self.pipeline, trained, self.data)
+            warn(f"K={k}: {loss}")
+        write_model(own, trained, self.experiment)
         write_rounds(own, trained.history)
         if not (own / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
-            write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.setup.machine.name})
-        write_result(own, self.part(own), row, trained.outputs.scores, self.data.test)
+            write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.experiment.machine.name})
+        write_result(own, self.part(own), row, trained.outputs.scores, self.experiment.test)
         return row
 
-    def at_hospitals(self, k: int) -> dict[str, Row]:
+    def score_hospitals(self, k: int) -> dict[str, Row]:
         """The finished model of K at the hospitals whose held-out patients are not the study's test set itself."""
         model, rows, network = self.folder / f"k{k}", {}, None
-        for name, test in self.data.hospitals.items():
-            if test is self.data.test:
+        for name, test in self.experiment.hospitals.items():
+            if test is self.experiment.test:
                 continue
             own = model / HOSPITALS / name
-            row = self._finished(own, k, test) if self._is_sound(own, (RESULT,)) and holds(own, test) else None
+            row = self._load_hospital(own, k, test)
             if row is None:
-                network = network or read_model(model, self.setup)
+                network = network or read_model(model, self.experiment)
                 parameters, buffers = network.parameters(), network.buffers()
-                outputs = self.deployment.score(self.setup, network, parameters, buffers, test)
+                outputs = self.deployment.score(self.experiment, network, parameters, buffers, test)
                 row = self._row(k, outputs, test)
                 write_result(own, self.part(own), row, outputs.scores, test)
             rows[name] = row
         return rows
 
-    def alternatives(self) -> None:
-        """What the hospitals could do instead of using the model of the largest K."""
+    def run_alternatives(self) -> None:
+        """Models that the hospitals could use instead of that of the largest K."""
         k = self.pipeline.k[-1]
 
-        def report(name: str, done: int, total: int) -> None:
-            self.reporters.tell(methodcaller("alternative_trained", name, done, total))
+        def pretrain(experiment: Experiment) -> Pretrained:
+            name = f"{experiment.clients[0].name}: stage 1"
+            return shared_stage_1(
+                experiment, self.folder.parent, lambda step, steps, _: tell("alternative_trained", name, step, steps)
+            )
 
-        def pretrain(setup: Setup) -> Pretrained:
-            name = f"{setup.data.clients[0].name}: stage 1"
-            losses = lambda step, steps, _: report(name, step, steps)  # noqa: E731
-            return shared_stage_1(setup, self.folder.parent, losses, self.reporters.warn)
+        load = partial(self._load_hospital, k=k)
+        AlternativeRuns(self.experiment, self.folder / f"k{k}", self.part, load, pretrain).run()
 
-        def stored(folder: Path, test: TestSet) -> Row | None:
-            sound = self._is_sound(folder, (RESULT,)) and holds(folder, test)
-            return self._finished(folder, k, test) if sound else None
-
-        folder = self.folder / f"k{k}"
-        AlternativeRuns(self.setup, folder, self.part, stored, pretrain, report, self.reporters.warn).run()
+    def _load_hospital(self, own: Path, k: int, test: TestSet) -> Row | None:
+        """The stored result on these images of a hospital, if there is a sound one."""
+        is_sound = self._is_sound(own, (RESULT,)) and predictions_match(own, test)
+        return self._finished(own, k, test) if is_sound else None
 
     def _row(self, k: int, outputs: Outputs, test: TestSet) -> Row:
-        clients = [client.name for client in self.data.clients[:k]]
+        clients = [client.name for client in self.experiment.clients[:k]]
         evaluation = self.pipeline.evaluation
         return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
 
@@ -300,12 +293,12 @@ class _Running:
             aside = own.with_name(f"misplaced-{own.name}")
             shutil.rmtree(aside, ignore_errors=True)
             own.rename(aside)
-            self.reporters.warn(f"{error.reason}: renamed to {aside.name}, and made again")
+            warn(f"{error.reason}: renamed to {aside.name}, and made again")
             return False
         if bad:
             for name in (RESULT, *bad):  # without a result it counts as unfinished, whatever happens next
                 (own / name).unlink(missing_ok=True)
-            self.reporters.warn(f"{own}: {', '.join(bad)} damaged or missing, made again")
+            warn(f"{own}: {', '.join(bad)} damaged or missing, made again")
         return not bad
 
     def _finished(self, own: Path, k: int, test: TestSet) -> Row | None:
@@ -315,7 +308,7 @@ class _Running:
         same = (row.interval, row.resamples) == (wanted.interval, wanted.resamples)
         if row.scores_stay:
             return row if same else None
-        if same and not regrouped(own, test):
+        if same and not groups_changed(own, test):
             return row
         scores = read_predictions(own / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
         row = self._row(k, Outputs(scores, torch.empty(0)), test)
@@ -324,89 +317,22 @@ class _Running:
 
 
 def shared_stage_1(
-    setup: Setup,
+    experiment: Experiment,
     out: Path,
-    report: Callable[[int, int, float], None],
-    warn: Callable[[str], object],
+    report: Callable[[int, int, float], None] | None = None,
     deployment: Deployment | None = None,
 ) -> Pretrained:
     """Stage 1 in a folder of its own below `out`; another process that needs the same weights is waited for.
 
-    `report(step, steps, loss)` is called on the way.
+    `report(step, steps, loss)` is called on the way; by default `Reporter.pretraining` of the current reporters.
     """
-    steps = setup.pipeline.pretrain.steps(setup.data.clients[0].training_rows)
-    digest = stage_1_identity(identify(setup), setup.data).digest
-    folder = out / f"{setup.data.origin.prefix}pretrained-{digest}"
+    report = report or current().bind("pretraining")
+    steps = experiment.pipeline.pretrain.steps(experiment.clients[0].training_rows)
+    folder = out / f"{experiment.origin.prefix}pretrained-{stage_1_identity(experiment).digest}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         remove_orphans(folder)
         train = (deployment or Deployment()).pretrain
         return retrain_if_damaged(
-            folder / STATE, lambda: train(setup, folder, lambda step, loss: report(step, steps, loss)), warn
+            folder / STATE, lambda: train(experiment, folder, lambda step, loss: report(step, steps, loss))
         )
-
-
-def _describe_test_set(pipeline: Pipeline, data: StudyData) -> dict[str, Any]:
-    """What captions say of the AUCs of a study: `scored` in `study.json`."""
-    images, patients = data.test.counts[:2]
-    model = title_of(pipeline.model)
-    return {"model": model, "protocol": _protocol(pipeline, data), "images": images, "patients": patients}
-
-
-def _protocol(pipeline: Pipeline, data: StudyData) -> str:
-    if not pipeline.sites:
-        return "test images"
-    if data.held_out is not None and pipeline.held_out is not None:
-        images = "all images" if pipeline.held_out.images == "all" else f"{pipeline.held_out.images} split"
-        return f"{pipeline.evaluation.protocol}, {images} of {data.held_out}, on which nothing was trained"
-    several = describe_hospitals(len(data.test.parts), pipeline.evaluation.over_hospitals)
-    return f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split{several}"
-
-
-def _remove_damaged(folder: Path, part: Part, reporters: Reporters) -> None:
-    """Remove what describes the study and cannot be used, so that it is made again; the tables are so anyway.
-
-    Raises
-    ------
-    MisplacedError
-        If it is the folder of another run.
-    """
-    if not any((folder / name).exists() for name in (MANIFEST, STUDY)):
-        return
-    bad = find_damage(folder, part)
-    if MANIFEST in bad and not _names_run(folder / STUDY, part):
-        bad.append(STUDY)
-    for name in bad:
-        (folder / name).unlink(missing_ok=True)
-        reporters.warn(f"{folder / name}: damaged or missing, made again")
-    if bad:
-        (folder / SITES).unlink(missing_ok=True)  # with its pictures; both depend on the images and the seed alone
-
-
-def _names_run(file: Path, part: Part) -> bool:
-    try:
-        return bool(read_json(file).get("digest") == part.run)
-    except (ChestfedError, AttributeError):
-        return False
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process per run folder; the lock goes with the process, however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ChestfedError(
-            f"{folder}: cannot be created: {error.strerror}. Choose another folder with --out."
-        ) from None
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ChestfedError(f"{folder}: another process is running this study. Wait for it, or stop it.") from None
-    except OSError as error:
-        raise ChestfedError(f"{folder}: cannot be written: {error.strerror}. Choose another with --out.") from None
-    try:
-        yield
-    finally:
-        lock.release()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from chestfed.core.checkpoint import (
     json_text,
@@ -19,45 +21,56 @@ from chestfed.core.checkpoint import (
     write_text,
 )
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.manifest import Part, write_manifest
+from chestfed.core.manifest import MANIFEST, Part, find_damage, write_manifest
+from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
-from chestfed.models import MODELS, FlatModule, build_model
-from chestfed.results.files import read_predictions
+from chestfed.models import MODELS, FlatModule, build_model, title_of
 from chestfed.results.predictions import predictions_frame, stored_groups, write_predictions
-from chestfed.results.run_folder import FILES_OF_K, HOSPITALS_FILE, MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
+from chestfed.results.run_folder import (
+    FILES_OF_K,
+    HOSPITALS_FILE,
+    MODEL_FILE,
+    PREDICTIONS,
+    RESULT,
+    ROUNDS,
+    SITES,
+    STUDY,
+    read_predictions,
+)
 from chestfed.results.table import Row
-from chestfed.training.clients import Setup, StudyData, TestSet
-from chestfed.training.identity import Identity, installed_packages, settings_of, software_versions
+from chestfed.training.data.clients import TestSet
+from chestfed.training.data.experiment import Experiment
+from chestfed.training.identity import identify, installed_packages, settings_of, software_versions
 from chestfed.training.loop import History, Trained
+from chestfed.training.reporting import warn
 
 
-def write_identity(
-    folder: Path, pipeline: Pipeline, this: Identity, data: StudyData, scored: Mapping[str, object]
-) -> None:
+def write_identity(folder: Path, experiment: Experiment) -> None:
     """Write `study.json`, or bring what is not in its digest up to date: the title, or the method of the intervals.
 
-    `scored` describes the test set. Versions and packages stay those that the numbers are of.
+    Versions and packages stay those that the numbers are of.
     """
-    asked = {"title": pipeline.title, "settings": this.settings, "configuration": shareable(pipeline)}
-    asked["scored"] = scored
+    pipeline, identity = experiment.pipeline, identify(experiment)
+    asked = {"title": pipeline.title, "settings": identity.settings, "configuration": shareable(pipeline)}
+    asked["scored"] = describe_test_set(experiment)
     if (folder / STUDY).exists():
         stored = read_json(folder / STUDY)
         if stored | asked != stored:
             write_json(folder / STUDY, stored | asked)
         return
     value = {
-        "digest": this.digest,
-        **data.origin.keys(),
-        "key": data.test.key,
+        "digest": identity.digest,
+        **experiment.origin.keys(),
+        "key": experiment.test.key,
         **asked,
-        "inputs": this.inputs,
-        "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
-        "notes": data.notes,
-        "shared": [asdict(pair) for pair in data.shared],
-        "results_version": this.results_version,
-        "machine": this.machine,
+        "inputs": identity.inputs,
+        "quarantined": {site: len(problems) for site, problems in experiment.quarantined.items()},
+        "notes": experiment.notes,
+        "shared": [asdict(pair) for pair in experiment.shared],
+        "results_version": identity.results_version,
+        "machine": identity.machine,
         "versions": software_versions(),
         "packages": installed_packages(),
     }
@@ -74,23 +87,25 @@ def finished_in(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> d
     return found
 
 
-def write_hospitals(folder: Path, data: StudyData) -> None:
+def write_hospitals(folder: Path, experiment: Experiment) -> None:
     """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part.
 
     That of an earlier run that scored hospitals is removed by one that scores none.
     """
-    if not data.joins:
+    if not experiment.joins:
         (folder / HOSPITALS_FILE).unlink(missing_ok=True)
         return
     found = [
         dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))
-        | {"joins": data.joins[name], "is_test_set": test is data.test}
-        for name, test in data.hospitals.items()
+        | {"joins": experiment.joins[name], "is_test_set": test is experiment.test}
+        for name, test in experiment.hospitals.items()
     ]
-    write_json(folder / HOSPITALS_FILE, {"hospitals": found, "untested": sorted({*data.joins} - {*data.hospitals})})
+    write_json(
+        folder / HOSPITALS_FILE, {"hospitals": found, "untested": sorted({*experiment.joins} - {*experiment.hospitals})}
+    )
 
 
-def holds(folder: Path, test: TestSet) -> bool:
+def predictions_match(folder: Path, test: TestSet) -> bool:
     """Whether predictions in a folder, if they can be read, are of these images, in this order, with these labels.
 
     A hospital that keeps its scores leaves no predictions here.
@@ -103,7 +118,7 @@ def holds(folder: Path, test: TestSet) -> bool:
     return found["image"].to_list() == list(test.image_names) and np.array_equal(labels, test.labels, equal_nan=True)
 
 
-def regrouped(folder: Path, test: TestSet) -> bool:
+def groups_changed(folder: Path, test: TestSet) -> bool:
     """Whether sex, age or view of these images are others than in the predictions: no number of a study shows them."""
     found, now = (
         read_predictions(folder / PREDICTIONS).filter(regex="^group_").astype("str"),
@@ -116,19 +131,19 @@ def write_rounds(folder: Path, history: History) -> None:
     write_text(folder / ROUNDS, "".join(json.dumps(entry) + "\n" for entry in history))
 
 
-def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyData) -> None:
+def write_model(folder: Path, trained: Trained, experiment: Experiment) -> None:
     """Write `model.safetensors`: weights, architecture, diseases and preprocessing."""
-    network = trained.network
+    network, pipeline = trained.network, experiment.pipeline
     network.bind(trained.point.primal)
     network.load_buffers(trained.outputs.buffers)
     values = {
         "model": pipeline.model.model_dump(mode="json"),
         "model_source": MODELS.digest(pipeline.model.name),
-        "diseases": list(data.diseases),
+        "diseases": list(experiment.diseases),
         "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
         "preprocess": pipeline.preprocess.model_dump(mode="json"),
         "output": "logits [n, diseases]",
-        **data.origin.keys(),
+        **experiment.origin.keys(),
     }
     tensors = network.module.state_dict()
     # Batches since this process began, which nothing reads: a resumed study would have another file for the same model.
@@ -136,12 +151,12 @@ def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyD
     save_checkpoint(folder / MODEL_FILE, tensors, values)
 
 
-def read_model(folder: Path, setup: Setup) -> FlatModule:
-    model = setup.pipeline.model.model_copy(update={"initial_weights": None})
-    module = build_model(model, len(setup.data.diseases), setup.pipeline.seed)
+def read_model(folder: Path, experiment: Experiment) -> FlatModule:
+    model = experiment.pipeline.model.model_copy(update={"initial_weights": None})
+    module = build_model(model, len(experiment.diseases), experiment.pipeline.seed)
     tensors, _ = load_checkpoint(folder / MODEL_FILE)
     module.load_state_dict(tensors)
-    return FlatModule(module, setup.machine.device, channels_last=setup.machine.channels_last)
+    return FlatModule(module, experiment.machine.device, channels_last=experiment.machine.channels_last)
 
 
 def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: TestSet) -> None:
@@ -158,3 +173,70 @@ def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: T
     result = json_text(row.to_plain())
     write_manifest(folder, part, {*FILES_OF_K} - {RESULT}, {RESULT: result})
     write_text(folder / RESULT, result)
+
+
+def describe_test_set(experiment: Experiment) -> dict[str, Any]:
+    """The test set for captions: `scored` in `study.json`."""
+    images, patients = experiment.test.counts[:2]
+    model = title_of(experiment.pipeline.model)
+    return {"model": model, "protocol": _describe_protocol(experiment), "images": images, "patients": patients}
+
+
+def _describe_protocol(experiment: Experiment) -> str:
+    pipeline = experiment.pipeline
+    if not pipeline.sites:
+        return "test images"
+    if pipeline.held_out is not None:
+        images = "all images" if pipeline.held_out.images == "all" else f"{pipeline.held_out.images} split"
+        return f"{pipeline.evaluation.protocol}, {images} of {experiment.held_out}, on which nothing was trained"
+    several = describe_hospitals(len(experiment.test.parts), pipeline.evaluation.over_hospitals)
+    return f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split{several}"
+
+
+def remove_damaged(folder: Path, part: Part) -> None:
+    """Remove what describes the study and cannot be used, so that it is made again; the tables are so anyway.
+
+    Raises
+    ------
+    MisplacedError
+        If it is the folder of another run.
+    """
+    if not any((folder / name).exists() for name in (MANIFEST, STUDY)):
+        return
+    bad = find_damage(folder, part)
+    if MANIFEST in bad and not _names_run(folder / STUDY, part):
+        bad.append(STUDY)
+    for name in bad:
+        (folder / name).unlink(missing_ok=True)
+        warn(f"{folder / name}: damaged or missing, made again")
+    if bad:
+        (folder / SITES).unlink(missing_ok=True)  # with its pictures; both depend on the images and the seed alone
+
+
+def _names_run(file: Path, part: Part) -> bool:
+    try:
+        return bool(read_json(file).get("digest") == part.run)
+    except (ChestfedError, AttributeError):
+        return False
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """One process per run folder; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ChestfedError(
+            f"{folder}: cannot be created: {error.strerror}. Choose another folder with --out."
+        ) from None
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ChestfedError(f"{folder}: another process is running this study. Wait for it, or stop it.") from None
+    except OSError as error:
+        raise ChestfedError(f"{folder}: cannot be written: {error.strerror}. Choose another with --out.") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -18,7 +18,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,15 +31,14 @@ from chestfed.core.bundled import install_command
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.manifest import short_digest
 from chestfed.core.randomness import numpy_stream, stream_seed
-from chestfed.experiment.device import Machine
 from chestfed.experiment.methods import Method, PipelineFile
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, ranges_of, set_values
-from chestfed.training.clients import Setup, StudyData
+from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
 from chestfed.training.pretrain import STATE, Pretrained
-from chestfed.training.reporting import Reporters, Trial
+from chestfed.training.reporting import Reporters, Trial, use
 from chestfed.training.run import shared_stage_1
 from chestfed.tuning.outcome import best_of, write_trials
 
@@ -122,8 +121,7 @@ class Search:
     methods: tuple[str, ...]
     trials: int
     seeds: tuple[int, ...]
-    data: StudyData
-    machine: Machine
+    data: Experiment
     out: Path
     reporters: Reporters
     report: Callable[[str, int, int], None]  #: `report(what, done, total)`: rounds of a trial
@@ -145,7 +143,7 @@ class Search:
         declared = declared_ranges(self.pipeline)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(self.folder / ".lock").acquire(timeout=0):
+            with use(self.reporters), FileLock(self.folder / ".lock").acquire(timeout=0):
                 found = {name: _OneMethod(self, name, declared[name]).run() for name in self.methods}
         except Timeout:
             raise ChestfedError(
@@ -166,12 +164,12 @@ class Search:
             def report(step: int, steps: int, loss: float) -> None:
                 self.report(f"stage 1, seed {seed}", step, steps)
 
-            self._pretrained[seed] = shared_stage_1(setup, self.out, report, self.say)
+            self._pretrained[seed] = shared_stage_1(setup, self.out, report)
         return self._pretrained[seed]
 
-    def setup(self, pipeline: Pipeline) -> Setup:
+    def setup(self, pipeline: Pipeline) -> Experiment:
         """A variant of the pipeline on the same images and machine."""
-        return Setup(pipeline, self.data, self.machine)
+        return replace(self.data, pipeline=pipeline)
 
     def tell(self, trial: Trial, *, reused: bool) -> None:
         self.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=reused))
@@ -282,7 +280,7 @@ class _OneMethod:
             search.report(what, len(history), pipeline.federated.rounds)
 
         train = partial(train_federated, search.setup(pipeline), pipeline.k[-1], start, folder, report)
-        trained = retrain_if_damaged(folder / STATE, train, search.say)
+        trained = retrain_if_damaged(folder / STATE, train)
         return dict(trained.history[-1]["auc"])
 
     def _folder(self, number: int) -> Path:

@@ -13,7 +13,7 @@ from chestfed.core.errors import ChestfedWarning
 
 
 class Cpu:
-    """In place of a `Setup`, whose module imports torch."""
+    """In place of an `Experiment`, whose module imports torch."""
 
     def at(self, _: int) -> Cpu:
         """The same for every process."""

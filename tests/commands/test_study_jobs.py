@@ -13,6 +13,7 @@ from chestfed.commands.study import jobs as study_jobs
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
+from chestfed.training.reporting import Reporters, use
 from tests.cases import assert_refused
 from tests.commands.job_work import Cpu, work
 
@@ -30,11 +31,12 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> Bars:
 def test_failures_are_named_after_the_others(tmp_path: Path, bars: Bars) -> None:
     said: list[str] = []
     jobs = [job(label, tmp_path) for label in ("one", "failing", "killed", "two")]
-    running = run_jobs(jobs, 2, bars, said.append)
-    assert {next(running).label, next(running).label} == {"one", "two"}
+    running = run_jobs(jobs, 2, bars)
     reasons = {"failing": "no memory", "killed": "its process ended with exit code 9"}
-    with assert_refused(ChestfedError, "failed runs", reasons=reasons):
-        next(running)
+    with use(Reporters([], said.append)):
+        assert {next(running).label, next(running).label} == {"one", "two"}
+        with assert_refused(ChestfedError, "failed runs", reasons=reasons):
+            next(running)
     assert len(said) == 2
     assert (tmp_path / "one").exists()
     assert (tmp_path / "two").exists()
@@ -42,13 +44,14 @@ def test_failures_are_named_after_the_others(tmp_path: Path, bars: Bars) -> None
 
 def test_warning_of_job_names_no_folder(tmp_path: Path, bars: Bars, capfd: pytest.CaptureFixture[str]) -> None:
     texts: list[str] = []
-    assert [ended.label for ended in run_jobs([job("warning", tmp_path)], 1, bars, texts.append)] == ["warning"]
+    with use(Reporters([], texts.append)):
+        assert [ended.label for ended in run_jobs([job("warning", tmp_path)], 1, bars)] == ["warning"]
     assert texts == ["warning: warning: MLflow stopped", "warning: warning: no version"]
     assert capfd.readouterr().err == ""
 
 
 def test_interrupted_command_ends_processes(tmp_path: Path, bars: Bars) -> None:
-    running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars, print)
+    running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars)
     assert next(running).label == "one"
     mark = tmp_path / "endless.pid"
 

@@ -126,8 +126,7 @@ def on_device(module: torch.nn.Module) -> torch.nn.Module:
 def round_of(pipeline: Pipeline, **where: Any) -> tuple[dict[str, int], Tensor]:
     """What a round asks, and the point after it."""
     team = team_of(pipeline, **where)
-    engine = team.engine_of(0)
-    state = engine.start_stage(team.start, team.network.buffers())
+    engine, state = team.engine, team.state
     asked.clear()
     state, _ = engine.run_round(state)
     found = dict(+asked)
@@ -161,7 +160,7 @@ def statistics_of(pipeline: Pipeline, count: int) -> dict[str, int]:
     client = team.fleet.hosts[0].client
     with client.training(team.network.buffers()):
         asked.clear()
-        client.gather_statistics(team.start.primal, count)
+        client.gather_statistics(team.output.primal, count)
     return dict(+asked)
 
 

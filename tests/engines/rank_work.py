@@ -18,11 +18,10 @@ from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import prepare_machine
 from chestfed.training import pretrain as stage_1
 from chestfed.training.assemble import Deployment
-from chestfed.training.clients import Setup
+from chestfed.training.data.collection import load_collection
 from chestfed.training.deployments.ranks import Ranks
 from chestfed.training.loop import Trained, train_federated
 from chestfed.training.pretrain import pretrain
-from chestfed.training.public_clients import load_collection
 from tests.training.test_resume_algorithms import Interrupted, pipeline_of
 
 PIPELINES = [
@@ -32,9 +31,8 @@ PIPELINES = [
         ("pdmm", ()),
     )
 ]
-DATA = [load_collection(pipeline, None) for pipeline in PIPELINES]
 MACHINE = prepare_machine(PIPELINES[0].runtime)
-SETUPS = [Setup(pipeline, data, MACHINE) for pipeline, data in zip(PIPELINES, DATA, strict=True)]
+SETUPS = [load_collection(pipeline, None, MACHINE) for pipeline in PIPELINES]
 
 
 def train(number: int, folder: Path, deployment: Deployment, stop_after: int = 0) -> Trained:

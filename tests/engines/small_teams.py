@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.algorithms.variables import Point
 from chestfed.core.bundled import bundled
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.fleet import LocalFleet
@@ -21,7 +20,8 @@ from chestfed.experiment.variants import list_variants
 from chestfed.images.augment import Augment
 from chestfed.images.batches import CPU, TrainBatches, Uploads
 from chestfed.models import FlatModule, build_model, network_options
-from chestfed.training.assemble import Cohort, Facts, Team
+from chestfed.training.assemble import Federation
+from chestfed.training.loop import Training
 
 
 class Films:
@@ -58,36 +58,36 @@ def team_of(
     *,
     place: Callable[[torch.nn.Module], torch.nn.Module] = lambda module: module,
     mark: Callable[[], Any] | None = Done,
-) -> Team:
+) -> Training:
     """Two clients that train on the device, one after the other; `place` brings a module there if it has to."""
     rng = np.random.default_rng(0)
-    facts = [Facts(f"c{i}", 24, rng.uniform(0.1, 0.5, 5), torch.full((5,), 0.9).double()) for i in range(2)]
-    pool = facts[0] if pipeline.federated.spec.pooled else None
-    cohort = Cohort.of(pipeline, facts, device, pool)
-    norm = "batch" if cohort.graph is None else "group"
+    members = 1 if pipeline.federated.spec.pooled else 2
+    ratios, labeled = rng.uniform(0.1, 0.5, (2, 5))[:members], torch.full((members, 5), 0.9).double()
+    federation = Federation.of(pipeline, {f"c{i}": 24 for i in range(members)}, ratios, labeled, device, 2)
+    norm = "batch" if federation.graph is None else "group"
     module = build_model(network_options("small", init_features=4, growth_rate=4, blocks=[1], norm=norm, pool=1), 5, 0)
     network = FlatModule(place(module), device, channels_last=True)
-    kind = cohort.settings.objective_spec.kind
+    kind = federation.settings.objective_spec.kind
     clients = [
         NetworkClient(
             name,
             batches(name, device, mark),
             network,
-            cohort.objective(number),
+            federation.objective(number),
             device=device,
             inner_batches=batches(f"{name}, inner", device, mark) if kind == "compositional" else None,
-            weight_decay=cohort.settings.weight_decay,
+            weight_decay=federation.settings.weight_decay,
         )
-        for number, name in enumerate(cohort.names)
+        for number, name in enumerate(federation.names)
     ]
-    hosts = [Host(client, cohort.rule, cohort.graph, number) for number, client in enumerate(clients)]
-    primal = torch.cat([network.parameters(), network.grad.new_zeros(cohort.objective().extra_size)])
-    start = Point(primal, network.grad.new_zeros(cohort.objective().dual_size))
+    hosts = [Host(client, federation.rule, federation.graph, number) for number, client in enumerate(clients)]
     monitor = None
     if kind == "server-weighted":
         batch = batches("auxiliary", device, mark).next()
         monitor = ClassMonitor(network, batch.images, batch.labels)
-    return Team(cohort, network, LocalFleet(hosts), start, monitor)
+    fleet, start, buffers = LocalFleet(hosts), federation.start(network), network.buffers()
+    engine = federation.engine(0, fleet, monitor)
+    return Training(federation, network, fleet, monitor, engine, engine.start_stage(start, buffers), start, buffers)
 
 
 def pipelines(window: int) -> dict[str, Pipeline]:

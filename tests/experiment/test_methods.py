@@ -189,5 +189,23 @@ def test_variants() -> None:
     assert labels("seeds=2") == [("codasca", 4, 1, every), ("codasca", 4, 2, every)]
     assert labels("seeds=[7]", "windows=[1, 4]") == [("codasca", 1, 7, [5]), ("codasca", 4, 7, [5])]
     assert labels("selected=[npa, fedavg]") == [("npa", 4, 1, [5]), ("fedavg", 4, 1, [5])]
-    with pytest.raises(ConfigError, match="name a run by its algorithm"):
-        labels("methods=[{algorithm: npa}, {algorithm: npa, name: slow, local_lr: 0.1}]")
+    assert labels("methods=[{algorithm: npa}, {algorithm: npa, name: slow, local_lr: 0.1}]") == [
+        ("npa", 4, 1, [5]),
+        ("slow", 4, 1, [5]),
+    ]
+
+
+def test_methods_of_one_algorithm() -> None:
+    def refuse(*settings: str) -> str | None:
+        with pytest.raises(ConfigError) as caught:
+            list_variants(load_pipeline(SAMPLES, settings), SAMPLES)
+        return caught.value.kind
+
+    two = "methods=[{name: short, algorithm: codasca, window: 8}, {name: long, algorithm: codasca, window: 32}]"
+    variants = list_variants(load_pipeline(SAMPLES, [two]), SAMPLES)
+    assert [(one.pipeline.method, one.pipeline.federated.window) for one in variants] == [("short", 8), ("long", 32)]
+    with pytest.raises(ConfigError):  # one name twice
+        load_pipeline(SAMPLES, ["methods=[{algorithm: codasca}, {algorithm: codasca, window: 8}]"])
+    assert refuse("methods=[{name: a, algorithm: codasca}, {name: b, algorithm: codasca}]") == "equal methods"
+    rates = "methods=[{name: a, algorithm: codasca, local_lr: 0.1}, {name: b, algorithm: codasca, local_lr: 0.2}]"
+    assert refuse(rates, "windows=[2, 4]") == "windows of one algorithm"

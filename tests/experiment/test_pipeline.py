@@ -36,7 +36,7 @@ PUBLISHED = Path(__file__).parent / "published"
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
-def test_every_pipeline_is_valid_and_its_sites_exist(path: Path) -> None:
+def test_every_pipeline_is_valid(path: Path) -> None:
     pipeline = load_pipeline(path)
     assert all((path.parent / entry.config).is_file() for entry in pipeline.sites)
 
@@ -46,7 +46,7 @@ def published(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_figures_of_table_3_stand_in_its_pipeline() -> None:
+def test_published_figures_of_table_3() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "table3_chestxray_ih.yaml")
     assert pipeline.published is not None
     names = {"reference": "coda_plus", "CODA+": "coda_plus", "CODASCA": "codasca"}
@@ -61,7 +61,7 @@ def test_the_figures_of_table_3_stand_in_its_pipeline() -> None:
 
 
 @pytest.mark.parametrize("data", ["cats_vs_dogs", "cifar10", "cifar100", "fashion_mnist", "melanoma", "stl10"])
-def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: str) -> None:
+def test_published_compositional_table_1(data: str) -> None:
     pipeline = load_pipeline(bundled("pipelines") / "compositional" / f"table1_{data}.yaml")
     assert pipeline.published is not None
     assert pipeline.collection is not None
@@ -83,7 +83,7 @@ def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: s
     assert pipeline.collection.imratio == (None if data == "melanoma" else 0.1)
 
 
-def test_the_ring_is_one_command_for_all_that_is_compared_on_it() -> None:
+def test_ring_is_one_command() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "ring_chestxray14.yaml")
     assert [method.name for method in pipeline.methods] == ["pdmm", "admm", "gossip", "centralized"]
     runs = [pipeline.resolve(method.name) for method in pipeline.methods]
@@ -91,7 +91,7 @@ def test_the_ring_is_one_command_for_all_that_is_compared_on_it() -> None:
     assert pipeline.published is None
 
 
-def test_figure_1_holds_the_published_windows() -> None:
+def test_published_windows_of_figure_1() -> None:
     for row in published("figure1_largest_window.csv"):
         pipeline = load_pipeline(bundled("pipelines") / "figure1" / f"imagenet_ih_k{row['clients']}.yaml")
         assert pipeline.published is not None
@@ -103,7 +103,7 @@ def test_figure_1_holds_the_published_windows() -> None:
 
 
 @pytest.mark.parametrize("network", ["densenet121", "densenet161"])
-def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) -> None:
+def test_published_hyper_parameters(network: str) -> None:
     pipeline = load_pipeline(bundled("pipelines") / f"source_addition_{network}.yaml").resolve()
     assert pipeline.model.name == network
     assert (pipeline.pretrain.lr, pipeline.pretrain.batch_size, pipeline.pretrain.epochs) == (1e-5, 32, 2)
@@ -134,7 +134,7 @@ def test_a_stage_is_a_whole_number_of_rounds() -> None:
     steps=st.integers(60, 400),
     algorithm=st.sampled_from(["codasca", "npa", "npa_large_batch", "pdmm"]),
 )
-def test_the_whole_is_not_off_by_more_than_half_a_window(window: int, stages: int, steps: int, algorithm: Any) -> None:
+def test_steps_off_by_half_a_window_at_most(window: int, stages: int, steps: int, algorithm: Any) -> None:
     settings = {"algorithm": algorithm, "window": window, "stages": stages, "stage_steps": steps}
     found = Federated.model_validate(settings)
     assert found.wanted_steps == stages * steps
@@ -146,7 +146,7 @@ def test_the_whole_is_not_off_by_more_than_half_a_window(window: int, stages: in
 @pytest.mark.parametrize(
     "path", [*sorted((bundled("pipelines") / "figure1").glob("*.yaml")), TABLE_3], ids=lambda p: p.stem
 )
-def test_every_window_of_a_comparison_is_evaluated_as_often(path: Path) -> None:
+def test_windows_are_evaluated_equally_often(path: Path) -> None:
     pipeline = load_pipeline(path)
     for run in [variant.pipeline for variant in list_variants(pipeline, path) if variant.pipeline.method == "codasca"]:
         window = run.federated.window
@@ -173,7 +173,7 @@ def test_the_rounds_that_are_evaluated() -> None:
         assert pipeline.evaluated_rounds == expected, (setting, algorithm)
 
 
-def test_stages_that_grow_keep_the_number_of_rounds_and_the_product_of_step_and_window() -> None:
+def test_growing_stages_keep_rounds() -> None:
     """Theorems 1 and 2 of the source paper: step sizes fall as windows and stage lengths grow."""
     growing = Federated(window=8, stage_steps=80, stages=4, local_lr=0.1, lr_decay=2, stage_growth=2, window_growth=2)
     stages = growing.schedule
@@ -188,7 +188,7 @@ def test_stages_that_grow_keep_the_number_of_rounds_and_the_product_of_step_and_
     assert rule_of_stage(root, 0, p, 9).server_lr == 3
 
 
-def test_the_returned_round_is_drawn_from_the_stage_and_the_seed() -> None:
+def test_returned_round_depends_on_seed() -> None:
     settings = Federated(window=2, stage_steps=10, stage_output="random_round")
     drawn = {returned_round(settings, seed, number) for seed in range(40) for number in range(3)}
     assert drawn == {1, 2, 3, 4, 5}
@@ -196,7 +196,7 @@ def test_the_returned_round_is_drawn_from_the_stage_and_the_seed() -> None:
     assert returned_round(Federated(), 7, 1) is None
 
 
-def test_parts_that_do_not_suit_each_other_are_refused() -> None:
+def test_parts_that_do_not_suit_refused() -> None:
     for settings, words in (
         ({"algorithm": "scaffold", "objective": "auc"}, ("auc", "scaffold", "codasca")),
         ({"algorithm": "codasca", "objective": "cross_entropy"}, ("cross_entropy", "codasca", "scaffold")),
@@ -218,7 +218,7 @@ def keys_of_others(catalogue: Catalogue[Any], name: str) -> list[str]:
     return sorted({key for spec in catalogue.built_in.values() for key in spec.options.model_fields} - set(own))
 
 
-def test_a_key_that_only_another_algorithm_or_objective_has_is_refused() -> None:
+def test_key_of_another_part_refused() -> None:
     for section, catalogue in (("algorithm", ALGORITHMS), ("objective", OBJECTIVES)):
         for name in catalogue.built_in:
             others = keys_of_others(catalogue, name)
@@ -243,20 +243,20 @@ def test_a_key_that_only_another_algorithm_or_objective_has_is_refused() -> None
         *("runtime.device=banana", "model.blocks=[0]", "preprocess.size=100000", "sites.0.clients=99999999"),
     ],
 )
-def test_values_that_nobody_means_are_refused_by_key(setting: str) -> None:
+def test_wrong_values_are_refused_by_key(setting: str) -> None:
     path, key = bundled("pipelines") / "source_addition_samples.yaml", setting.partition("=")[0]
     with pytest.raises(ConfigError, match=rf"^--set {key}: '{key}[.0-9]*' should"):
         load_pipeline(path, [setting])
 
 
-def test_a_mistake_in_several_keys_has_the_line_of_the_key_that_it_names(tmp_path: Path) -> None:
+def test_mistake_has_line_of_its_key(tmp_path: Path) -> None:
     text = f"title: x\nextends: {bundled('pipelines') / 'source_addition_samples.yaml'}\nk: [2, 1]\n"
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"p\.yaml:3: k must be increasing"):
         load_pipeline(tmp_path / "p.yaml")
 
 
-def test_sites_and_graphs_of_an_extended_file_lie_beside_that_file(tmp_path: Path) -> None:
+def test_paths_of_an_extended_file(tmp_path: Path) -> None:
     base = bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "p.yaml").write_text(f"extends: {base}\ntitle: Own\n")
     found, theirs = load_pipeline(tmp_path / "p.yaml"), load_pipeline(base)
@@ -271,7 +271,7 @@ def test_sites_and_graphs_of_an_extended_file_lie_beside_that_file(tmp_path: Pat
         load_pipeline(tmp_path / "r.yaml")
 
 
-def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of_batches() -> None:
+def test_npa_steps_and_batches() -> None:
     schedule: dict[str, Any] = {"window": 4, "stage_steps": 10, "stages": 2, "batch_size": 8}
     plain = Federated.model_validate(schedule)
     small = Federated.model_validate({**schedule, "algorithm": "npa"})
@@ -288,14 +288,14 @@ def test_without_a_server_the_stages_are_one() -> None:
     assert [(s.window, s.rounds, s.lr_factor) for s in settings.schedule] == [(4, 5, 1.0)]
 
 
-def test_more_clients_than_there_are_is_refused() -> None:
+def test_more_clients_than_exist_refused() -> None:
     with pytest.raises(ConfigError, match="from 1 to 5"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["k=[1,6]"])
     with pytest.raises(ConfigError, match="cut: no effect"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["sites.0.cut=unlike"])
 
 
-def test_a_slip_in_a_pipeline_is_named_with_file_line_and_suggestion(tmp_path: Path) -> None:
+def test_misspelling_has_line_and_suggestion(tmp_path: Path) -> None:
     text = (bundled("pipelines") / "source_addition_samples.yaml").read_text(encoding="utf-8")
     line = next(number for number, content in enumerate(text.splitlines(), start=1) if "  window:" in content)
     (tmp_path / "slip.yaml").write_text(text.replace("  window:", "  widow:"), encoding="utf-8")
@@ -303,7 +303,7 @@ def test_a_slip_in_a_pipeline_is_named_with_file_line_and_suggestion(tmp_path: P
         load_pipeline(tmp_path / "slip.yaml")
 
 
-def test_the_identity_leaves_out_where_things_are() -> None:
+def test_identity_leaves_out_places() -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     here, there = (
         load_pipeline(path).resolve(),
@@ -314,7 +314,7 @@ def test_the_identity_leaves_out_where_things_are() -> None:
 
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS.built_in))
-def test_what_a_run_stores_and_hospitals_are_sent_is_the_same_experiment_again(algorithm: str) -> None:
+def test_stored_configuration_is_the_same(algorithm: str) -> None:
     settings = [f"methods=[{{algorithm: {algorithm}}}]"]
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", settings).resolve()
     assert identity(Pipeline.model_validate(shareable(pipeline))) == identity(pipeline)
@@ -329,7 +329,7 @@ def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -
     return load_pipeline(folder / "ours.yaml").resolve()
 
 
-def test_the_identity_holds_what_is_in_a_graphs_file_and_not_where_it_lies(tmp_path: Path) -> None:
+def test_identity_holds_content_of_graph(tmp_path: Path) -> None:
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
     ring = pipeline_on_a_graph(tmp_path / "a", "0 1\n1 2\n2 3\n3 4\n4 0\n")
@@ -345,7 +345,7 @@ def test_the_identity_holds_what_is_in_a_graphs_file_and_not_where_it_lies(tmp_p
     assert other.resolve().federated.algorithm.topology == star.federated.algorithm.topology
 
 
-def test_a_graph_that_is_not_there_is_named_with_the_place_that_was_looked_at(tmp_path: Path) -> None:
+def test_missing_graph_is_named_with_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'methods\.0\.algorithm\.topology': .*rign"):
         pipeline_on_a_graph(tmp_path, "0 1\n", "rign")
 
@@ -384,7 +384,7 @@ def test_empty_k_is_refused(tmp_path: Path) -> None:
             load_pipeline(path, [f"k={nothing}"])
 
 
-def test_clients_without_end_are_refused_before_they_are_counted() -> None:
+def test_endless_clients_refused() -> None:
     for clients in (0, 10**6, 10**30):
         with pytest.raises(ConfigError, match=r"sites\.0\.clients"):
             load_pipeline(bundled("pipelines") / "chestxray8_algorithms.yaml", [f"sites.0.clients={clients}", "k=null"])

@@ -33,7 +33,7 @@ def refused(*arguments: str) -> str:
     return " ".join(result.err.split())
 
 
-def test_every_run_that_cannot_work_is_named_with_key_reason_and_remedy() -> None:
+def test_every_bad_run_is_named() -> None:
     with pytest.raises(ConfigError) as found:
         check_runs(runs(["codasca", "admm", "pdmm"], windows=(1, 8)) + runs(["gossip"], "model.norm=batch"))
     head, eta, norm = str(found.value).splitlines()
@@ -64,23 +64,21 @@ def test_every_k_is_looked_at(tmp_path: Path) -> None:
         (["runtime.compile=true"], "small", "choose compile or recompute"),
     ],
 )
-def test_activations_are_computed_twice_only_where_that_gives_the_same(
-    settings: list[str], model: str, reason: str
-) -> None:
+def test_recompute_only_where_equal(settings: list[str], model: str, reason: str) -> None:
     run = load_pipeline(DIGITS, ["runtime.recompute=true", *settings]).resolve()
     run = run.model_copy(update={"model": network_options(model)})
     with pytest.raises(ConfigError, match=rf"(?s)runtime\..*{reason}.*"):
         check_runs([run])
 
 
-def test_one_problem_of_several_runs_is_said_once() -> None:
+def test_shared_problem_is_reported_once() -> None:
     with pytest.raises(ConfigError) as found:
         check_runs(runs(["pdmm", "gossip"], "model.norm=batch"))
     (_, only) = str(found.value).splitlines()
     assert only.startswith("pdmm, window 4, K=5; gossip, window 4, K=5: without a server")
 
 
-def test_a_gpu_that_is_not_there_is_refused_with_the_number_of_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(ConfigError, match=r"'cuda:2' is not there; PyTorch finds 2"):
@@ -92,7 +90,7 @@ def test_what_works_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
-def test_nothing_starts_and_a_dry_run_says_it_too(dry: list[str], tmp_path: Path) -> None:
+def test_nothing_starts_after_problems(dry: list[str], tmp_path: Path) -> None:
     out = tmp_path / "runs"
     message = refused("--methods", "codasca,admm", "--windows", "1,8", "--out", str(out), *dry)
     assert "admm, window 1, K=5: algorithm.eta: auto" in message

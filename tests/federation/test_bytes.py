@@ -15,7 +15,7 @@ from chestfed.engines.wire import size_of
 from chestfed.experiment.rules import graph_of
 from chestfed.experiment.stage_2 import Federated
 from chestfed.objectives.declaration import Population
-from chestfed.training.assemble import Cohort
+from chestfed.training.assemble import Federation
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
 #: Parameters and running statistics of DenseNet121, hospitals and diseases, as the page says.
@@ -29,7 +29,7 @@ def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
     graph = graph_of(settings, K)
     b = 0 if spec.decentralized else B
     population = Population(torch.empty(J), torch.empty(K, J), labeled=torch.empty(K, J))
-    cohort = Cohort(settings, 0, K, tuple("abcde"), (1 / K,) * K, population, settings.images_per_step, graph)
+    cohort = Federation(settings, 0, K, tuple("abcde"), (1 / K,) * K, population, settings.images_per_step, graph)
     shapes = cohort.shapes(D, b, 0)
     if not spec.decentralized:
         worked = shapes.reply(Work(0, None, torch.empty(b)))

@@ -26,7 +26,7 @@ from chestfed.federation.local import OwnData, restore_host, suppressed
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.participant import Participant
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
-from chestfed.training.clients import ClientData
+from chestfed.training.data.clients import ClientData
 from chestfed.training.pretrain import Pretrained
 from tests.engines.test_wire import RULE
 from tests.federation.straight_line import sample_hospital

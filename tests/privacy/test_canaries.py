@@ -27,10 +27,11 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.federation.local import OwnData
 from chestfed.images.database import Database
 from chestfed.sites import load_site_config, open_site
-from chestfed.training.clients import load_images
-from chestfed.training.study_tables import open_sites, study_tables
+from chestfed.training.data.experiment import load_images
+from chestfed.training.reporting import Reporters, use
 from tests.command_line import undrawn
 from tests.privacy.canaries import DATE, MARK, NAME, NUMBER, UID, found_in, planted, save
+from tests.training.tiny_studies import read_rows
 
 SITE = {
     "site": "st-canary",
@@ -172,8 +173,8 @@ def test_header_is_in_no_output(session: Session) -> None:
 def told_to_others(home: Path) -> str:
     """All that the hospital would tell the server of a federation in words."""
     pipeline = load_pipeline(home / "study.yaml").resolve()
-    tables = study_tables(pipeline, open_sites(pipeline, home / "study.yaml", home / DATA))
-    (study,) = load_images([tables], pipeline, home / "cache", progress=lambda *step: None)
+    with use(Reporters()):
+        (study,) = load_images([read_rows(pipeline, home / "study.yaml", home / DATA)], home / "cache")
     assert study.test is not None
     own = OwnData(study.clients[0], study.test, study)
     of_test = [own.told_of_test(study.test, scores_stay=stay)[0] for stay in (False, True)]

@@ -39,7 +39,7 @@ def folder(home: Path) -> Path:
     return path
 
 
-def test_every_hospital_has_every_alternative(folder: Path) -> None:
+def test_each_hospital_has_all_alternatives(folder: Path) -> None:
     frame = chestfed.Study.load(folder).alternatives()
     models = frame.query("disease == 'mean'").groupby("hospital")["model"].apply(list).to_dict()
     four = ["own data alone", "K=2", "fine-tuned", "centralized"]
@@ -64,7 +64,7 @@ def test_own_data_of_the_target_is_k_1(folder: Path) -> None:
     assert not (folder / "k2" / "alternatives" / "own_data" / "chexpert").exists()
 
 
-def test_the_choice_is_the_best_on_validation_patients(folder: Path) -> None:
+def test_choice_is_best_on_validation(folder: Path) -> None:
     for name in ("chexpert", "chestxray8"):
         choice = json.loads((folder / "k2" / "alternatives" / "fine_tuned" / name / "choice.json").read_text())
         aucs = [candidate["validation_auc"] for candidate in choice["candidates"]]
@@ -83,7 +83,7 @@ def test_the_page_shows_the_table(folder: Path) -> None:
     assert TITLES["alternatives"] in make_report(RunFolder.open(folder)).html
 
 
-def test_own_data_equals_a_study_of_that_hospital(home: Path, folder: Path) -> None:
+def test_own_data_equals_single_study(home: Path, folder: Path) -> None:
     """The same hospital as the first of `sites`, K=1."""
     order = [1, 0, 2, 3, 4]
     sites = [
@@ -101,7 +101,7 @@ def test_own_data_equals_a_study_of_that_hospital(home: Path, folder: Path) -> N
     np.testing.assert_array_equal(alone["score_edema"], alternative["score_edema"])
 
 
-def test_fine_tuning_needs_validation_patients() -> None:
+def test_fine_tuning_needs_validation() -> None:
     with pytest.raises(ConfigError, match="validation_fraction"):
         load_pipeline(PIPELINE, ["alternatives={}"]).resolve()
     assert load_pipeline(PIPELINE, ['alternatives={"fine_tuned": null}']).resolve().alternatives is not None

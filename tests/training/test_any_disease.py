@@ -12,14 +12,17 @@ from mlflow import MlflowClient
 from PIL import Image
 
 from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.federation import handshake
 from chestfed.report.page import write_report
 from chestfed.sites import load_site_config
 from chestfed.tracking.store import local_store
-from chestfed.training.study_tables import open_sites, study_tables
+from chestfed.training.data.experiment import make_experiment
+from chestfed.training.data.sites import TRAIN, open_sites
 from tests.command_line import call, undrawn
+from tests.training.tiny_studies import read_rows
 
 SITE = """\
 site: {name}
@@ -157,18 +160,18 @@ def test_site_new_takes_any_disease(home: Path) -> None:
     assert config.labels["covid_19"] == ["rib_notching"]
 
 
-def test_a_disease_of_no_site_names_the_nearest(home: Path) -> None:
+def test_unknown_disease_names_nearest(home: Path) -> None:
     pipeline = load_pipeline(home / "any.yaml", ["diseases=[covid_19, odema]"]).resolve()
     sites = open_sites(pipeline, home / "any.yaml", home / "data")
     with pytest.raises(ConfigError, match=r"no site of the study labels odema \(did you mean 'edema'\?\)"):
-        study_tables(pipeline, sites)
+        make_experiment(pipeline, sites, prepare_machine(pipeline.runtime))
     with pytest.raises(ConfigError, match=r"did you mean 'covid_19'"):
         open_sites(load_pipeline(home / "any.yaml", ["diseases=[covid19]"]).resolve(), home / "any.yaml", home / "data")
 
 
-def test_a_disease_that_a_site_lacks_is_missing(home: Path) -> None:
+def test_disease_of_other_site_is_missing(home: Path) -> None:
     pipeline = load_pipeline(home / "any.yaml").resolve()
-    tables = study_tables(pipeline, open_sites(pipeline, home / "any.yaml", home / "data"))
-    labels = tables.clients[1][1].labels()
+    rows = read_rows(pipeline, home / "any.yaml", home / "data")
+    labels = rows.sites[1].select(TRAIN).labels()
     assert np.isnan(labels[:, 1:]).all()
     assert not np.isnan(labels[:, 0]).any()

@@ -17,9 +17,9 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import NoiseImages, normalize
 from chestfed.models import FlatModule
-from chestfed.training.clients import Outputs, StudyData, TestSet, load_images, score
-from chestfed.training.study_tables import open_sites, study_tables
-from tests.training.tiny_studies import SMALL
+from chestfed.training.data.clients import Outputs, TestSet, score
+from chestfed.training.data.experiment import Experiment, load_images
+from tests.training.tiny_studies import SMALL, read_rows
 
 PIPELINES = bundled("pipelines")
 
@@ -35,11 +35,10 @@ class Tiny(nn.Module):
         return self.last(self.drop(self.norm(images).square().mean((2, 3))))
 
 
-def data_of(home: Path, *overrides: str, name: str = "source_addition_samples") -> tuple[Pipeline, StudyData, Machine]:
+def data_of(home: Path, *overrides: str, name: str = "source_addition_samples") -> tuple[Pipeline, Experiment, Machine]:
     file = PIPELINES / f"{name}.yaml"
     pipeline = load_pipeline(file, [*SMALL, *overrides]).resolve()
-    tables = study_tables(pipeline, open_sites(pipeline, file, home / "synthetic_hospitals"))
-    (data,) = load_images([tables], pipeline, home / "cache")
+    (data,) = load_images([read_rows(pipeline, file, home / "synthetic_hospitals")], home / "cache")
     return pipeline, data, prepare_machine(pipeline.runtime)
 
 
@@ -54,7 +53,7 @@ def outputs(network: FlatModule, test: TestSet, machine: Machine, batch: int = 6
     return score(network, network.parameters(), averaged, test, batch, machine)
 
 
-def test_a_hospital_is_scored_with_statistics_of_its_own_training_images(home: Path, network: FlatModule) -> None:
+def test_own_statistics_of_hospital(home: Path, network: FlatModule) -> None:
     _, data, machine = data_of(home, "k=[1,2]")
     for client in data.clients[:2]:
         pixels = normalize(torch.from_numpy(client.images.read(np.arange(len(client.labels)))))
@@ -70,14 +69,14 @@ def test_a_hospital_is_scored_with_statistics_of_its_own_training_images(home: P
         assert (again.scores == found.scores).all()  # so a stored model is scored as it was in the study
 
 
-def test_averaged_statistics_are_used_where_they_are_asked_for(home: Path, network: FlatModule) -> None:
+def test_averaged_statistics(home: Path, network: FlatModule) -> None:
     _, data, machine = data_of(home, "k=[1,2]", "evaluation.batch_norm=averaged")
     assert outputs(network, data.test, machine).buffers.tolist() == [5.0] * 3 + [9.0] * 3
     _, other, _ = data_of(home, "k=[1,2]")
     assert (outputs(network, other.test, machine).scores != outputs(network, data.test, machine).scores).any()
 
 
-def test_a_common_test_set_is_scored_hospital_by_hospital(home: Path, network: FlatModule) -> None:
+def test_common_set_scored_by_hospital(home: Path, network: FlatModule) -> None:
     parts = [f"sites.{n}.test_fraction=0.3" for n in (0, 1)]
     _, data, machine = data_of(home, *parts, "evaluation.split=test", "k=[1,2]")
     found = outputs(network, data.test, machine)
@@ -86,7 +85,7 @@ def test_a_common_test_set_is_scored_hospital_by_hospital(home: Path, network: F
     assert found.buffers.tolist() == [5.0] * 3 + [9.0] * 3
 
 
-def test_a_hospital_of_noise_is_scored_with_statistics_of_its_real_images(home: Path) -> None:
+def test_noise_keeps_real_statistics(home: Path) -> None:
     _, data, _ = data_of(home, "k=[1,2]", "sites.1.control=noise")
     client, test = data.clients[1], data.hospitals["chestxray8"]
     assert isinstance(client.images, NoiseImages)
@@ -94,12 +93,12 @@ def test_a_hospital_of_noise_is_scored_with_statistics_of_its_real_images(home: 
     assert (test.own.read([0]) != client.images.read([0])).any()
 
 
-def test_nothing_is_learned_from_a_held_out_hospital(home: Path) -> None:
+def test_no_statistics_from_held_out(home: Path) -> None:
     _, data, _ = data_of(home, "held_out.sites=[chexpert]", name="leave_one_site_out")
     assert data.test.own is None
     assert all(test.own is not None for test in data.hospitals.values())
 
 
-def test_a_collections_test_images_are_of_no_client() -> None:
+def test_collection_has_no_own_statistics() -> None:
     with pytest.raises(ConfigError, match="batch_norm"):
         load_pipeline(PIPELINES / "digits_ih.yaml", ["evaluation.batch_norm=own"]).resolve()

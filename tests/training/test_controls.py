@@ -11,24 +11,23 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
-from chestfed.training.clients import StudyData, load_images
-from chestfed.training.study_tables import open_sites, study_tables
+from chestfed.training.data.experiment import Experiment, load_images
+from tests.training.tiny_studies import read_rows
 
 CONTROLS = bundled("pipelines") / "controls"
 
 
 @pytest.fixture(scope="module")
-def loaded(home: Path) -> Callable[[Path], StudyData]:
-    def load(file: Path) -> StudyData:
+def loaded(home: Path) -> Callable[[Path], Experiment]:
+    def load(file: Path) -> Experiment:
         pipeline = load_pipeline(file, ["preprocess.size=64", "samples.size=tiny"]).resolve()
-        tables = study_tables(pipeline, open_sites(pipeline, file, home / "synthetic_hospitals"))
-        return load_images([tables], pipeline, home / "cache")[0]
+        return load_images([read_rows(pipeline, file, home / "synthetic_hospitals")], home / "cache")[0]
 
     return load
 
 
 @pytest.fixture(scope="module")
-def plain(loaded: Callable[[Path], StudyData]) -> StudyData:
+def plain(loaded: Callable[[Path], Experiment]) -> Experiment:
     return loaded(bundled("pipelines") / "source_addition_samples.yaml")
 
 
@@ -36,9 +35,7 @@ def rows(labels: np.ndarray, repeats: np.ndarray) -> list[tuple[float, ...]]:
     return sorted(map(tuple, np.nan_to_num(np.column_stack([labels, repeats]), nan=-1).tolist()))
 
 
-def test_permuted_labels_are_the_same_rows_at_other_images(
-    loaded: Callable[[Path], StudyData], plain: StudyData
-) -> None:
+def test_permuted_labels_move_rows(loaded: Callable[[Path], Experiment], plain: Experiment) -> None:
     control = loaded(CONTROLS / "labels_permuted.yaml")
     for true, false in zip(plain.clients[1:], control.clients[1:], strict=True):
         assert false.name == f"{true.name} (labels permuted)"
@@ -48,7 +45,7 @@ def test_permuted_labels_are_the_same_rows_at_other_images(
         assert control.digests[false.name] != plain.digests[true.name]
 
 
-def test_noise_replaces_every_added_image_and_no_label(loaded: Callable[[Path], StudyData], plain: StudyData) -> None:
+def test_noise_replaces_images_not_labels(loaded: Callable[[Path], Experiment], plain: Experiment) -> None:
     control, again = loaded(CONTROLS / "noise.yaml"), loaded(CONTROLS / "noise.yaml")
     for true, false, second in zip(plain.clients[1:], control.clients[1:], again.clients[1:], strict=True):
         assert false.name == f"{true.name} (noise)"
@@ -62,9 +59,7 @@ def test_noise_replaces_every_added_image_and_no_label(loaded: Callable[[Path], 
 
 
 @pytest.mark.parametrize("name", ["labels_permuted", "noise"])
-def test_the_target_and_the_test_set_of_a_control_are_real(
-    loaded: Callable[[Path], StudyData], plain: StudyData, name: str
-) -> None:
+def test_target_of_control_is_real(loaded: Callable[[Path], Experiment], plain: Experiment, name: str) -> None:
     control = loaded(CONTROLS / f"{name}.yaml")
     for part in (plain.clients[0].name, "test set"):
         assert control.digests[part] == plain.digests[part]

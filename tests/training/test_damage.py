@@ -92,7 +92,7 @@ def assert_repaired(copy: Path, finished: Path, home: Path) -> str:
 
 
 @pytest.mark.parametrize("which", CASES)
-def test_what_is_damaged_is_named_and_made_again(copy: Path, finished: Path, home: Path, which: str) -> None:
+def test_damaged_files_are_made_again(copy: Path, finished: Path, home: Path, which: str) -> None:
     for name, how in CASES[which].items():
         damage(study_in(copy) / name, how)
     out = assert_repaired(copy, finished, home)
@@ -100,7 +100,7 @@ def test_what_is_damaged_is_named_and_made_again(copy: Path, finished: Path, hom
         assert Path(name).name in out
 
 
-def test_a_damaged_state_is_trained_again_and_never_used(copy: Path, finished: Path, home: Path) -> None:
+def test_damaged_state_is_trained_again(copy: Path, finished: Path, home: Path) -> None:
     folder = study_in(copy)
     (of_stage_1,) = copy.glob("synthetic-pretrained-*/state.safetensors")
     for state in (of_stage_1, folder / "k2" / "state.safetensors"):
@@ -111,7 +111,7 @@ def test_a_damaged_state_is_trained_again_and_never_used(copy: Path, finished: P
     assert assert_repaired(copy, finished, home).count("so this part is trained again") == 3
 
 
-def test_results_without_manifests_are_made_again(copy: Path, finished: Path, home: Path) -> None:
+def test_results_without_manifest_made_again(copy: Path, finished: Path, home: Path) -> None:
     folder = study_in(copy)
     for file in folder.rglob("manifest.json"):
         file.unlink()

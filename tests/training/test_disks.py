@@ -22,7 +22,7 @@ def free(byte_count: int) -> Iterator[None]:
         yield
 
 
-def test_an_output_folder_that_cannot_be_is_told_before_images_are_decoded(home: Path) -> None:
+def test_bad_output_folder_refused_early(home: Path) -> None:
     (home / "file").write_text("")
     for out in ("file", "file/below"):
         result = run(home, command(out, "--cache", "never"))
@@ -33,7 +33,7 @@ def test_an_output_folder_that_cannot_be_is_told_before_images_are_decoded(home:
     assert not (home / "never").exists()
 
 
-def test_an_output_folder_whose_name_is_not_utf8_is_refused_before_anything_is_trained(home: Path) -> None:
+def test_folder_name_not_utf8_refused(home: Path) -> None:
     result = run(home, command(os.fsdecode(b"r\xfcns"), "--no-tracking"))
     assert result.code == 1
     assert "not UTF-8" in result.err
@@ -41,7 +41,7 @@ def test_an_output_folder_whose_name_is_not_utf8_is_refused_before_anything_is_t
 
 
 @pytest.mark.parametrize(("room", "told", "option"), [(1_000, "1.0 kB", "--cache"), (2_000_000, "2.0 MB", "--out")])
-def test_too_little_room_is_told_with_what_it_takes(home: Path, room: int, told: str, option: str) -> None:
+def test_too_little_room_is_reported(home: Path, room: int, told: str, option: str) -> None:
     cache = "cache-of-no-room" if option == "--cache" else "cache"
     with free(room):
         out = f"no-room{option}"

@@ -22,10 +22,11 @@ from chestfed.images.cache import CachedImages
 from chestfed.results.run_folder import RunFolder
 from chestfed.sites import load_site_config
 from chestfed.training import assemble
-from chestfed.training.clients import Outputs, Setup, StudyData, load_images
+from chestfed.training.data.clients import Outputs
+from chestfed.training.data.experiment import Experiment, load_images, make_experiment
+from chestfed.training.data.sites import TEST, TRAIN, open_sites
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
-from chestfed.training.study_tables import open_sites, study_tables
 from tests.command_line import call
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -46,7 +47,7 @@ def finished(home: Path) -> str:
     return result.out
 
 
-def test_the_table_has_each_held_out_site_with_every_disease_and_its_counts(home: Path, finished: str) -> None:
+def test_table_has_each_held_out_site(home: Path, finished: str) -> None:
     assert "SYNTHETIC hospitals" in finished
     held = [line for line in lines_of(home, "runs") if line["takes_part"] == "False"]
     assert [(line["model"], line["hospital"]) for line in held] == [("chexpert",) * 2] * 6 + [("vindr",) * 2] * 6
@@ -59,7 +60,7 @@ def test_the_table_has_each_held_out_site_with_every_disease_and_its_counts(home
     assert (edema["auc"], edema["reason"]) == ("", "no labeled image")
 
 
-def test_beside_it_stand_the_sites_that_the_same_model_was_trained_on(home: Path, finished: str) -> None:
+def test_table_has_training_sites(home: Path, finished: str) -> None:
     assert "sites trained on" in finished
     beside = [line for line in lines_of(home, "runs") if line["takes_part"] == "True"]
     for site in ("chexpert", "vindr"):
@@ -67,7 +68,7 @@ def test_beside_it_stand_the_sites_that_the_same_model_was_trained_on(home: Path
         assert others == [name for name in SITES if name != site]
 
 
-def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(home: Path, finished: str) -> None:
+def test_each_fold_is_a_run(home: Path, finished: str) -> None:
     for site in ("chexpert", "vindr"):
         (folder,) = (home / "runs").glob(f"synthetic-leave_one_site_out-{site}-*")
         about = json.loads((folder / "study.json").read_text(encoding="utf-8"))
@@ -83,7 +84,7 @@ def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(
     assert call("report", folder, folder=home).code == 0
 
 
-def test_mlflow_has_the_folds_by_their_held_out_site_and_the_table_of_all(home: Path, finished: str) -> None:
+def test_mlflow_has_folds_and_table(home: Path, finished: str) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{home}/runs/mlflow.db")
@@ -94,7 +95,7 @@ def test_mlflow_has_the_folds_by_their_held_out_site_and_the_table_of_all(home: 
     assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {"held_out.csv"}
 
 
-def test_the_same_command_finds_what_is_finished_and_says_the_same(home: Path, finished: str) -> None:
+def test_finished_folds_are_reused(home: Path, finished: str) -> None:
     before = lines_of(home, "runs")
     again = run(
         home, study(str(PIPELINE), "--out", "runs", "--no-tracking", "--set", "held_out.sites=[chexpert,vindr]")
@@ -104,7 +105,7 @@ def test_the_same_command_finds_what_is_finished_and_says_the_same(home: Path, f
     assert lines_of(home, "runs") == before
 
 
-def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
+def test_dry_run_of_held_out(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--out", "nothing", "--cache", "nothing", "--dry-run"))
     assert result.code == 0, result.err
     for text in ("5 studies", "held out", "stage 1 on", "None of them trains", "Nothing was written"):
@@ -118,19 +119,21 @@ def studies(*overrides: str) -> tuple[Pipeline, list[Pipeline]]:
     return pipeline.resolve(), [variant.pipeline for variant in list_variants(pipeline, PIPELINE)]
 
 
-def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, StudyData]:
+def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, Experiment]:
     """The study that holds a site out."""
     pipeline, (own,) = studies(f"held_out.sites=[{site}]")
-    tables = study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-    (data,) = load_images([tables], pipeline, folder / "cache")
+    rows = make_experiment(
+        own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(own.runtime)
+    )
+    (data,) = load_images([rows], folder / "cache")
     return own, data
 
 
 @pytest.mark.parametrize("site", ["chexpert", "padchest"])
-def test_no_image_of_the_held_out_site_is_read_in_training(
+def test_held_out_images_are_not_trained_on(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
 ) -> None:
-    pipeline, data = loaded(home, tmp_path, site)
+    _, data = loaded(home, tmp_path, site)
     read_from: list[set[str]] = [set(), set()]
     stage = 0
     read = CachedImages.read
@@ -140,32 +143,35 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
         return read(images, row)
 
     monkeypatch.setattr(CachedImages, "read", noted)
-    setup = Setup(pipeline, data, prepare_machine(pipeline.runtime))
-    start = pretrain(setup, tmp_path, lambda *_: None)
+    start = pretrain(data, tmp_path, lambda *_: None)
     stage = 1
     zeros = Outputs(np.zeros((len(data.test.labels), 5)), torch.zeros(0))
     monkeypatch.setattr(assemble, "score", lambda *_: zeros)
     (tmp_path / "k4").mkdir()
-    train_federated(setup, 4, start, tmp_path / "k4", lambda _: None)
+    train_federated(data, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]
     assert read_from == [{others[0]}, set(others)]
 
 
-def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path) -> None:
+def test_scored_patients_train_nothing(home: Path) -> None:
     pipeline, (own,) = studies("held_out.sites=[vindr]")
-    tables = study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-    assert [name for name, _ in tables.clients] == list(tables.hospitals) == SITES[:-1]
-    for name, client in tables.clients:
-        assert not set(client.frame["patient"]) & set(tables.hospitals[name].frame["patient"])
-        assert len(tables.hospitals[name].frame) > 0
+    rows = make_experiment(
+        own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(own.runtime)
+    )
+    clients, hospitals = {name: site for site in rows.sites for name in site.clients}, rows.select_scored()[1]
+    assert list(clients) == list(hospitals) == SITES[:-1]
+    for name, site in clients.items():
+        assert not set(site.select(TRAIN, name).frame["patient"]) & set(hospitals[name].frame["patient"])
+        assert len(hospitals[name].frame) > 0
 
 
-def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path, tmp_path: Path) -> None:
+def test_studies_share_images_of_clients(home: Path, tmp_path: Path) -> None:
     pipeline, variants = studies("held_out.sites=[padchest,vindr]")
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
-    noted = replace(sites[0], whole=replace(sites[0].whole, notes=("7 rows have no term",)))
-    tables = [study_tables(own, [noted, *sites[1:]]) for own in variants]
-    first, second = load_images(tables, pipeline, tmp_path / "cache")
+    noted = replace(sites[0], table=replace(sites[0].table, notes=("7 rows have no term",)))
+    machine = prepare_machine(pipeline.runtime)
+    rows = [make_experiment(own, [noted, *sites[1:]], machine) for own in variants]
+    first, second = load_images(rows, tmp_path / "cache")
     assert first.notes == {"chexpert": ["7 rows have no term"]}
     assert [client.name for client in first.clients] == ["chexpert", "chestxray8", "mimic_cxr", "vindr"]
     assert first.clients[0] is second.clients[0]
@@ -173,17 +179,18 @@ def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path,
     assert first.digests["test set"] != second.digests["test set"]
 
 
-def test_all_frontal_images_of_the_held_out_site_are_scored_or_one_split(home: Path) -> None:
+def test_all_images_or_one_split_are_scored(home: Path) -> None:
     def scored(*overrides: str) -> dict[str, int]:
         pipeline, variants = studies(*overrides)
         sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
-        found = [study_tables(own, sites) for own in variants]
-        return {str(tables.held_out): len(tables.tests[0].frame) for tables in found}
+        found = [make_experiment(own, sites, prepare_machine(own.runtime)) for own in variants]
+        return {str(rows.held_out): sum(len(site.find(TEST)) for site in rows.sites) for rows in found}
 
     assert scored() == {"chexpert": 48, "chestxray8": 48, "padchest": 48, "mimic_cxr": 66, "vindr": 48}
     assert scored("held_out.images=valid", "held_out.sites=[chexpert]") == {"chexpert": 24}
     pipeline, (own,) = studies("held_out.sites=[chexpert]", "evaluation.hospitals=none")
-    assert study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")).hospitals == {}
+    sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
+    assert make_experiment(own, sites, prepare_machine(own.runtime)).select_scored()[1] == {}
     with pytest.raises(ConfigError, match=r"site 'padchest' has no image for held_out\.images: valid"):
         scored("held_out.images=valid", "held_out.sites=[chexpert,padchest]")
 
@@ -203,9 +210,7 @@ def two_sites(home: Path) -> Path:
     return path
 
 
-def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_reason(
-    home: Path, two_sites: Path
-) -> None:
+def test_unlabeled_disease_has_a_reason(home: Path, two_sites: Path) -> None:
     result = run(home, study(str(two_sites), "--out", "two", "--no-tracking"))
     assert result.code == 0, result.err
     undefined = {
@@ -232,7 +237,7 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
         (["selected=[codasca, coda]"], "held_out runs once per site"),
     ],
 )
-def test_a_pipeline_that_cannot_hold_out_is_refused(overrides: list[str], message: str) -> None:
+def test_pipeline_without_held_out_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_pipeline(PIPELINE, overrides).resolve()
 
@@ -244,7 +249,7 @@ def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "one.yaml").resolve()
 
 
-def test_a_further_site_is_one_more_that_is_held_out() -> None:
+def test_added_site_is_held_out_too() -> None:
     pipeline = load_pipeline(PIPELINE).resolve()
     assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
     chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"]).resolve()
@@ -253,7 +258,7 @@ def test_a_further_site_is_one_more_that_is_held_out() -> None:
         held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
 
 
-def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
+def test_no_comparison_over_held_out(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--methods", "codasca,fedavg", "--dry-run"))
     assert result.code == 1
     assert "held_out runs once per site" in result.err

@@ -13,18 +13,19 @@ import pytest
 
 import chestfed
 from chestfed.core.bundled import bundled
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Pipeline
 from chestfed.results.run_folder import RunFolder
-from chestfed.training.study_tables import StudyTables, open_sites, selection_tables, study_tables, with_validation
-from tests.training.tiny_studies import SMALL, command, run
+from chestfed.training.data.experiment import Experiment, make_selection
+from chestfed.training.data.sites import OWN_TEST, TEST, TRAIN, open_sites, with_validation
+from tests.training.tiny_studies import SMALL, command, read_rows, run
 
 PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
 
 
-def tables_of(home: Path, *overrides: str) -> tuple[Pipeline, StudyTables]:
+def rows_of(home: Path, *overrides: str) -> Experiment:
     pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides]).resolve()
-    return pipeline, study_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
+    return read_rows(pipeline, PIPELINE, home / "synthetic_hospitals")
 
 
 @pytest.fixture
@@ -33,15 +34,20 @@ def folder(tiny_study: Path) -> Path:
     return found
 
 
-def test_each_hospital_is_scored_on_its_own_split_and_nobody_there_trains(home: Path) -> None:
-    _, tables = tables_of(home)
-    assert tables.joins == {"chexpert": 1, "chestxray8": 2, "padchest": 3, "mimic_cxr": 4, "vindr": 5}
-    assert list(tables.hospitals) == list(tables.joins)
-    assert tables.hospitals["chexpert"] is tables.tests[0]
-    for name, client in tables.clients:
-        own = tables.hospitals[name]
-        assert set(own.frame["split"]) == {"valid" if name == "chexpert" else "test"}
-        assert not set(client.frame["patient"]) & set(own.frame["patient"])
+def test_each_hospital_has_its_own_split(home: Path) -> None:
+    rows = rows_of(home)
+    assert rows.joins == {"chexpert": 1, "chestxray8": 2, "padchest": 3, "mimic_cxr": 4, "vindr": 5}
+    tests, hospitals = rows.select_scored()
+    assert list(hospitals) == list(rows.joins)
+    assert hospitals["chexpert"] is tests["chexpert"]
+    assert list(tests) == ["chexpert"]
+    for site in rows.sites:
+        own, training = hospitals[site.name], site.select(TRAIN)
+        assert len(training.frame)
+        assert set(own.frame["role"]) == {TEST if site.name == "chexpert" else OWN_TEST}
+        assert set(own.frame["split"]) == {"valid" if site.name == "chexpert" else "test"}
+        assert not set(training.frame["patient"]) & set(own.frame["patient"])
+        assert ((site.table.frame["role"] == "unused") == (site.table.frame["reason"] != "")).all()
 
 
 @pytest.mark.parametrize(
@@ -52,25 +58,28 @@ def test_each_hospital_is_scored_on_its_own_split_and_nobody_there_trains(home: 
         (["k=[1]"], {}),
     ],
 )
-def test_only_hospitals_that_take_part_are_scored(home: Path, overrides: list[str], joins: dict[str, int]) -> None:
-    _, tables = tables_of(home, *overrides)
-    assert tables.joins == joins
-    assert list(tables.hospitals) == list(joins)
+def test_only_participants_are_scored(home: Path, overrides: list[str], joins: dict[str, int]) -> None:
+    rows = rows_of(home, *overrides)
+    assert rows.joins == joins
+    assert list(rows.select_scored()[1]) == list(joins)
 
 
-def test_with_test_fractions_each_hospital_has_its_share_of_the_common_test_set(home: Path) -> None:
+def test_fractions_share_the_common_test_set(home: Path) -> None:
     parts = [f"sites.{n}.test_fraction=0.3" for n in (0, 1)]
-    _, tables = tables_of(home, *parts, "evaluation.split=test", "k=[1,2]")
-    assert tuple(tables.hospitals.values()) == tables.tests
+    rows = rows_of(home, *parts, "evaluation.split=test", "k=[1,2]")
+    tests, hospitals = rows.select_scored()
+    assert len(tests) == 2
+    assert hospitals == tests
 
 
-def test_a_search_for_settings_scores_no_hospital(home: Path) -> None:
+def test_search_scores_no_hospital(home: Path) -> None:
     pipeline = with_validation(load_pipeline(PIPELINE, SMALL).resolve(), 0.3)
-    found = selection_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-    assert (found.hospitals, found.joins) == ({}, {})
+    sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
+    rows = make_selection(pipeline, sites, prepare_machine(pipeline.runtime))
+    assert (rows.select_scored()[1], rows.joins) == ({}, {})
 
 
-def test_the_table_holds_the_auc_of_the_stored_scores_and_the_targets_own_result(folder: Path) -> None:
+def test_table_holds_auc_of_stored_scores(folder: Path) -> None:
     found = pd.read_csv(folder / "hospitals.csv")
     run = RunFolder(folder)
     assert found.groupby("hospital", sort=False)["k"].unique().map(list).to_dict() == {
@@ -89,7 +98,7 @@ def test_the_table_holds_the_auc_of_the_stored_scores_and_the_targets_own_result
     assert chestfed.Study.load(folder).hospitals()["auc"].tolist() == pytest.approx(found["auc"].tolist(), nan_ok=True)
 
 
-def test_gains_are_the_differences_of_the_aucs_and_those_of_the_target_are_the_studys(folder: Path) -> None:
+def test_gains_are_differences_of_aucs(folder: Path) -> None:
     gains, study = pd.read_csv(folder / "hospital_gains.csv"), pd.read_csv(folder / "significance.csv")
     target = gains.query("hospital == 'chexpert'").reset_index(drop=True)
     columns = ["disease", "difference", "low", "high"]
@@ -100,9 +109,7 @@ def test_gains_are_the_differences_of_the_aucs_and_those_of_the_target_are_the_s
     np.testing.assert_allclose(other["difference"], (wide[2] - wide[1])[other.index], atol=1e-12)
 
 
-def test_what_is_missing_or_of_other_images_is_scored_again_by_the_stored_models(
-    furnish: Callable[[Path], Path], folder: Path, tmp_path: Path
-) -> None:
+def test_missing_or_stale_is_scored_again(furnish: Callable[[Path], Path], folder: Path, tmp_path: Path) -> None:
     furnish(tmp_path)
     again = tmp_path / "runs" / folder.name
     shutil.copytree(folder, again)
@@ -120,7 +127,7 @@ def test_what_is_missing_or_of_other_images_is_scored_again_by_the_stored_models
     assert json.loads((again / "hospitals.json").read_text())["untested"] == []
 
 
-def test_a_run_that_scores_no_hospital_leaves_no_tables_of_an_earlier_one(folder: Path, home: Path) -> None:
+def test_unscored_run_removes_old_tables(folder: Path, home: Path) -> None:
     copy = Path(shutil.copytree(folder, home / "unscored" / folder.name))
     called = run(home, command("unscored", "--no-tracking", "--set", "evaluation.hospitals=none"))
     assert called.code == 0, called.err

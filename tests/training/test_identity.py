@@ -30,18 +30,16 @@ def digest_of(*overrides: str) -> str:
     return Identity(identity(load_pipeline(SAMPLES, overrides).resolve()), {}, {}).digest
 
 
-def test_an_option_of_the_algorithm_changes_the_identity_and_one_of_another_cannot_be_said() -> None:
+def test_algorithm_option_changes_identity() -> None:
     assert digest_of() == digest_of("selected=[codasca]")
     assert digest_of() != digest_of("methods.codasca.algorithm.prox=0.5")
 
 
-def test_compiling_makes_another_run_and_computing_activations_twice_does_not() -> None:
+def test_compile_changes_identity() -> None:
     assert digest_of() == digest_of("runtime.recompute=true") != digest_of("runtime.compile=true")
 
 
-def test_a_change_of_a_plug_ins_code_makes_its_runs_new_and_nobody_elses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plug_in_code_changes_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = {}
     for text in (PLUGIN, PLUGIN + "# another line\n"):
@@ -53,7 +51,7 @@ def test_a_change_of_a_plug_ins_code_makes_its_runs_new_and_nobody_elses(
     assert identity(load_pipeline(SAMPLES).resolve())["plugins"] == {}
 
 
-def test_the_numbers_of_a_small_study_are_those_of_this_results_version(tmp_path: Path) -> None:
+def test_numbers_of_results_version(tmp_path: Path) -> None:
     """If this fails because numbers were meant to change: raise RESULTS_VERSION and write the new numbers down."""
     expected = json.loads(EXPECTED.read_text(encoding="utf-8"))
     assert expected["results_version"] == RESULTS_VERSION
@@ -66,6 +64,6 @@ def test_the_numbers_of_a_small_study_are_those_of_this_results_version(tmp_path
         np.testing.assert_allclose(found[name], numbers, rtol=2e-5, err_msg=f"{name}: {found[name]}")
 
 
-def test_commit_and_all_packages_are_recorded_beside_a_result() -> None:
+def test_commit_and_packages_recorded() -> None:
     assert software_versions()["commit"]
     assert {"torch", "pydantic", "safetensors"} <= set(installed_packages())

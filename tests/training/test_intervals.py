@@ -35,9 +35,7 @@ def after(home: Path, before: Path) -> Path:
     return home / "runs" / before.name
 
 
-def test_more_resamples_train_nothing_and_change_the_intervals_alone(
-    furnish: Callable[[Path], Path], after: Path, tmp_path: Path
-) -> None:
+def test_resamples_change_intervals_alone(furnish: Callable[[Path], Path], after: Path, tmp_path: Path) -> None:
     """Of a bootstrap, for Obuchowski's intervals have no resamples."""
     furnish(tmp_path)
     shutil.copytree(after, tmp_path / "runs" / after.name)
@@ -50,7 +48,7 @@ def test_more_resamples_train_nothing_and_change_the_intervals_alone(
 
 
 @pytest.mark.parametrize("table", ["table", "significance", "hospitals", "hospital_gains"])
-def test_all_tables_of_the_study_are_made_anew_and_the_aucs_stay(before: Path, after: Path, table: str) -> None:
+def test_new_tables_keep_aucs(before: Path, after: Path, table: str) -> None:
     old, new = (pd.read_csv(folder / f"{table}.csv") for folder in (before, after))
     assert set(old["interval_method"]) == {"obuchowski"}
     assert set(new["interval_method"]) == {"bca"}
@@ -61,24 +59,20 @@ def test_all_tables_of_the_study_are_made_anew_and_the_aucs_stay(before: Path, a
     assert (old["low"] != new["low"])[known & old[value].between(0.01, 0.99)].all()
 
 
-def test_what_is_said_of_the_study_is_of_the_last_run_and_versions_are_those_of_the_numbers(
-    before: Path, after: Path
-) -> None:
+def test_versions_are_those_of_the_numbers(before: Path, after: Path) -> None:
     old, new = RunFolder(before).about, RunFolder(after).about
     assert new["configuration"]["evaluation"].pop("interval") == "bca"
     del old["configuration"]["evaluation"]["interval"]
     assert new == old
 
 
-def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
+def test_intervals_of_the_new_method(after: Path) -> None:
     (scored,) = load_predictions(after, 2).scored(RunFolder(after).diseases)
     assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("bca", RunFolder(after).row(2).resamples))
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_study_alone(
-    before: Path, after: Path
-) -> None:
+def test_report_with_another_method(before: Path, after: Path) -> None:
     stored = {file: file.read_bytes() for file in before.rglob("*.json")}
     html = make_report(RunFolder.open(before), interval="bca").html
     assert {file: file.read_bytes() for file in stored} == stored

@@ -30,6 +30,6 @@ def test_an_image_counts_once_in_every_table(tiny_study: Path) -> None:
     assert (planned.positives[0], planned.negatives[0], planned.rows) == (positives, negatives, repeats.sum())
 
 
-def test_labels_of_no_image_have_no_prevalence() -> None:
+def test_no_images_no_prevalence() -> None:
     labels = np.array([[1, np.nan], [0, np.nan], [np.nan, np.nan]], np.float32)
     assert count_labels(labels) == [LabelCounts(1, 1, 1, 0.5), LabelCounts(0, 0, 3, None)]

@@ -72,7 +72,7 @@ def rerun(study: Path, sound: Path, home: Path) -> str:
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_study_names_them_and_makes_them_again(study: Path, other: Path, sound: Path, home: Path, how: str) -> None:
+def test_misplaced_parts_are_made_again(study: Path, other: Path, sound: Path, home: Path, how: str) -> None:
     CHANGES[how](study, other)
     printed = rerun(study, sound, home)
     assert printed.count("made again") == (2 if how == "exchanged" else 1)
@@ -100,7 +100,7 @@ def test_readers_refuse_them(study: Path, other: Path, home: Path, how: str) -> 
     assert caught.value.part != caught.value.expected
 
 
-def test_results_at_a_hospital_are_compared_too(study: Path, other: Path) -> None:
+def test_hospital_results_are_checked(study: Path, other: Path) -> None:
     CHANGES["hospital of another K"](study, other)
     with pytest.raises(MisplacedError):
         load_results(RunFolder(study))
@@ -116,14 +116,14 @@ def test_a_renamed_run_folder_is_read(study: Path, home: Path) -> None:
     assert load_predictions(moved / "k1").seeds == (RunFolder(moved).settings.seed,)
 
 
-def test_the_folder_of_another_run_is_refused(study: Path, other: Path, home: Path) -> None:
+def test_folder_of_another_run_refused(study: Path, other: Path, home: Path) -> None:
     replace(study, other)
     refused = run(home, command("changed", "--no-tracking"))
     assert (refused.code, f"the run {RunFolder(other).digest}" in refused.err) == (1, True)
     assert (study / "k1" / "result.json").is_file()
 
 
-def test_states_of_other_training_are_not_resumed(study: Path, other: Path, sound: Path, home: Path) -> None:
+def test_foreign_states_not_resumed(study: Path, other: Path, sound: Path, home: Path) -> None:
     shutil.copy(other / "k1" / STATE, study / "k1" / STATE)
     shutil.copy(study / "k1" / STATE, study / "k2" / STATE)
     for k in (1, 2):

@@ -15,9 +15,8 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import make_report
 from chestfed.results.run_folder import RunFolder
-from chestfed.training.clients import load_images
-from chestfed.training.study_tables import open_sites, study_tables
-from tests.training.tiny_studies import SETTINGS, SMALL, run, study
+from chestfed.training.data.experiment import load_images
+from tests.training.tiny_studies import SETTINGS, SMALL, read_rows, run, study
 
 PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
 HELD_OUT = [*(f"sites.{n}.test_fraction=0.3" for n in (0, 1)), "evaluation.split=test"]
@@ -42,7 +41,7 @@ def mean_of_hospitals(predictions: pd.DataFrame, disease: str) -> float:
     return float(np.mean(aucs))
 
 
-def test_every_auc_is_the_mean_of_the_hospitals(folder: Path) -> None:
+def test_auc_is_mean_over_hospitals(folder: Path) -> None:
     run_folder = RunFolder.open(folder)
     for k in (1, 2):
         predictions, row = run_folder.predictions(k), run_folder.row(k)
@@ -57,7 +56,7 @@ def test_every_auc_is_the_mean_of_the_hospitals(folder: Path) -> None:
     assert own.to_dict() == pytest.approx({one.disease: one.value for one in run_folder.row(2).diseases})
 
 
-def test_tables_and_page_say_what_the_aucs_are_over(folder: Path, undrawn: None) -> None:
+def test_tables_name_what_aucs_are_over(folder: Path, undrawn: None) -> None:
     words = "mean of the AUCs of 2 hospitals"
     table = pd.read_csv(folder / "table.csv")
     assert table["protocol"].str.contains(words).all()
@@ -78,8 +77,7 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     data = []
     for over in ("mean", "pooled"):
         pipeline = load_pipeline(PIPELINE, [*sites, f"evaluation.over_hospitals={over}"]).resolve()
-        tables = study_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-        data += load_images([tables], pipeline, home / "cache")
+        data += load_images([read_rows(pipeline, PIPELINE, home / "synthetic_hospitals")], home / "cache")
     mean, pooled = (one.test.scored(np.zeros(one.test.labels.shape)) for one in data)
     assert mean.hospitals is not None
     assert pooled.hospitals is None
@@ -87,7 +85,7 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     assert data[0].digests == data[1].digests
 
 
-def test_the_mean_over_hospitals_is_in_the_digest() -> None:
+def test_mean_over_hospitals_in_digest() -> None:
     several = [
         load_pipeline(PIPELINE, [*SMALL, *HELD_OUT, f"evaluation.over_hospitals={one}"]).resolve()
         for one in ("mean", "pooled")

@@ -12,14 +12,18 @@ import pytest
 from PIL import Image
 
 from chestfed.core.errors import ConfigError
+from chestfed.experiment.data import Overlap, SiteEntry
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Overlap
 from chestfed.experiment.resolved import identity
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import load_images
-from chestfed.training.study_tables import StudyTables
+from chestfed.training.data.experiment import Experiment, load_images
+from chestfed.training.data.sites import TEST, TRAIN, UNUSED, StudySite
 from tests.training.test_held_out import PIPELINE
+
+#: Of a site as one client.
+ENTRY = SiteEntry(config="site.yaml")
 
 
 def site(folder: Path, name: str, count: int = 6, patients: str = "") -> SiteTable:
@@ -36,20 +40,23 @@ def site(folder: Path, name: str, count: int = 6, patients: str = "") -> SiteTab
     return SiteTable(name, name, root, True, ("edema",), frame)
 
 
-def part(table: SiteTable, *rows: int) -> SiteTable:
-    return table.with_frame(table.frame.iloc[list(rows)].reset_index(drop=True))
-
-
 def load(folder: Path, *sites: SiteTable, **overlap: object) -> tuple[list[list[int]], list[object]]:
     """Label rows that each client keeps, by records; then the pairs that share something."""
-    clients = tuple((table.name, part(table, 0, 1, 2, 3)) for table in sites)
-    study = StudyTables(sites, clients, (part(sites[0], 4, 5),))
     pipeline = (
         load_pipeline(PIPELINE)
         .resolve()
         .model_copy(update={"overlap": Overlap.model_validate(overlap), "preprocess": Preprocess(size=32)})
     )
-    (data,) = load_images([study], pipeline, folder / "cache")
+    studied = []
+    for number, table in enumerate(sites):
+        roles = [TRAIN] * 4 + [UNUSED if number else TEST] * 2
+        frame = table.frame.assign(role=roles, client=[table.name] * 4 + [""] * 2, reason="")
+        studied.append(StudySite(ENTRY, table.with_frame(frame), 1, table.diseases, (table.name,), {}))
+    rows = Experiment(pipeline, prepare_machine(pipeline.runtime), tuple(studied))
+    (data,) = load_images([rows], folder / "cache")
+    for study in data.sites:
+        moved = study.table.frame["reason"] != ""
+        assert (study.table.frame["role"][moved] == UNUSED).all()
     return [(client.images.records - 1).tolist() for client in data.clients], [  # the cache counts from 1
         (pair.sites, pair.pictures, pair.patients, pair.rows_left_out) for pair in data.shared
     ]
@@ -60,14 +67,14 @@ def copy(source: SiteTable, row: int, target: SiteTable, other: int) -> None:
         picture.convert("RGB").save(target.root / f"{other}.png", compress_level=0)
 
 
-def test_sites_that_share_nothing_are_left_alone_even_if_names_agree(tmp_path: Path) -> None:
+def test_nothing_shared_changes_nothing(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
     for table in (one, two):
         Image.new("L", (40, 40), 9).save(table.root / "0.png")
     assert load(tmp_path, one, two) == ([[0, 1, 2, 3], [0, 1, 2, 3]], [])
 
 
-def test_a_shared_picture_is_refused_and_told_without_names(tmp_path: Path) -> None:
+def test_shared_image_refused_without_names(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one"), site(tmp_path, "two")
     copy(one, 0, two, 3)
     with pytest.raises(ConfigError) as caught:
@@ -79,13 +86,13 @@ def test_a_shared_picture_is_refused_and_told_without_names(tmp_path: Path) -> N
     assert not re.search(r"\.png|one0|two1", text)
 
 
-def test_all_images_of_a_shared_patient_are_dropped_at_the_later_site(tmp_path: Path) -> None:
+def test_shared_patient_dropped_at_one_site(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one"), site(tmp_path, "two")
     copy(one, 0, two, 3)
     assert load(tmp_path, one, two, found="drop") == ([[0, 1, 2, 3], [0, 1]], [(("one", "two"), 1, 1, 2)])
 
 
-def test_what_is_scored_stays_and_trains_nowhere(tmp_path: Path) -> None:
+def test_scored_images_stay(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one"), site(tmp_path, "two")
     copy(one, 5, two, 0)
     (first, second), (pair,) = load(tmp_path, one, two, found="drop")
@@ -93,7 +100,7 @@ def test_what_is_scored_stays_and_trains_nowhere(tmp_path: Path) -> None:
     assert pair == (("one", "two"), 1, 1, 2)
 
 
-def test_patients_are_compared_by_name_where_sites_are_declared_to_share_them(tmp_path: Path) -> None:
+def test_declared_patient_names_compared(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
     declared = {"same_patient_ids": [["one", "two"]]}
     with pytest.raises(ConfigError, match="0 pictures, 2 patients"):
@@ -104,7 +111,7 @@ def test_patients_are_compared_by_name_where_sites_are_declared_to_share_them(tm
         load(tmp_path, one, two, same_patient_ids=[["one", "four"]])
 
 
-def test_the_same_films_as_three_hospitals_are_noticed(tmp_path: Path) -> None:
+def test_three_equal_hospitals_noticed(tmp_path: Path) -> None:
     one = site(tmp_path, "one")
     for name in ("two", "three"):
         shutil.copytree(one.root, tmp_path / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,9 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import title_of
 from chestfed.scoring.scorers import Declared, open_scorer
-from chestfed.training.clients import Setup
+from chestfed.training.data.collection import load_collection
 from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import History
-from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporter, Reporters
 from chestfed.training.run import run_study, train_k
 
@@ -36,9 +36,7 @@ def loaded() -> Pipeline:
     return load_pipeline(bundled("pipelines") / "digits_ih.yaml", SETTINGS).resolve()
 
 
-def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plug_in_network_identified_by_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(__file__).parents[1] / "models" / "tiny_transformer.py"
     shutil.copy(source, tmp_path / "labnet.py")
     monkeypatch.chdir(tmp_path)
@@ -50,8 +48,9 @@ def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be
             (tmp_path / "labnet.py").write_text("raise RuntimeError('another version')\n")
 
     pipeline = loaded()
-    machine, data = prepare_machine(pipeline.runtime), load_collection(pipeline, None)
-    study = run_study(Setup(pipeline, data, machine), "own", tmp_path / "runs", Reporters([Edited()]))
+    machine = prepare_machine(pipeline.runtime)
+    data = load_collection(pipeline, None, machine)
+    study = run_study(data, "own", tmp_path / "runs", Reporters([Edited()]))
     shutil.copy(source, tmp_path / "labnet.py")
     assert study.results.about["model"] == title_of(pipeline.model) == "Tiny transformer"
 
@@ -61,15 +60,15 @@ def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be
     size = scorer.preprocess.size
     assert np.isfinite(scorer.call(torch.zeros(1, 3, size, size)).detach().numpy()).all()
 
-    before = identify(Setup(pipeline, data, machine))
+    before = identify(data)
     with (tmp_path / "labnet.py").open("a") as file:
         file.write("\n# another version\n")
-    after = identify(Setup(loaded(), data, machine))
+    after = identify(replace(data, pipeline=loaded()))
     assert after.digest != before.digest
     assert stage_1_identity(after, data).digest != stage_1_identity(before, data).digest
     runs = tmp_path / "runs"
     with pytest.raises(ChestfedError, match="changed while the study ran"):  # a process of `--jobs`, begun too late
-        train_k(Setup(loaded(), data, machine), "own", runs, 1, Reporters())
+        train_k(replace(data, pipeline=loaded()), "own", runs, 1, Reporters())
     assert [folder.name for folder in runs.glob("own-*")] == [study.folder.name]
     assert len(open_scorer(str(study.folder), Declared(), machine).notes) == 1
     sys.modules.pop("labnet", None)

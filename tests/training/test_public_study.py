@@ -14,8 +14,8 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
-from chestfed.training.public_clients import load_collection
 from tests.command_line import Called, call
+from tests.training.tiny_studies import read_collection
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"
 
@@ -41,7 +41,7 @@ def settings(*pairs: str) -> list[str]:
 
 def test_digits_are_dealt_by_class() -> None:
     pipeline = load_pipeline(DIGITS).resolve()
-    data = load_collection(pipeline, None)
+    data = read_collection(pipeline)
     assert [client.name for client in data.clients] == [f"digits-{number}" for number in range(1, 6)]
     for client in data.clients:
         assert client.positive_ratios()[0] == pytest.approx(0.1, abs=0.01)
@@ -49,17 +49,17 @@ def test_digits_are_dealt_by_class() -> None:
     assert data.test.labels.mean() == pytest.approx(0.5, abs=0.02)
     digests = [digest for client in data.clients for digest in client.images.digests.tolist()]
     assert not set(digests) & set(data.test.images.digests.tolist())
-    again = load_collection(pipeline, None)
+    again = read_collection(pipeline)
     assert again.digests == data.digests
-    assert load_collection(load_pipeline(DIGITS, ["seed=2"]).resolve(), None).digests != data.digests
+    assert read_collection(load_pipeline(DIGITS, ["seed=2"]).resolve()).digests != data.digests
     places = ["collection.download=true", "collection.root=elsewhere"]
     assert identity(load_pipeline(DIGITS, places).resolve()) == identity(pipeline)
 
 
-def test_more_clients_than_classes_is_refused() -> None:
+def test_more_clients_than_classes_refused() -> None:
     pipeline = load_pipeline(DIGITS, ["collection.clients=6"]).resolve()
     with pytest.raises(ConfigError, match="5 for 6 clients; take fewer clients, or partition: random"):
-        load_collection(pipeline, None)
+        read_collection(pipeline)
 
 
 def test_the_collections_clients_are_taken(tmp_path: Path) -> None:
@@ -79,23 +79,23 @@ def test_the_collections_clients_are_taken(tmp_path: Path) -> None:
         "collection.imratio=null",
         "collection.test_fraction=0.2",
     ]
-    data = load_collection(load_pipeline(DIGITS, options).resolve(), tmp_path)
+    data = read_collection(load_pipeline(DIGITS, options).resolve(), tmp_path)
     assert [client.name for client in data.clients] == ["skin-1", "skin-2"]
     assert sum(len(client.labels) for client in data.clients) == 32
     assert len(set(data.test.patients.tolist())) == 4  # a fifth of the patients, with all their images
     assert data.test.labels.sum() == 4
     with pytest.raises(ConfigError, match="not 3"):
-        load_collection(
+        read_collection(
             load_pipeline(DIGITS, [one.replace("clients=2", "clients=3") for one in options]).resolve(), tmp_path
         )
 
 
-def test_neither_sites_nor_collection_is_refused() -> None:
+def test_neither_sites_nor_collection() -> None:
     with pytest.raises(ValueError, match="either 'sites' or 'collection'"):
         Pipeline(title="nothing")
 
 
-def test_windows_stand_beside_published_figures(tmp_path: Path) -> None:
+def test_windows_beside_published_figures(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data", per_class=4)
     small = ["collection.imratio=0.3", "federated.stages=1", "federated.stage_steps=2", "federated.batch_size=2"]
     result = run(

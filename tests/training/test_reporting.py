@@ -25,7 +25,7 @@ class Noted(Reporter):
         self.heard.append(k)
 
 
-def test_a_reporter_that_fails_is_named_once_and_hears_nothing_more_while_the_others_do() -> None:
+def test_failing_reporter_is_removed() -> None:
     warnings: list[str] = []
     failing, other = Noted(fails_at=2), Noted()
     reporters = Reporters([failing, other], warnings.append)
@@ -37,7 +37,7 @@ def test_a_reporter_that_fails_is_named_once_and_hears_nothing_more_while_the_ot
     assert warning.startswith("the notebook stopped (no paper)")
 
 
-def test_the_reason_is_what_went_wrong_to_begin_with_but_a_message_of_our_own_is_taken_whole() -> None:
+def test_reason_is_the_first_cause() -> None:
     class Wrapping(Noted):
         def k_started(self, k: int) -> None:
             try:
@@ -51,12 +51,12 @@ def test_the_reason_is_what_went_wrong_to_begin_with_but_a_message_of_our_own_is
     assert [re.search(r"\((.*?)\)", one)[1] for one in warnings] == ["no paper", "store: full"]
 
 
-def test_without_a_place_for_warnings_a_failure_is_a_python_warning() -> None:
+def test_default_is_a_python_warning() -> None:
     with pytest.warns(UserWarning, match="the notebook stopped"):
         Reporters([Noted(fails_at=1)]).tell(lambda reporter: reporter.k_started(1))
 
 
-def test_an_interruption_is_no_failure_of_a_reporter() -> None:
+def test_interruption_is_not_a_failure() -> None:
     class Interrupting(Reporter):
         def k_started(self, k: int) -> None:
             raise KeyboardInterrupt
@@ -65,5 +65,5 @@ def test_an_interruption_is_no_failure_of_a_reporter() -> None:
         Reporters([Interrupting()]).tell(lambda reporter: reporter.k_started(1))
 
 
-def test_a_reporter_without_methods_of_its_own_is_silent() -> None:
+def test_plain_reporter_is_silent() -> None:
     Reporters([Reporter()], pytest.fail).tell(lambda reporter: reporter.round_done(1, [], 5))

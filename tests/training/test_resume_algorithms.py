@@ -23,13 +23,11 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs, participants_of, returned_round
 from chestfed.objectives import OBJECTIVES
-from chestfed.training import loop
-from chestfed.training.assemble import Cohort, Facts
-from chestfed.training.clients import Setup
+from chestfed.training import assemble, loop
+from chestfed.training.data.collection import load_collection
 from chestfed.training.loop import History, Trained, train_federated
 from chestfed.training.plan import bytes_per_client_round
 from chestfed.training.pretrain import pretrain
-from chestfed.training.public_clients import load_collection
 
 SETTINGS = [
     "collection.clients=3",
@@ -58,7 +56,7 @@ def pipeline_of(algorithm: str, *more: str) -> Pipeline:
 
 
 def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Trained:
-    setup = Setup(pipeline, load_collection(pipeline, None), prepare_machine(pipeline.runtime))
+    setup = load_collection(pipeline, None, prepare_machine(pipeline.runtime))
     for stage in ("stage1", "stage2"):
         (folder / stage).mkdir(parents=True, exist_ok=True)
     start = pretrain(setup, folder / "stage1", lambda step, loss: None)
@@ -74,7 +72,7 @@ WITHIN = "methods.*.objective={name: auc, pairs: within_site}"
 
 
 @pytest.mark.parametrize(("algorithm", "more"), [*((name, ()) for name in NAMES), ("coda", (WITHIN,))])
-def test_interrupted_after_any_round_it_ends_in_the_same_bits(
+def test_interrupted_run_has_same_bits(
     algorithm: str, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
@@ -92,9 +90,7 @@ def test_interrupted_after_any_round_it_ends_in_the_same_bits(
 
 
 @pytest.mark.parametrize("algorithm", ["coda_plus", "local_scgdam", "pdmm"])
-def test_a_network_with_dropout_resumes_in_the_same_bits_whatever_was_drawn_before(
-    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropout_resumes_in_same_bits(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     network = 'model={name: "tests.models.tiny_transformer:TINY", dropout: 0.4, patch: 4}'
     pipeline = pipeline_of(algorithm, network, "pretrain.epochs=0.05")
@@ -110,7 +106,7 @@ def test_a_network_with_dropout_resumes_in_the_same_bits_whatever_was_drawn_befo
 
 
 @pytest.mark.parametrize(("seconds", "saved"), [(0.0, [1, 2, 3, 4, 5, 6]), (3600.0, [3, 6])])
-def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
+def test_state_saved_at_end_of_stage(
     seconds: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", seconds)
@@ -134,7 +130,7 @@ def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
         assert again.history == whole.history
 
 
-def test_the_clients_common_reference_point_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_point_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of("codasca", "federated.stage_steps=6")
     for stop_after in (1, 2):  # within a stage, also after it was loaded from there
@@ -154,9 +150,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("algorithm", "objective", "norm"), CASES)
-def test_the_bytes_recorded_are_those_of_the_declared_formula(
-    algorithm: str, objective: str, norm: str, tmp_path: Path
-) -> None:
+def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str, tmp_path: Path) -> None:
     own = [f"model.norm={norm}", f"methods.*.objective={objective}"]
     pipeline = pipeline_of(algorithm, *own)
     spec = pipeline.federated.spec
@@ -178,7 +172,7 @@ def test_the_bytes_recorded_are_those_of_the_declared_formula(
         assert entry["bytes_down"] == 3 * down
 
 
-def test_pairs_within_sites_add_the_variables_of_the_other_sites_to_a_message(tmp_path: Path) -> None:
+def test_pairs_within_sites_in_messages(tmp_path: Path) -> None:
     pooled, within = pipeline_of("codasca"), pipeline_of("codasca", WITHIN)
     up, _ = bytes_per_client_round(within, 1000, 0, 3)
     assert up - bytes_per_client_round(pooled, 1000, 0, 3)[0] == 4 * 2 * 3 * 2  # J is 1, two further sites
@@ -189,12 +183,12 @@ def test_pairs_within_sites_add_the_variables_of_the_other_sites_to_a_message(tm
     assert {(entry["bytes_up"], entry["bytes_down"]) for entry in trained.history} == {(3 * up, 3 * down)}
 
 
-def test_pairs_within_sites_are_refused_where_all_images_are_in_one_place() -> None:
+def test_pairs_within_sites_need_sites() -> None:
     with pytest.raises(ConfigError, match="pairs"):
         check_runs([pipeline_of("centralized_auc", WITHIN)])
 
 
-def test_centralized_training_sees_as_many_images_and_sends_nothing(tmp_path: Path) -> None:
+def test_centralized_sends_nothing(tmp_path: Path) -> None:
     pipeline = pipeline_of("centralized_auc")
     trained = train(pipeline, tmp_path / "run")
     assert trained.history[-1]["images"] == 2 * 3 * 4  # window, clients whose images were moved, batch
@@ -202,23 +196,22 @@ def test_centralized_training_sees_as_many_images_and_sends_nothing(tmp_path: Pa
     assert all(entry["drift"] == 0 for entry in trained.history)
 
 
-def test_the_ratio_of_the_auc_loss_is_that_of_the_images_as_they_are_drawn() -> None:
-    every = torch.ones(1).double()
-    sites = [Facts("a", 90, np.array([0.0]), every), Facts("b", 10, np.array([0.5]), every)]
-    pool = Facts("pool", 100, np.array([0.05]), every)
-    for algorithm, weights, whole, p in (
-        ("codasca", "uniform", None, 0.25),
-        ("codasca", "images", None, 0.05),
+def test_common_positive_ratio() -> None:
+    sites, pool = ({"a": 90, "b": 10}, [[0.0], [0.5]]), ({"pool": 100}, [[0.05]])
+    for algorithm, weights, (counts, ratios), p in (
+        ("codasca", "uniform", sites, 0.25),
+        ("codasca", "images", sites, 0.05),
         ("centralized_auc", None, pool, 0.05),
     ):
         pipeline = pipeline_of(algorithm, *([f"federated.weights={weights}"] if weights else []))
-        cohort = Cohort.of(pipeline, sites, torch.device("cpu"), whole)
-        assert float(cohort.population.positive_ratio) == pytest.approx(p)
+        labeled = torch.ones(len(counts), 1).double()
+        federation = assemble.Federation.of(pipeline, counts, np.array(ratios), labeled, torch.device("cpu"), 2)
+        assert float(federation.population.positive_ratio) == pytest.approx(p)
 
 
 @pytest.mark.parametrize("returned", ["last", "average", "algorithm", "random_round"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
-def test_coda_starts_a_stage_at_the_best_alpha_for_the_point_that_is_returned(
+def test_coda_stage_starts_at_best_alpha(
     returned: str, norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With seed 1 the first round of the first stage is drawn, and not the last."""
@@ -261,7 +254,7 @@ def test_coda_starts_a_stage_at_the_best_alpha_for_the_point_that_is_returned(
     assert not torch.equal(begun[1].dual, at.dual)
 
 
-def test_every_rule_of_output_reads_the_same_rounds_and_the_others_are_recorded_beside_it(tmp_path: Path) -> None:
+def test_other_output_rules_recorded(tmp_path: Path) -> None:
     """One stage, so that the rounds are the same whatever it returns."""
     points: list[Point] = []
     found = {}
@@ -291,9 +284,7 @@ def test_every_rule_of_output_reads_the_same_rounds_and_the_others_are_recorded_
     assert ends["average"]["bytes_down"] - ends["last"]["bytes_down"] == 3 * 4 * (d + 2)
 
 
-def test_some_clients_take_part_in_a_round_and_the_draw_survives_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drawn_clients_survive_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of("scaffold", "methods.scaffold.clients_per_round=2", "federated.stage_steps=8")
     whole = train(pipeline, tmp_path / "whole")

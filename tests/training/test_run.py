@@ -38,7 +38,7 @@ def finished(home: Path) -> Path:
     return folder_of(home, "whole")
 
 
-def test_the_tables_and_the_parts_of_every_k_are_written(finished: Path) -> None:
+def test_tables_and_parts_are_written(finished: Path) -> None:
     rows = list(csv.DictReader((finished / "table.csv").open(encoding="utf-8")))
     assert [(row["k"], row["disease"]) for row in rows][:2] == [("1", "cardiomegaly"), ("1", "edema")]
     assert {row["data"] for row in rows} == {"synthetic"}
@@ -52,7 +52,7 @@ def test_the_tables_and_the_parts_of_every_k_are_written(finished: Path) -> None
     assert all(entry["gradients"] == 4 and entry["images"] == 8 for entry in history)
 
 
-def test_every_k_is_compared_with_the_smallest(finished: Path) -> None:
+def test_each_k_compared_with_smallest(finished: Path) -> None:
     rows = list(csv.DictReader((finished / "significance.csv").open(encoding="utf-8")))
     assert {(row["reference"], row["model"], row["data"]) for row in rows} == {("K=1", "K=2", "synthetic")}
     aucs = {(r["k"], r["disease"]): r["auc"] for r in csv.DictReader((finished / "table.csv").open(encoding="utf-8"))}
@@ -61,7 +61,7 @@ def test_every_k_is_compared_with_the_smallest(finished: Path) -> None:
         assert float(row["difference"]) == pytest.approx(expected)
 
 
-def test_nothing_that_is_written_names_a_patient_or_an_image(finished: Path, home: Path) -> None:
+def test_written_files_name_no_patient(finished: Path, home: Path) -> None:
     names = re.compile(rb"patient\d{5}|\d{8}_\d{3}\.png|p1\d{7}|view\d_frontal")
     files = [*finished.rglob("*"), *(home / "cache").rglob("*")]
     assert len(files) > 20
@@ -70,9 +70,7 @@ def test_nothing_that_is_written_names_a_patient_or_an_image(finished: Path, hom
             assert not names.search(file.read_bytes()), file
 
 
-def test_the_same_command_finds_the_finished_study_and_says_sex_and_age_as_they_are_now(
-    home: Path, finished: Path
-) -> None:
+def test_finished_study_gets_new_groups(home: Path, finished: Path) -> None:
     before, file = (finished / "table.csv").read_bytes(), finished / "k2" / "predictions.parquet"
     whole, earlier = file.read_bytes(), pd.read_parquet(file)
     earlier["group_sex"] = "F"
@@ -110,7 +108,7 @@ def run_and_die(home: Path, seconds: float, count: int, moment: str) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
-def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finished: Path) -> None:
+def test_killed_study_has_same_tables(home: Path, finished: Path) -> None:
     for case in KILLED:
         child = FORK.Process(target=run_and_die, args=(home, *case))
         child.start()
@@ -131,9 +129,7 @@ def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finish
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGTERM is a POSIX signal")
-def test_a_stopped_study_saves_the_round_says_how_to_resume_and_ends_in_the_same_tables(
-    home: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_study_has_same_tables(home: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds, run_round = itertools.count(1), loop._run_round
 
     def stopped_in_round_5(*given: Any) -> Any:  # the first one of K=2, in the middle of a stage
@@ -153,7 +149,7 @@ def test_a_stopped_study_saves_the_round_says_how_to_resume_and_ends_in_the_same
     assert (folder / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
 
 
-def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_them(
+def test_dry_run_draws_samples_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied_hospitals: None
 ) -> None:
     (tmp_path / "temporary").mkdir()
@@ -166,7 +162,7 @@ def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_the
     assert not list((tmp_path / "temporary").glob("chestfed-*"))
 
 
-def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
+def test_dry_run_writes_nothing(home: Path) -> None:
     before = sorted(str(path) for path in home.rglob("*"))
     result = run(home, command("nowhere", "--dry-run"))
     assert result.code == 0, result.err
@@ -175,14 +171,14 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
     assert sorted(str(path) for path in home.rglob("*")) == before
 
 
-def test_a_tracking_server_that_is_not_there_does_not_stop_the_study(home: Path, finished: Path) -> None:
+def test_missing_tracking_server_is_no_stop(home: Path, finished: Path) -> None:
     result = run(home, command("untracked", "--tracking-uri", "http://127.0.0.1:9"))
     assert result.code == 0, result.err
     assert "MLflow tracking stopped" in result.out
     assert (folder_of(home, "untracked") / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
 
 
-def test_a_second_process_in_the_same_run_folder_is_refused(home: Path, finished: Path) -> None:
+def test_second_process_in_folder_refused(home: Path, finished: Path) -> None:
     from filelock import FileLock
 
     with FileLock(finished / ".lock"):
@@ -191,7 +187,7 @@ def test_a_second_process_in_the_same_run_folder_is_refused(home: Path, finished
     assert "another process is running this study" in result.err
 
 
-def test_a_mistake_is_one_message_without_a_traceback(home: Path) -> None:
+def test_mistake_has_no_traceback(home: Path) -> None:
     result = run(home, command("x", "--set", "federated.widow=3"))
     assert result.code == 1
     assert "did you mean 'window'" in result.err

@@ -29,7 +29,7 @@ from chestfed.core.workers import WorkerContext
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import load_predictions
-from chestfed.training.clients import Setup
+from chestfed.training.data.experiment import Experiment
 from tests.command_line import Called
 from tests.training.tiny_studies import command, run, study
 
@@ -71,9 +71,7 @@ class Forks:
         return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
 
 
-def test_seeds_at_the_same_time_come_to_the_same_tables(
-    home: Path, both: Called, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parallel_seeds_have_same_tables(home: Path, both: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=1))
     called = run(home, command("at_once", "--no-tracking", "--seeds", "2", "--jobs", "2"))
     assert called.code == 0, called.err
@@ -86,9 +84,7 @@ def test_seeds_at_the_same_time_come_to_the_same_tables(
         assert len(at_once) == 2
 
 
-def test_several_k_of_a_study_at_the_same_time_come_to_the_same_tables(
-    home: Path, both: Called, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parallel_ks_have_same_tables(home: Path, both: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=0))
     called = run(home, command("several_k", "--no-tracking", "--jobs", "2"))
     assert called.code == 0, called.err
@@ -100,9 +96,7 @@ def test_several_k_of_a_study_at_the_same_time_come_to_the_same_tables(
     assert "this is a single run" in alone.err
 
 
-def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(
-    home: Path, both: Called, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seeds_as_cluster_jobs(home: Path, both: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "cluster.yaml").write_text("scheduler: local\nparameters: {timeout_min: 10}\n")
     with FileLock(folders_of(home)[1] / ".lock"):
         called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
@@ -123,11 +117,11 @@ def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(
         assert re.search(f"error: cluster.yaml: .*{wrong.partition(':')[0]}", err)
 
 
-def test_a_job_of_a_cluster_that_is_asked_to_end_says_so_and_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_cluster_job_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "prepare_machine", lambda runtime: None)
     monkeypatch.setattr(cluster, "run_study", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(ChestfedError, match="its state is saved"):
-        cluster.Training()(MagicMock(setup=Setup(MagicMock(), MagicMock(), MagicMock())), None)
+        cluster.Training()(MagicMock(experiment=Experiment(MagicMock(), MagicMock())), None)
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +132,7 @@ def summary(home: Path, both: Called) -> Path:
     return folder
 
 
-def test_every_k_runs_with_every_seed_and_a_finished_seed_is_not_run_again(
-    home: Path, alone: Path, both: Called
-) -> None:
+def test_finished_seeds_are_reused(home: Path, alone: Path, both: Called) -> None:
     assert both.out.count("from the earlier run") == 2
     folders = folders_of(home)
     assert len(folders) == 2
@@ -152,7 +144,7 @@ def test_every_k_runs_with_every_seed_and_a_finished_seed_is_not_run_again(
     assert len(list((home / "runs").glob("synthetic-comparison-*"))) == 1
 
 
-def test_the_table_has_mean_and_standard_deviation_over_the_seeds(home: Path, summary: Path) -> None:
+def test_table_over_seeds(home: Path, summary: Path) -> None:
     table = pd.read_csv(summary / "table.csv").set_index(["model", "disease"])
     aucs = pd.concat([pd.read_csv(folder / "table.csv") for folder in folders_of(home)])
     expected = aucs.groupby(["k", "disease"])["auc"].agg(["mean", "std"])
@@ -163,7 +155,7 @@ def test_the_table_has_mean_and_standard_deviation_over_the_seeds(home: Path, su
         assert (row["seeds"], row["data"]) == (2, "synthetic")
 
 
-def test_difference_interval_and_p_are_of_the_test_over_patients_and_seeds(home: Path, summary: Path) -> None:
+def test_differences_over_seeds(home: Path, summary: Path) -> None:
     found = pd.read_csv(summary / "significance.csv").set_index("disease")
     runs = {k: [load_predictions(folder, k) for folder in folders_of(home)] for k in (1, 2)}
     diseases = list(runs[1][0].diseases)
@@ -182,7 +174,7 @@ def test_difference_interval_and_p_are_of_the_test_over_patients_and_seeds(home:
         assert (row["low"], row["high"], row["p"]) == pytest.approx((low, high, expected.p))
 
 
-def test_compare_gives_the_numbers_of_the_study(home: Path, summary: Path) -> None:
+def test_compare_equals_study(home: Path, summary: Path) -> None:
     one, two = folders_of(home)
     pairs = [str(folder / f"k{k}") for folder in (two, one) for k in (1, 2)]  # in any order of the seeds
     called = run(home, ["", "", "", "compare", "--group-seeds", "--out", "paired", *pairs])
@@ -201,9 +193,7 @@ def test_compare_gives_the_numbers_of_the_study(home: Path, summary: Path) -> No
     assert ours["reason"].str.contains("one training seed").all()
 
 
-def test_the_headline_says_what_the_seeds_say_in_terminal_page_and_file(
-    home: Path, both: Called, summary: Path
-) -> None:
+def test_headline_over_seeds(home: Path, both: Called, summary: Path) -> None:
     said = json.loads((summary / "comparison.json").read_text())["verdict"]
     mean = pd.read_csv(summary / "significance.csv").set_index("disease").loc["mean"]
     for part in ("2 training seeds", f"{abs(mean['difference']):.3f}", f"p {mean['p']:.3f}", "of 2 seeds"):
@@ -216,7 +206,7 @@ def test_the_headline_says_what_the_seeds_say_in_terminal_page_and_file(
     assert "seed 2" in page
 
 
-def test_one_seed_has_no_p_value_in_terminal_page_or_file(home: Path, alone: Path) -> None:
+def test_one_seed_has_no_p_value(home: Path, alone: Path) -> None:
     called = run(home, command("runs", "--no-tracking", "--seed", "2"))
     assert run(home, ["", "", "", "report", str(alone)]).code == 0
     page = (alone / "report.html").read_text()
@@ -228,7 +218,7 @@ def test_one_seed_has_no_p_value_in_terminal_page_or_file(home: Path, alone: Pat
     assert pd.read_csv(alone / "significance.csv").filter(regex="(^|_)p(_|$)").isna().all(axis=None)
 
 
-def test_mlflow_has_a_run_with_what_the_seeds_say(home: Path, summary: Path) -> None:
+def test_mlflow_has_run_of_seeds(home: Path, summary: Path) -> None:
     client = MlflowClient(f"sqlite:///{home / 'runs' / 'mlflow.db'}")
     experiments = [one.experiment_id for one in client.search_experiments()]
     (found,) = client.search_runs(experiments, "tags.kind = 'summary'")
@@ -246,7 +236,7 @@ def test_a_dry_run_says_what_is_finished(home: Path, alone: Path) -> None:
     assert re.search(rf"seed 2, .*K=1, 2 finished in runs/{alone.name}, if no image has changed", lines[0])
 
 
-def test_a_dry_run_counts_all_runs_and_writes_nothing(home: Path) -> None:
+def test_dry_run_counts_all_runs(home: Path) -> None:
     called = run(home, command("nowhere", "--dry-run", "--seeds", "4,9,11"))
     assert called.code == 0, called.err
     told = " ".join(called.out.split())
@@ -263,14 +253,14 @@ def test_a_dry_run_counts_all_runs_and_writes_nothing(home: Path) -> None:
         ("--seeds", "3,4", "--seed", "3"),
     ],
 )
-def test_seeds_that_make_no_sense_are_a_usage_error(home: Path, options: tuple[str, ...]) -> None:
+def test_wrong_seeds_are_a_usage_error(home: Path, options: tuple[str, ...]) -> None:
     called = run(home, command("nowhere", *options))
     assert called.code == 2
     assert "--seeds" in called.err
     assert not (home / "nowhere").exists()
 
 
-def test_every_hospital_has_its_mean_over_the_seeds_and_a_test_of_its_gain(home: Path, summary: Path) -> None:
+def test_hospitals_over_seeds(home: Path, summary: Path) -> None:
     found, gains = (pd.read_csv(summary / name) for name in ("hospitals.csv", "hospital_gains.csv"))
     each = pd.concat(pd.read_csv(folder / "hospitals.csv") for folder in folders_of(home))
     keys = ["hospital", "k", "disease"]

@@ -12,64 +12,63 @@ import numpy as np
 import pytest
 
 from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import ClientData, StudyData, load_images
-from chestfed.training.study_tables import SiteRows, StudyTables, open_sites, study_tables
-from tests.training.tiny_studies import SETTINGS
+from chestfed.training.data.clients import ClientData
+from chestfed.training.data.experiment import Experiment, load_images
+from chestfed.training.data.sites import OWN_TEST, TEST, TRAIN, UNUSED, StudySite, open_sites
+from tests.training.tiny_studies import SETTINGS, read_rows
 
 FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
 
 
-def without(hospitals: Path, folder: Path, lost: Callable[[tuple[SiteRows, ...]], SiteTable]) -> StudyData:
+def without(hospitals: Path, folder: Path, lost: Callable[[tuple[StudySite, ...]], SiteTable]) -> Experiment:
     """The data of a study whose sites have lost the images of a table."""
     shutil.copytree(hospitals, folder / "hospitals")
     pipeline = load_pipeline(FILE, SETTINGS).resolve()
-    sites = open_sites(pipeline, FILE, folder / "hospitals")
-    table = lost(sites)
+    rows = read_rows(pipeline, FILE, folder / "hospitals")
+    table = lost(rows.sites)
     for image in set(table.frame["image"]):
         (table.root / image).write_bytes(b"")
-    (data,) = load_images([study_tables(pipeline, sites)], pipeline, folder / "cache", skip_unreadable=True)
+    (data,) = load_images([rows], folder / "cache", skip_unreadable=True)
     return data
 
 
 @pytest.mark.parametrize(
     ("lost", "named"),
     [
-        (lambda sites: sites[0].test, "the test images of chexpert"),
-        (lambda sites: sites[1].clients[0][1], "the training images of chestxray8"),
+        (lambda sites: sites[0].select(TEST), "the test images of chexpert"),
+        (lambda sites: sites[1].select(TRAIN), "the training images of chestxray8"),
     ],
 )
-def test_a_client_or_a_test_set_without_a_readable_image_is_refused_before_anything_is_trained(
-    lost: Callable[[tuple[SiteRows, ...]], SiteTable], named: str, tiny_hospitals: Path, tmp_path: Path
+def test_part_without_readable_image_refused(
+    lost: Callable[[tuple[StudySite, ...]], SiteTable], named: str, tiny_hospitals: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=f"none can be read of {named}"):
         without(tiny_hospitals, tmp_path, lost)
 
 
-def test_a_hospital_whose_own_held_out_images_cannot_be_read_is_not_scored(
-    tiny_hospitals: Path, tmp_path: Path
-) -> None:
-    data = without(tiny_hospitals, tmp_path, lambda sites: sites[1].own)
+def test_unreadable_hospital_is_not_scored(tiny_hospitals: Path, tmp_path: Path) -> None:
+    data = without(tiny_hospitals, tmp_path, lambda sites: sites[1].select(OWN_TEST))
     assert "chestxray8" in data.joins
     assert list(data.hospitals) == ["chexpert"]
 
 
-def test_a_hospital_of_a_federation_that_is_not_the_target_has_no_test_images(
-    tiny_hospitals: Path, tmp_path: Path
-) -> None:
+def test_federation_member_has_no_test_set(tiny_hospitals: Path, tmp_path: Path) -> None:
     pipeline = load_pipeline(FILE, SETTINGS).resolve()
     site = open_sites(pipeline, FILE, tiny_hospitals)[1]
-    own = StudyTables((site.whole,), site.clients, (site.test.with_frame(site.test.frame[:0]),))
-    (data,) = load_images([own], pipeline, tmp_path / "cache")
+    rows = Experiment(pipeline, prepare_machine(pipeline.runtime), (site.move([OWN_TEST], UNUSED, "not scored"),))
+    (data,) = load_images([rows], tmp_path / "cache")
     assert data.clients[0].training_rows > 0
     assert not len(data.test.labels)
 
 
-def test_a_disease_of_which_the_training_images_have_one_class_is_named_for_each_k() -> None:
+def test_one_class_diseases_are_named() -> None:
     images: Any = SimpleNamespace(records=np.zeros(2))
     labels = [[1, 1, np.nan, 1], [1, 0, np.nan, 0]], [[0, np.nan, 0, 1], [1, np.nan, 0, 0]]
     clients = tuple(ClientData("", images, np.array(own), np.ones(2, int)) for own in labels)
-    study = StudyData(clients, None, ("edema", "mass", "hernia", "nodule"), {}, {})  # type: ignore[arg-type]
-    assert study.lacking(1) == {"edema": "negatives", "hernia": "labels"}
-    assert study.lacking(2) == {"hernia": "positives"}
+    pipeline: Any = SimpleNamespace(tasks=("edema", "mass", "hernia", "nodule"))
+    study = Experiment(pipeline, None, clients=clients)  # type: ignore[arg-type]
+    assert study.find_lacking(1) == {"edema": "negatives", "hernia": "labels"}
+    assert study.find_lacking(2) == {"hernia": "positives"}

@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from chestfed.experiment.device import prepare_machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.training.data.collection import load_collection
+from chestfed.training.data.experiment import Experiment, make_experiment
+from chestfed.training.data.sites import open_sites
 from tests.command_line import Called, call
 
 #: What makes any study of the sample hospitals small.
@@ -38,3 +43,13 @@ def command(out: str, *more: str) -> list[str]:
 def run(home: Path, words: list[str]) -> Called:
     """Run a command line, without its interpreter, in the folder that has the hospitals."""
     return call(*words[3:], folder=home)
+
+
+def read_rows(pipeline: Pipeline, file: Path, data: Path) -> Experiment:
+    """The rows of a study, whose images are not loaded."""
+    return make_experiment(pipeline, open_sites(pipeline, file, data), prepare_machine(pipeline.runtime))
+
+
+def read_collection(pipeline: Pipeline, data: Path | None = None) -> Experiment:
+    """A study of a public collection."""
+    return load_collection(pipeline, data, prepare_machine(pipeline.runtime))

@@ -17,15 +17,16 @@ from chestfed.core.bundled import bundled, install_command
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.ranges import Range, ranges_of
 from chestfed.experiment.stage_2 import name_of
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import connect, local_store
-from chestfed.training.clients import Setup, StudyData
-from chestfed.training.public_clients import load_collection
+from chestfed.training.data.collection import load_collection
+from chestfed.training.data.experiment import Experiment, make_selection
+from chestfed.training.data.sites import TEST, TRAIN, open_sites, with_validation
 from chestfed.training.reporting import Trial
-from chestfed.training.study_tables import open_sites, selection_tables, with_validation
 from chestfed.tuning import search
 from chestfed.tuning.outcome import write_tuned
 from chestfed.tuning.search import declared_ranges, widened
@@ -139,7 +140,7 @@ def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.Monkey
     assert tune(whole, trials=6).code == 0
     trained, real = [], search.train_federated
 
-    def until_killed(setup: Setup, *more: Any) -> Any:
+    def until_killed(setup: Experiment, *more: Any) -> Any:
         trained.append(setup.pipeline.federated.local_lr)
         if len(trained) == 8:
             raise KeyboardInterrupt
@@ -175,7 +176,7 @@ def test_diverged_trials_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
     real, limit = search.train_federated, [0.1]
 
-    def diverges(setup: Setup, *more: Any) -> Any:
+    def diverges(setup: Experiment, *more: Any) -> Any:
         if setup.pipeline.federated.local_lr > limit[0]:
             raise TrainingError("not finite")
         return real(setup, *more)
@@ -196,9 +197,10 @@ def test_diverged_trials_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch
 def test_search_reads_no_test_label_or_image(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search scores only images that are neither in the test set nor in the training set."""
     pipeline = load_pipeline(home / "digits.yaml")
-    study, selected = (load_collection(pipeline.resolve(), None, validation=share) for share in (None, 0.25))
+    machine = prepare_machine(pipeline.resolve().runtime)
+    study, selected = (load_collection(pipeline.resolve(), None, machine, validation=share) for share in (None, 0.25))
 
-    def images(data: StudyData) -> tuple[set[bytes], set[bytes]]:
+    def images(data: Experiment) -> tuple[set[bytes], set[bytes]]:
         train = {one for client in data.clients for one in client.images.digests.tolist()}
         return train, set(data.test.images.digests.tolist())
 
@@ -225,13 +227,14 @@ def test_hospitals_are_searched_without_test(tiny_hospitals: Path) -> None:
     pipeline = with_validation(load_pipeline(file, ["samples.size=tiny", "diseases=[cardiomegaly]"]).resolve(), 0.3)
     assert [entry.validation_fraction for entry in pipeline.sites] == [0.3, None, None, None, None]
     sites = open_sites(pipeline, file, tiny_hospitals)
-    tables = selection_tables(pipeline, sites)
-    (validation,) = tables.tests
-    patients = [set(part.frame["patient"]) for part in (validation, sites[0].test, tables.clients[0][1])]
+    rows = make_selection(pipeline, sites, prepare_machine(pipeline.runtime))
+    (validation,) = rows.select_scored()[0].values()
+    test = sites[0].select(TEST)
+    patients = [set(part.frame["patient"]) for part in (validation, test, rows.sites[0].select(TRAIN))]
     assert all(patients)
     assert not patients[0] & patients[1]
     assert not patients[0] & patients[2]
-    assert all(table is not sites[0].test for table, _ in tables.parts)
+    assert not set(test.frame["image"]) & set(rows.sites[0].table.frame["image"][rows.sites[0].in_use])
 
 
 def test_tuned_settings_extend_the_pipeline(tmp_path: Path) -> None:

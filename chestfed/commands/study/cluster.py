@@ -100,10 +100,10 @@ class Training:
         before the time limit, comes to `checkpoint`.
         """
         record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
-        setup = replace(job.setup, machine=prepare_machine(job.setup.pipeline.runtime))
+        experiment = replace(job.experiment, machine=prepare_machine(job.experiment.pipeline.runtime))
         try:
             with stopping.handle_signals():
-                return run_study(setup, job.name, job.out, Reporters(record))
+                return run_study(experiment, job.name, job.out, Reporters(record))
         except stopping.Stopped as stopped:
             raise ChestfedError(f"{stopped}; its state is saved") from None
 

@@ -10,7 +10,7 @@ import os
 import queue
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
@@ -22,9 +22,10 @@ from chestfed.core import stopping
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.core.workers import WorkerContext, end_with_parent
+from chestfed.training.reporting import warn
 
 if TYPE_CHECKING:
-    from chestfed.training.clients import Setup
+    from chestfed.training.data.experiment import Experiment
 
 #: Seconds that the processes of an interrupted command have to save their state.
 _GRACE = 60.0
@@ -36,7 +37,7 @@ class Job:
 
     label: str
     name: str
-    setup: Setup
+    experiment: Experiment
     out: Path
     k: int | None = None
 
@@ -53,7 +54,7 @@ class _Sender(Bars):
         self._messages.put((self._label, (f"{self._label}: {name}", done, total, note, unit), None))
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str], object]) -> Iterator[Job]:
+def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
     """Train all jobs, `at_once` at a time, and yield each when it is done.
 
     Raises `ChestfedError` after all have ended, if some failed: which, and why. The others are finished.
@@ -68,7 +69,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
             while waiting and places:
                 job = waiting.pop(0)
                 held[job.label] = places.pop(0)
-                own = replace(job, setup=job.setup.at(held[job.label]))
+                own = replace(job, experiment=job.experiment.at(held[job.label]))
                 process = context.Process(target=_work, args=(own, messages))
                 process.start()
                 running[job.label] = process
@@ -98,15 +99,10 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
         )
 
 
-def several_k(job: Job, at_once: int, bars: Bars, warn: Callable[[str], object]) -> Callable[[Sequence[int]], object]:
-    """What trains the K of a study, `at_once` at a time; the one with most clients begins. Raises as `run_jobs`."""
-
-    def train(ks: Sequence[int]) -> None:
-        parts = [replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)]
-        for _ in run_jobs(parts, at_once, bars, warn):
-            pass
-
-    return train
+def run_ks(job: Job, at_once: int, bars: Bars, ks: Sequence[int]) -> None:
+    """Train the K of a study, `at_once` at a time; the one with most clients begins. Raises as `run_jobs`."""
+    for _ in run_jobs([replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)], at_once, bars):
+        pass
 
 
 def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[Any, ...] | str | None, str | None]:
@@ -130,9 +126,9 @@ def _work(job: Job, messages: Any) -> None:
     stopping.ignore_signals()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
     _send_warnings(job.label, messages)
-    job.setup.machine.take()
+    job.experiment.machine.take()
     try:
-        about = (job.setup, job.name, job.out)
+        about = (job.experiment, job.name, job.out)
         reporters = Reporters([_Sender(job.label, messages)])
         with stopping.handle_signals():
             if job.k is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
-from chestfed.commands.study.jobs import Job, run_jobs, several_k
+from chestfed.commands.study.jobs import Job, run_jobs, run_ks
 from chestfed.core.config import load_config
 from chestfed.core.console import command, say
 from chestfed.core.disk import check_folder
@@ -35,14 +35,15 @@ from chestfed.results.sentences import state_verdict
 from chestfed.results.views import list_held_out_metrics, list_metrics
 from chestfed.results.views import render as render_results
 from chestfed.training.assemble import Deployment
-from chestfed.training.clients import Setup, StudyData, check_cache, load_images
-from chestfed.training.plan import Span, StudyPlan, plan_study, render_held_out, time_steps
+from chestfed.training.costs import duration, time_steps
+from chestfed.training.data.collection import load_collection
+from chestfed.training.data.experiment import Experiment, check_cache, load_images, make_experiment
+from chestfed.training.data.sites import open_sites, resolve_data_root
+from chestfed.training.plan import StudyPlan, plan_study, render_held_out
 from chestfed.training.plan import render as render_plan
-from chestfed.training.public_clients import load_collection
-from chestfed.training.reporting import Reporters, Summary
+from chestfed.training.reporting import Reporters, Summary, use
 from chestfed.training.run import StudyResult, run_study
 from chestfed.training.run_files import finished_in
-from chestfed.training.study_tables import StudyTables, open_sites, resolve_data_root, study_tables
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,9 @@ def _show_plan(studies: Studies) -> None:
     if len(variants) > 1:
         names = "\n".join(variant.label for variant in variants)
         runs, stages_1 = sum(len(variant.pipeline.k) for variant in variants), {one.pipeline.seed for one in variants}
-        stage_2 = sum((plans[0].stage_2_seconds(k) for one in variants for k in one.pipeline.k), Span())
+        stage_2 = sum(plans[0].stage_2_seconds(k) for one in variants for k in one.pipeline.k)
         seconds = plans[0].decode_seconds + plans[0].stage_1_seconds * len(stages_1) + stage_2
-        text = f"That is the first of {len(variants)} studies with {runs} runs of stage 2, {seconds}:"
+        text = f"That is the first of {len(variants)} studies with {runs} runs of stage 2, {duration(seconds)}:"
         studies.console.print(f"{text}\n{names}", highlight=False)
 
 
@@ -134,10 +135,10 @@ def run(
     check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
     make = resolve_name(ENGINES.find(studies.engine.name).deployment)
     with make(studies.engine, studies.machine) as deployment:
+        load = partial(_load, studies, cache, skip_unreadable=skip_unreadable)
         if deployment.leads:
-            where = (out, cache, tracking_uri)
-            return _lead(studies, deployment, *where, tracking=tracking, skip_unreadable=skip_unreadable)
-        deployment.serve(lambda: _load(studies, cache, Bars(studies.console), skip_unreadable=skip_unreadable))
+            return _lead(studies, deployment, load, out, tracking_uri, tracking=tracking)
+        deployment.serve(load)
         return []
 
 
@@ -151,12 +152,11 @@ def check_skipping(pipeline: Pipeline, *, skip_unreadable: bool) -> None:
 def _lead(
     studies: Studies,
     deployment: Deployment,
+    load: Callable[[], list[Experiment]],
     out: Path,
-    cache: Path,
     tracking_uri: str | None,
     *,
     tracking: bool,
-    skip_unreadable: bool,
 ) -> list[StudyResult]:
     from chestfed.tracking.recording import MlflowRecord
     from chestfed.tracking.store import local_store
@@ -164,22 +164,23 @@ def _lead(
     started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
     say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
-    with Bars(console) as bars:
+    bars = Bars(console)
+    reporters = Reporters([bars], partial(say, console, style="yellow"))
+    with bars, use(reporters):
         if pipeline.samples is not None and studies.root is not None:
             write_samples(console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
-        setups = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
-        deployment.begin(setups)
-        data = [setup.data for setup in setups]
-        tell_of(data, console)
+        experiments = load()
+        deployment.begin(experiments)
+        describe_data(experiments, console)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         if studies.cluster is not None and tracking and tracking_uri is None:
             say(console, "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server")
             tracking = False
-        reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
-        where = tracking_uri if tracking else None
-        results = _run_all(studies, setups, out, reporters, bars, deployment, where)
+        if tracking:
+            reporters.add(record)
+        results = _run_all(studies, experiments, out, bars, deployment, tracking_uri if tracking else None)
     if pipeline.held_out is not None:
-        reporters.tell(methodcaller("summary_done", _show_held_out(studies, data, results, out)))
+        reporters.tell(methodcaller("summary_done", _show_held_out(studies, experiments, results, out)))
     elif studies.by_window or len(results) > 1:
         reporters.tell(methodcaller("summary_done", _show_comparison(studies, results, out)))
     else:
@@ -190,22 +191,21 @@ def _lead(
     return results
 
 
-def tell_of(data: Sequence[StudyData], console: Console) -> None:
-    """What is worth knowing of the images that were read."""
-    for site, problems in data[0].quarantined.items():
+def describe_data(experiments: Sequence[Experiment], console: Console) -> None:
+    """Print what is unusual about the images that were read."""
+    for site, problems in experiments[0].quarantined.items():
         say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
-    for site, notes in data[0].notes.items():
+    for site, notes in experiments[0].notes.items():
         say(console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
-    for pair in {pair: None for its in data for pair in its.shared}:
+    for pair in {pair: None for experiment in experiments for pair in experiment.shared}:
         text = f"{pair.pictures:,} images, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
         say(console, f"{' and '.join(pair.sites)} share {text}", "yellow")
 
 
 def _run_all(
     studies: Studies,
-    setups: Sequence[Setup],
+    experiments: Sequence[Experiment],
     out: Path,
-    reporters: Reporters,
     bars: Bars,
     deployment: Deployment,
     tracking_uri: str | None,
@@ -213,74 +213,75 @@ def _run_all(
     """Every study, one after the other or several at a time; results in the order of the variants."""
     console = studies.console
     jobs = [
-        Job(variant.label, studies.file.stem + variant.suffix, setup, out)
-        for variant, setup in zip(studies.variants, setups, strict=True)
+        Job(variant.label, studies.file.stem + variant.suffix, experiment, out)
+        for variant, experiment in zip(studies.variants, experiments, strict=True)
     ]
     if studies.cluster is not None:
         from chestfed.commands.study.cluster import run_on_cluster
 
         return run_on_cluster(jobs, studies.jobs, studies.cluster, tracking_uri, partial(say, console))
-    done: Iterable[Job] = jobs
+    finished: Iterable[Job] = jobs
     ahead = None
     if studies.jobs > 1:
-        several = f"{len(jobs)} studies" if len(jobs) > 1 else f"{len(jobs[0].setup.pipeline.k)} K"
+        several = f"{len(jobs)} studies" if len(jobs) > 1 else f"{len(jobs[0].experiment.pipeline.k)} K"
         say(console, f"{several}, {studies.jobs} at a time")
         bars.tells_reused = False  # every job is found finished here
-        warn = partial(say, console, style="yellow")
         if len(jobs) > 1:
-            done = run_jobs(jobs, studies.jobs, bars, warn)
+            finished = run_jobs(jobs, studies.jobs, bars)
         else:
-            ahead = several_k(jobs[0], studies.jobs, bars, warn)
+            ahead = partial(run_ks, jobs[0], studies.jobs, bars)
     results = {}
-    for number, job in enumerate(done, start=1):
+    for number, job in enumerate(finished, start=1):
         if len(jobs) > 1:
             say(console, f"{number}/{len(jobs)}: {job.label}")
-        done_study = run_study(job.setup, job.name, out, reporters, deployment, ahead)
-        results[job.name, job.label] = done_study
+        results[job.name, job.label] = run_study(job.experiment, job.name, out, deployment=deployment, ahead=ahead)
     return [results[job.name, job.label] for job in jobs]
 
 
-def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[Setup]:
-    pipeline = studies.pipeline
-    if pipeline.collection is not None or studies.root is None:
-        data = [load_collection(pipeline, studies.root)] * len(studies.variants)
-    else:
-        tables = _tables(studies, studies.variants, studies.root)
-        check_cache(tables, pipeline, cache)
-        data = load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
-    variants = zip(studies.variants, data, strict=True)
-    return [Setup(variant.pipeline, its, studies.machine) for variant, its in variants]
+def _load(studies: Studies, cache: Path, *, skip_unreadable: bool) -> list[Experiment]:
+    if studies.pipeline.collection is not None or studies.root is None:
+        experiment = load_collection(studies.pipeline, studies.root, studies.machine)
+        return [replace(experiment, pipeline=variant.pipeline) for variant in studies.variants]
+    experiments = _experiments(studies, studies.variants, studies.root)
+    check_cache(experiments, cache)
+    return load_images(experiments, cache, skip_unreadable=skip_unreadable)
 
 
-def _tables(studies: Studies, variants: Sequence[Variant], root: Path) -> list[StudyTables]:
+def _experiments(studies: Studies, variants: Sequence[Variant], root: Path) -> list[Experiment]:
     """The rows of these variants, all cut from the same sites."""
     sites = open_sites(studies.pipeline, studies.file, root)
-    real = [site.name for site in sites if not site.whole.synthetic]
-    if real and len(real) < len(sites):  # what comes out is data of patients, though it means nothing
+    real = [site.name for site in sites if not site.table.synthetic]
+    if real and len(real) < len(sites):  # the results are data of patients, though they mean nothing
         text = (
             f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. The "
             f"models were trained on real patients: protect them like other patient data."
         )
         say(studies.console, text, "yellow")
-    return [study_tables(variant.pipeline, sites) for variant in variants]
+    made: dict[str, Experiment] = {}  # variants that differ in method or seed alone have the same rows
+    for pipeline in (variant.pipeline for variant in variants):
+        rows = repr((pipeline.k, pipeline.held_out))
+        made[rows] = made[rows] if rows in made else make_experiment(pipeline, sites, studies.machine)
+    return [
+        replace(made[repr((variant.pipeline.k, variant.pipeline.held_out))], pipeline=variant.pipeline)
+        for variant in variants
+    ]
 
 
 def _plans(studies: Studies) -> list[StudyPlan]:
-    """What every variant would do; of variants that are compared, which read the same, the first."""
+    """One plan per variant; of variants that are compared, which read the same, the first."""
     pipeline, variants = studies.pipeline, studies.variants
     shown = variants if pipeline.held_out is not None else variants[:1]
     timings = time_steps(variants[0].pipeline, studies.machine)
-
-    def planned(sources: Sequence[StudyTables | StudyData]) -> list[StudyPlan]:
-        return [plan_study(one.label, one.pipeline, its, timings) for one, its in zip(shown, sources, strict=True)]
-
     if pipeline.collection is not None or studies.root is None:
-        return planned([load_collection(pipeline, studies.root)])
+        experiment = load_collection(pipeline, studies.root, studies.machine)
+        return [plan_study(shown[0].label, replace(experiment, pipeline=shown[0].pipeline), timings)]
     with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
-        return planned(_tables(studies, shown, place))
+        experiments = _experiments(studies, shown, place)
+        return [plan_study(one.label, its, timings) for one, its in zip(shown, experiments, strict=True)]
 
 
 def show_study(console: Console, study: StudyResult) -> None:
+    """Print the table of a study."""
     console.print(render_results(study.results))
     say(console, f"written to {study.folder}/table.csv")
     say(console, f"as a page with figures: {command('report', study.folder)}")
@@ -301,15 +302,19 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
     return Summary(name, together.origin, folder, list_metrics(together), folders)
 
 
-def _show_held_out(studies: Studies, data: Sequence[StudyData], results: Sequence[StudyResult], out: Path) -> Summary:
+def _show_held_out(
+    studies: Studies, experiments: Sequence[Experiment], results: Sequence[StudyResult], out: Path
+) -> Summary:
     pipeline, console, folds = studies.pipeline, studies.console, []
-    for part, study in zip(data, results, strict=True):
-        row = RunFolder(study.folder).row().with_reasons(part.reasons)
+    for experiment, study in zip(experiments, results, strict=True):
+        row = RunFolder(study.folder).row().with_reasons(experiment.reasons)
         images = study.results.about["images"]
-        folds.append(Fold(str(part.held_out), images, study.folder.name, row, study.seen))
+        folds.append(Fold(str(experiment.held_out), images, study.folder.name, row, study.seen))
     statistics = None if results[-1].results.about["batch_norm"] is None else pipeline.evaluation.batch_norm
     about = {"model": title_of(pipeline.model), "protocol": pipeline.evaluation.protocol, "batch_norm": statistics}
-    table = collect_folds(folds, pipeline.title, Origin.together(part.origin for part in data), about)
+    table = collect_folds(
+        folds, pipeline.title, Origin.together(experiment.origin for experiment in experiments), about
+    )
     folder = write_folds(table, folds, out)
     console.print(render_results(table))
     say(console, f"written to {folder}: held_out.csv")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -20,11 +20,12 @@ from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.ranges import Range
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
-from chestfed.training.clients import StudyData, load_images
-from chestfed.training.plan import Span, estimated, plan_study, time_steps
-from chestfed.training.public_clients import load_collection
-from chestfed.training.reporting import Reporters
-from chestfed.training.study_tables import StudyTables, open_sites, selection_tables, with_validation
+from chestfed.training.costs import estimated, time_steps
+from chestfed.training.data.collection import load_collection
+from chestfed.training.data.experiment import Experiment, load_images, make_selection
+from chestfed.training.data.sites import open_sites, with_validation
+from chestfed.training.plan import plan_study
+from chestfed.training.reporting import Reporters, use
 from chestfed.tuning.outcome import render, write_tuned
 from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, refuse_without_optuna
 
@@ -69,21 +70,21 @@ def show_plan(tuning: Tuning) -> None:
     """Print ranges, runs and time; nothing is written."""
     studies, pipeline = tuning.studies, tuning.pipeline.resolve()
     if pipeline.collection is not None or studies.root is None:
-        _show(tuning, load_collection(pipeline, studies.root, validation=_VALIDATION))
+        _show(tuning, load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION))
         return
     with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
-        _show(tuning, selection_tables(pipeline, open_sites(pipeline, studies.file, place)))
+        _show(tuning, make_selection(pipeline, open_sites(pipeline, studies.file, place), studies.machine))
 
 
-def _show(tuning: Tuning, source: StudyTables | StudyData) -> None:
+def _show(tuning: Tuning, source: Experiment) -> None:
     pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
-    rows, seconds = [], Span()
+    rows, seconds = [], 0.0
     for name, ranges in tuning.ranges.items():
         for key, one in ranges.items():
             low, high, scale = one.plain()
             rows.append([name, key, f"{low:g}", f"{high:g}", scale])
         variant = pipeline.resolve(name).model_copy(update={"k": pipeline.k[-1:]})
-        plan = plan_study(name, variant, source, time_steps(variant, tuning.studies.machine))
+        plan = plan_study(name, replace(source, pipeline=variant), time_steps(variant, tuning.studies.machine))
         seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (tuning.trials + 1)
     seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
     heads = ("method", "setting", "from", "to", "scale")
@@ -106,7 +107,8 @@ def run(
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
     with Bars(console) as bars:
-        data = _load(tuning, cache, bars, skip_unreadable=skip_unreadable)
+        with use(Reporters([bars])):
+            data = _load(tuning, cache, bars, skip_unreadable=skip_unreadable)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         search = Search(
             pipeline,
@@ -115,7 +117,6 @@ def run(
             tuning.trials,
             tuple(pipeline.seed + SEEDS_FROM + number for number in range(tuning.seeds)),
             data,
-            studies.machine,
             out,
             Reporters([record] if tracking else [], lambda text: say(console, text, "yellow")),
             lambda what, done, total: bars.show(what, done, total, unit="round"),
@@ -132,14 +133,14 @@ def run(
     return tuned
 
 
-def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> StudyData:
+def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> Experiment:
     """Training and validation images; no test image is read."""
     studies, pipeline = tuning.studies, tuning.pipeline.resolve()
     if pipeline.collection is not None or studies.root is None:
-        return load_collection(pipeline, studies.root, validation=_VALIDATION)
+        return load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION)
     if pipeline.samples is not None:
         write_samples(studies.console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
-    tables = selection_tables(pipeline, open_sites(pipeline, studies.file, studies.root))
-    data = load_images([tables], pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)[0]
-    study_run.tell_of([data], studies.console)
+    rows = make_selection(pipeline, open_sites(pipeline, studies.file, studies.root), studies.machine)
+    (data,) = load_images([rows], cache, skip_unreadable=skip_unreadable)
+    study_run.describe_data([data], studies.console)
     return data

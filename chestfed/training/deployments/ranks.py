@@ -14,8 +14,8 @@ from chestfed.engines.shapes import Shapes
 from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import Machine
 from chestfed.models import FlatModule
-from chestfed.training.assemble import Cohort, Deployment, cohort_of, host_of, members_of, starting_network
-from chestfed.training.clients import Setup
+from chestfed.training.assemble import Deployment, Federation, form_federation, host_of, list_members, starting_network
+from chestfed.training.data.experiment import Experiment
 from chestfed.training.pretrain import Pretrained
 
 
@@ -24,12 +24,12 @@ class Ranks(Deployment):
 
     def __init__(self, options: Options, machine: Machine) -> None:
         self.link = Link.joined(options.timeout, machine.device)
-        self._studies = tuple[Setup, ...]()
+        self._studies = tuple[Experiment, ...]()
         self.leads = self.link.rank == 0
 
     def __enter__(self) -> Self:
         if not self.leads:
-            ignore_signals()  # a launcher sends signals to all ranks: rank 0 ends at a safe point, and the others with it
+            ignore_signals()  # a launcher signals all ranks: rank 0 ends at a safe point, and they with it
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -47,27 +47,29 @@ class Ranks(Deployment):
         if error is not None:
             raise SystemExit(1)  # rank 0 tells why
 
-    def begin(self, studies: Sequence[Setup]) -> None:
+    def begin(self, studies: Sequence[Experiment]) -> None:
         """See `Deployment.begin`: the images are in the cache, the other ranks may read them."""
         self._studies = tuple(studies)
         for rank in range(1, self.link.size):
             self.link.post(rank, {"do": "load"})
 
-    def fleet(self, setup: Setup, pretrained: Pretrained, cohort: Cohort, network: FlatModule) -> Fleet:
+    def fleet(
+        self, experiment: Experiment, pretrained: Pretrained, federation: Federation, network: FlatModule
+    ) -> Fleet:
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
-        link, study = self.link, self._studies.index(setup)
+        link, study = self.link, self._studies.index(experiment)
         start = [pretrained.weights, pretrained.buffers]
         sizes = [tensor.numel() for tensor in start]
         for rank in range(1, link.size):
-            link.post(rank, {"do": "join", "study": study, "k": cohort.k, "sizes": sizes})
+            link.post(rank, {"do": "join", "study": study, "k": federation.k, "sizes": sizes})
         works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
         for rank, work in works:
             link.finish(work, f"rank {rank}")
-        own = _hosts(link, setup, cohort, network)
-        return RankFleet(link, cohort.names, own, _shapes(cohort, network))
+        own = _hosts(link, experiment, federation, network)
+        return RankFleet(link, federation.names, own, _shapes(federation, network))
 
-    def serve(self, load: Callable[[], Sequence[Setup]]) -> None:
-        studies: Sequence[Setup] = ()
+    def serve(self, load: Callable[[], Sequence[Experiment]]) -> None:
+        studies: Sequence[Experiment] = ()
         hosts, shapes = dict[int, Host](), list[Shapes]()
         while (note := self.link.fetch(0, None, "rank 0"))["do"] != "end":
             if note["do"] == "load":
@@ -78,25 +80,25 @@ class Ranks(Deployment):
                 continue
             for host in hosts.values():
                 host.client.close()
-            setup = studies[note["study"]]
+            experiment = studies[note["study"]]
             pieces = [("float32", size) for size in note["sizes"]]
             start = self.link.pull(0, pieces, "rank 0")["float32"].split(note["sizes"])
-            network = starting_network(setup.pipeline, setup.machine, Pretrained(start[0], start[1], []))
-            cohort = cohort_of(setup, note["k"])
-            hosts = _hosts(self.link, setup, cohort, network)
-            shapes = _shapes(cohort, network)
+            network = starting_network(experiment.pipeline, experiment.machine, Pretrained(start[0], start[1], []))
+            federation = form_federation(experiment, note["k"])
+            hosts = _hosts(self.link, experiment, federation, network)
+            shapes = _shapes(federation, network)
 
 
-def _shapes(cohort: Cohort, network: FlatModule) -> list[Shapes]:
+def _shapes(federation: Federation, network: FlatModule) -> list[Shapes]:
     sizes = network.size, network.buffers().numel()
-    return [cohort.shapes(*sizes, number) for number in range(len(cohort.names))]
+    return [federation.shapes(*sizes, number) for number in range(len(federation.names))]
 
 
-def _hosts(link: Link, setup: Setup, cohort: Cohort, network: FlatModule) -> dict[int, Host]:
+def _hosts(link: Link, experiment: Experiment, federation: Federation, network: FlatModule) -> dict[int, Host]:
     """The hosts of the clients that this rank has."""
-    members = members_of(setup, cohort.k)
+    members = list_members(experiment, federation.k)
     return {
-        number: host_of(setup, cohort, number, member, network)
+        number: host_of(experiment, federation, number, member, network)
         for number, member in enumerate(members)
         if find_host_rank(number, len(members), link.size) == link.rank
     }

@@ -7,31 +7,28 @@ use the same ones: short numbers agree by chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import SiteKey
-from chestfed.experiment.pipeline import Overlap
+from chestfed.experiment.data import Overlap
+from chestfed.images.cache import CachedImages
 from chestfed.images.database import digest_pixels, pack_keys, unpack_keys
-from chestfed.sites.table import SiteTable
-
-if TYPE_CHECKING:
-    from chestfed.training.clients import SiteImages
+from chestfed.training.data.sites import TRAIN, UNUSED, StudySite
 
 _SHOWN: Final = 5  # pictures of a pair of sites
-_NOTHING: Final = np.zeros(0, np.int64)
 _COLUMNS: Final = ["site", "place", "line", "test", "patient", "digest", "name"]
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What two sites of a study have in common, and the rows of the study that were left out for it."""
+    """Images and patients that two sites of a study share, and the rows of the study that were left out for it."""
 
     sites: tuple[str, str]
     pictures: int
@@ -39,54 +36,57 @@ class Shared:
     rows_left_out: int = 0
 
 
-def apart(
-    parts: Sequence[tuple[SiteTable, bool]], sites: Mapping[str, SiteImages], wanted: Overlap, key: SiteKey
-) -> tuple[dict[SiteTable, SiteTable], tuple[Shared, ...]]:
-    """Each part of a study without rows of patients who are at another site too, and what is shared.
+def separate_sites(
+    sites: Sequence[StudySite], take: Callable[[StudySite, np.ndarray], CachedImages], wanted: Overlap, key: SiteKey
+) -> tuple[tuple[StudySite, ...], tuple[Shared, ...]]:
+    """The sites of a study, with rows of patients who are at another site too as unused ones; and what is shared.
 
-    `parts` are tables, each with whether it is scored; the order of `sites` is that of the study.
+    `take(site, rows)` has the images of rows of a site.
 
     Raises
     ------
     ConfigError
-        If two sites share something and it is to be refused, or nothing would be left of a part.
+        If two sites share something and it is to be refused, or nothing would be left of a client or of scored rows.
     """
-    unknown = {name for names in wanted.same_patient_ids for name in names} - set(sites)
+    names = [site.name for site in sites]
+    unknown = {name for group in wanted.same_patient_ids for name in group} - set(names)
     if unknown:
         raise ConfigError(f"overlap.same_patient_ids: no site '{min(unknown)}' in this study")
-    unchanged = {table: table for table, _ in parts}
-    rows = pd.concat([_rows(table, test, sites) for table, test in parts], ignore_index=True)
+    rows = pd.concat([_list_rows(site, take) for site in sites], ignore_index=True)
     rows["person"] = _people(rows, wanted)
     both = rows[rows.groupby("person")["site"].transform("nunique") > 1]
     if both.empty:
-        return unchanged, ()
-    order = {name: place for place, name in enumerate(sites)}
-    rank = both["site"].map(order) + len(order) * ~both["test"]
+        return tuple(sites), ()
+    rank = both["site"].map({name: place for place, name in enumerate(names)}) + len(names) * ~both["test"]
     keeper = both["person"].map(both.loc[rank.groupby(both["person"]).idxmin()].set_index("person")["site"])
     dropped = both[both["site"] != keeper]
-    shared = tuple(_counted(list(sites), both, dropped))
+    shared = tuple(_count_shared(names, both, dropped))
     if wanted.found == "refuse":
-        raise ConfigError("\n".join(_told(shared, both, key)))
-    gone = {name: part["place"].to_numpy() for name, part in dropped.groupby("site")}
-    return {table: _without(table, sites[table.name], gone.get(table.name, _NOTHING)) for table in unchanged}, shared
+        raise ConfigError("\n".join(_list_shared(shared, both, key)))
+    places = {name: part["place"].to_numpy() for name, part in dropped.groupby("site")}
+    return tuple(_drop_rows(site, places[site.name]) if site.name in places else site for site in sites), shared
 
 
-def _without(table: SiteTable, site: SiteImages, gone: np.ndarray) -> SiteTable:
-    lost = np.isin(site.places(table), gone)
-    if lost.all():
-        raise ConfigError(f"overlap: all {len(lost):,} images of {table.name} in one part are at another site too")
-    return table.with_frame(table.frame[~lost].reset_index(drop=True)) if lost.any() else table
+def _drop_rows(site: StudySite, places: np.ndarray) -> StudySite:
+    frame = site.table.frame
+    role, client, reason = (frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "client", "reason"))
+    parts: dict[Any, Any] = frame.groupby(["role", "client"]).indices
+    role[places], client[places], reason[places] = UNUSED, "", "a patient who is at another site too"
+    for part, rows in parts.items():
+        if part[0] != UNUSED and (role[rows] == UNUSED).all():
+            raise ConfigError(f"overlap: all {len(rows):,} images of {site.name} in one part are at another site too")
+    return site.with_columns(role=role, client=client, reason=reason)
 
 
-def _rows(table: SiteTable, test: bool, sites: Mapping[str, SiteImages]) -> pd.DataFrame:
-    """The readable rows of a part of a site."""
-    site = sites[table.name]
-    places = site.places(table)
-    images = site.images.take(places)
+def _list_rows(site: StudySite, take: Callable[[StudySite, np.ndarray], CachedImages]) -> pd.DataFrame:
+    """The readable rows of a site that the study uses."""
+    places = np.flatnonzero(site.in_use)
+    images, frame = take(site, places), site.table.frame.iloc[places]
     blank = pack_keys([digest_pixels(bytes([level]) * images.size**2) for level in range(256)])
     digests = np.where(np.isin(images.digests.view("S16"), blank.view("S16")), b"", images.digests.view("S16"))
-    lines, patients = table.frame["row"].to_numpy(), table.frame["patient"].to_numpy(dtype=object)
-    columns = (table.name, places, lines, test, patients, digests.astype(object), unpack_keys(images.sources))
+    lines, patients = frame["row"].to_numpy(), frame["patient"].to_numpy(dtype=object)
+    test = (frame["role"] != TRAIN).to_numpy()
+    columns = (site.name, places, lines, test, patients, digests.astype(object), unpack_keys(images.sources))
     return pd.DataFrame(dict(zip(_COLUMNS, columns, strict=True)))[images.records >= 0]
 
 
@@ -108,7 +108,7 @@ def _people(rows: pd.DataFrame, wanted: Overlap) -> np.ndarray:
     return np.asarray(connected_components(graph, directed=False)[1])[people]
 
 
-def _counted(sites: Sequence[str], both: pd.DataFrame, dropped: pd.DataFrame) -> Iterator[Shared]:
+def _count_shared(sites: Sequence[str], both: pd.DataFrame, dropped: pd.DataFrame) -> Iterator[Shared]:
     for one, other in combinations(sites, 2):
         here, there = both[both["site"] == one], both[both["site"] == other]
         patients = set(here["person"]) & set(there["person"])
@@ -118,7 +118,7 @@ def _counted(sites: Sequence[str], both: pd.DataFrame, dropped: pd.DataFrame) ->
             yield Shared((one, other), len(pictures), len(patients), len(lost.drop_duplicates(["site", "place"])))
 
 
-def _told(shared: Sequence[Shared], both: pd.DataFrame, key: SiteKey) -> Iterator[str]:
+def _list_shared(shared: Sequence[Shared], both: pd.DataFrame, key: SiteKey) -> Iterator[str]:
     yield "sites of this study share images or patients: what is learned at one is scored or weighted at the other"
     for pair in shared:
         yield f"  {' and '.join(pair.sites)}: {pair.pictures:,} pictures, {pair.patients:,} patients"

@@ -9,14 +9,17 @@ import numpy as np
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.core.randomness import stream_seed
-from chestfed.experiment.pipeline import CollectionEntry, Pipeline
+from chestfed.experiment.data import CollectionEntry
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Rows
 from chestfed.images.database import pack_keys
 from chestfed.images.preprocess import Preprocess
 from chestfed.public_datasets import partition
 from chestfed.public_datasets.collection import Part, open_collection
 from chestfed.public_datasets.pixels import Pixels
-from chestfed.training.clients import ClientData, StudyData, TestSet, image_names, patient_names
+from chestfed.training.data.clients import ClientData, TestSet, image_names, patient_names
+from chestfed.training.data.experiment import Experiment
 
 
 class CollectionImages:
@@ -32,7 +35,9 @@ class CollectionImages:
         return np.stack([self._preprocess.apply(self._pixels.read(row)) for row in self._rows[rows].tolist()])
 
 
-def load_collection(pipeline: Pipeline, data_root: Path | None, *, validation: float | None = None) -> StudyData:
+def load_collection(
+    pipeline: Pipeline, data_root: Path | None, machine: Machine, *, validation: float | None = None
+) -> Experiment:
     """Read the collection, make the task, cut the clients.
 
     With `validation`, this share of the training images is set aside and takes the place of the test set, which is left
@@ -76,7 +81,7 @@ def load_collection(pipeline: Pipeline, data_root: Path | None, *, validation: f
     )
     digests = {client.name: client.digest(PUBLISHED) for client in clients}
     digests["test set"] = test_set.digest(PUBLISHED)
-    return StudyData(tuple(clients), test_set, pipeline.tasks, {}, digests)
+    return Experiment(pipeline, machine, clients=tuple(clients), test=test_set, digests=digests)
 
 
 def _hold_out(

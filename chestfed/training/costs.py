@@ -1,0 +1,167 @@
+"""What a step costs: time on this machine, measured on images without content, and bytes of an algorithm's messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from chestfed.algorithms.variables import Point, byte_count
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
+from chestfed.images.batches import Rows, TrainBatches
+from chestfed.models import seeded
+from chestfed.objectives.declaration import Population
+from chestfed.training.pretrain import new_network
+
+#: Seconds that a kind of step is timed for.
+_TIMED_SECONDS = 0.1
+#: A machine is busy if more than this share of its cores had work already.
+_BUSY = 0.5
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored.
+
+    `load` is how many processes wanted a core before that, per core; None where the system does not say it.
+    """
+
+    parameters: int
+    buffers: int
+    pretrain_step: float
+    federated_step: float
+    scored_image: float
+    load: float | None
+    uncompiled: bool = False  #: although training will be compiled
+
+
+def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
+    """Run a few training steps on images without content, after one that is not counted."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
+    network = new_network(pipeline, machine)
+    size, tasks = pipeline.preprocess.size, len(pipeline.tasks)
+
+    def step(images: int, training: bool) -> None:
+        blank = np.zeros((images, tasks), np.float32)
+        batch = TrainBatches(
+            _Blank(images, size),
+            blank,
+            np.ones(images, np.int64),
+            batch_size=images,
+            seed=0,
+            name="timing",
+            augment=pipeline.augment,
+            workers=0,
+            device=machine.device,
+        ).next()
+        network.module.train(training)
+        with (
+            seeded(0, machine.device),
+            torch.set_grad_enabled(training),
+            torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
+        ):
+            loss = network.module(batch.images).float().square().mean()
+        if training:
+            loss.backward()
+        loss.item()  # waits for the device
+
+    def per_image(images: int, training: bool) -> float:
+        few = min(images, 2 if training else 1)  # one image may be too few to normalize a batch
+        step(few, training)  # allocates, and loads what is loaded once
+        first = _seconds(lambda: step(few, training), 0)
+        fits = max(few, min(images, int(few * _TIMED_SECONDS / first)))  # a large network is timed on fewer images
+        step(fits, training)
+        return _seconds(lambda: step(fits, training)) / fits
+
+    of_batch = cache(lambda images: per_image(images, training=True) * images)
+    return Timings(
+        network.size,
+        network.buffers().numel(),
+        of_batch(pipeline.pretrain.batch_size),
+        of_batch(pipeline.federated.images_per_step),
+        per_image(pipeline.evaluation.batch_size, training=False),
+        load,
+        machine.compile,
+    )
+
+
+@dataclass(frozen=True)
+class _Blank:
+    count: int
+    size: int
+
+    @property
+    def records(self) -> np.ndarray:
+        return np.zeros(self.count, np.int64)
+
+    @property
+    def digests(self) -> np.ndarray:
+        return np.zeros(self.count, "V16")
+
+    def read(self, rows: Rows) -> np.ndarray:
+        return np.zeros((len(rows), self.size, self.size), np.uint8)
+
+
+def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS) -> float:
+    """The median time that an action takes, repeated until all together took `enough` seconds."""
+    times, started = list[float](), time.perf_counter()
+    while not times or time.perf_counter() - started < enough:
+        before = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - before)
+    return float(np.median(times))
+
+
+def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:
+    """Bytes (up, down) of one of `k` clients in one round: the algorithm's own messages, of zeros.
+
+    Without a server: what a node sends to its neighbors, on average, and 0. One local step is taken, not a window of
+    them: messages are as long after one.
+    """
+    settings, count = pipeline.federated, len(pipeline.tasks)
+    population = Population(torch.full((count,), 0.5), torch.full((k, count), 0.5))
+    objective = objective_of(settings, population)
+    ratios = ratio_of_duals(objective, population)
+    primal = torch.zeros(parameters + objective.extra_size)
+    graph = graph_of(settings, k)
+    if graph is not None:
+        peer, one = rule_of_stage(settings, 0, ratios, graph.nodes, graph), torch.zeros(1)
+        node = peer.start_node(Point(primal, primal[:0]), one, one)
+        synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
+        edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
+        return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0
+    if settings.spec.pooled:
+        return 0, 0
+    algorithm = rule_of_stage(settings.model_copy(update={"window": 1}), 0, ratios, k)
+    point = Point(primal, torch.zeros(objective.dual_size))
+    message = algorithm.message(algorithm.start_stage(point))
+    composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
+    oracle = composed if settings.objective_spec.kind == "compositional" else lambda v, alpha: (v, alpha)
+    update, _ = algorithm.local_round(message, algorithm.start_client(point), oracle)
+    return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
+
+
+def estimated(total: float, timings: Timings) -> str:
+    """The whole time, and on a busy machine that it is one."""
+    text = (
+        f"Estimated total: {duration(total)}, from steps timed just now{' without torch.compile' * timings.uncompiled}"
+    )
+    if timings.load is None or timings.load < _BUSY:
+        return text
+    return f"{text} on a BUSY machine ({timings.load:.1f} processes per core): less on an idle one"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,1 @@
+"""What a study reads: one frame per site, cut once into the images of clients and test sets."""
