@@ -29,7 +29,7 @@ class Ranks(Deployment):
 
     def __enter__(self) -> Self:
         if not self.leads:
-            ignore_signals()  # a launcher sends signals to all ranks: rank 0 ends at a safe point, and the others with it
+            ignore_signals()  # sent to all ranks: rank 0 ends at a safe point, and the others with it
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
