@@ -46,7 +46,7 @@ class Shapes:
             If there is no such request, or an edge that the node does not have.
         """
         value = plain.get("edges", [])
-        edges: tuple[int, ...] = tuple(value) if isinstance(value, list) else (-1,)
+        edges: tuple[int, ...] = tuple(value) if isinstance(value, list | tuple) else (-1,)
         if not all(type(edge) is int and 0 <= edge < self._degree for edge in edges) or len(set(edges)) < len(edges):
             raise WireError(
                 f"{sender}: {name} names edges that the node does not have", kind="unknown edges", sender=sender

@@ -133,14 +133,15 @@ def test_unexpected_record_names_its_sender(what: str) -> None:
 
 def test_unknown_requests_are_refused() -> None:
     graph = build_graph("ring", CLIENTS)
-    for shapes, name, plain in (
-        (SHAPES, "Steps", {}),
-        (SHAPES, "__import__", {}),
-        (replace(SHAPES, graph=graph), "Take", {"edges": [0, 7]}),
-        (replace(SHAPES, graph=graph), "Take", {"edges": [0, 0]}),
-        (replace(SHAPES, graph=graph), "Take", {"edges": "01"}),
+    for shapes, name, plain, kind in (
+        (SHAPES, "Steps", {}, "unknown request"),
+        (SHAPES, "__import__", {}, "unknown request"),
+        (replace(SHAPES, graph=graph), "Take", {"edges": [0, 7]}, "unknown edges"),
+        (replace(SHAPES, graph=graph), "Take", {"edges": [0, 0]}, "unknown edges"),
+        (replace(SHAPES, graph=graph), "Take", {"edges": "01"}, "unknown edges"),
+        (replace(SHAPES, graph=graph), "Take", {"edges": 5}, "unknown edges"),
     ):
-        with pytest.raises(WireError, match="the server"):
+        with assert_refused(WireError, kind, sender="the server"):
             shapes.request(name, plain, "the server")
 
 
