@@ -101,10 +101,8 @@ def make_board(
     first = next(iter(entries), "") if baseline is None else baseline
     if baseline is not None and baseline not in entries:
         raise ConfigError(f"--baseline {baseline}: there are {', '.join(entries)}", kind="unknown baseline")
-    origins = [split.origin for split in splits.values()] or [
-        entry.submission.header.data for entry in entries.values()
-    ]
-    origin = Origin.together(origins)
+    submitted = [entry.submission.header.data for entry in entries.values()]
+    origin = Origin.together([split.origin for split in splits.values()] or submitted)
     rows = [row for entry in entries.values() for row in _list_aucs(entry, benchmark)]
     rows += _list_differences(entries, first, benchmark) if benchmark.verifiable and entries else []
     head = {"benchmark": benchmark.name, "data": str(origin), "verified": benchmark.verifiable}

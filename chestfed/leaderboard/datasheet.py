@@ -56,8 +56,7 @@ def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
         "description": f"{benchmark.title}. {benchmark.question} Images: {source}. Test patients are fixed by digests.",
         "version": "1.0.0",
         "datePublished": benchmark.published,
-        "license": [f"{release.title}: {release.license}" for release in releases]
-        or ["as of chestfed, or of each data set"],
+        "license": [f"{release.title}: {release.license}" for release in releases] or other,
         "citeAs": " ".join(dict.fromkeys(release.citation for release in releases)) or f"chestfed {__version__}",
         "url": next((release.home for release in releases), file.name),
         "keywords": ["chest X-ray", "federated learning", *map(title_of, benchmark.diseases)],
