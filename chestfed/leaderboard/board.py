@@ -92,8 +92,8 @@ def make_board(
     for file in files:
         try:
             submission = read_submission(file, benchmark)
-            given = submission.header.method.name
-            names = (given if place == 1 else f"{given} ({place})" for place in count(1))
+            method = submission.header.method.name
+            names = (method if place == 1 else f"{method} ({place})" for place in count(1))
             name = next(name for name in names if name not in entries)
             entries[name] = Entry(name, submission, _align_models(name, submission, benchmark, splits))
         except ChestfedError as error:
@@ -101,8 +101,8 @@ def make_board(
     first = next(iter(entries), "") if baseline is None else baseline
     if baseline is not None and baseline not in entries:
         raise ConfigError(f"--baseline {baseline}: there are {', '.join(entries)}", kind="unknown baseline")
-    origins = [split.origin for split in splits.values()] or [one.submission.header.data for one in entries.values()]
-    origin = Origin.together(origins)
+    submitted = [entry.submission.header.data for entry in entries.values()]
+    origin = Origin.together([split.origin for split in splits.values()] or submitted)
     rows = [row for entry in entries.values() for row in _list_aucs(entry, benchmark)]
     rows += _list_differences(entries, first, benchmark) if benchmark.verifiable and entries else []
     head = {"benchmark": benchmark.name, "data": str(origin), "verified": benchmark.verifiable}
@@ -120,10 +120,10 @@ def estimate_aucs(runs: Sequence[Scored]) -> list[dict[str, Any]]:
         return list(list_rows([Row.of_scores(0, (), runs[0], RESAMPLES)]))
     chance = [replace(run, scores=np.zeros_like(run.scores)) for run in runs]
     rows = []
-    for one in compare(chance, runs):
-        low, high = (None, None) if one.interval is None else (0.5 + end for end in one.interval)
-        rows.append(vars(one) | {"auc": one.auc_b, "low": low, "high": high, "p": None, "difference": None})
-        rows[-1] |= {"sd": one.sd_b, "seeds": len(runs), "interval_method": "over seeds"}
+    for contrast in compare(chance, runs):
+        low, high = (None, None) if contrast.interval is None else (0.5 + end for end in contrast.interval)
+        rows.append(vars(contrast) | {"auc": contrast.auc_b, "low": low, "high": high, "p": None, "difference": None})
+        rows[-1] |= {"sd": contrast.sd_b, "seeds": len(runs), "interval_method": "over seeds"}
     return rows
 
 
@@ -137,8 +137,8 @@ def _align_models(
         images = split.frame["image"].to_list()
         scores = [submission.align_scores(hospital, k, seed, images) for seed in seeds]
         frames = tuple(split.frame.join(pd.DataFrame(values, columns=columns)) for values in scores)
-        shown = name if k == benchmark.k[-1] else f"{name}, K={k}"
-        models[hospital, k] = Predictions(shown, name, frames, "", split.origin, seeds=seeds)
+        title = name if k == benchmark.k[-1] else f"{name}, K={k}"
+        models[hospital, k] = Predictions(title, name, frames, "", split.origin, seeds=seeds)
     return models
 
 
@@ -181,7 +181,8 @@ def render_board(board: Board) -> str:
         about = "below it its 95% interval, p, and p by Holm"
         tables += _make_grids(board, hospital, "gain", f"K={last} minus K={first} of the same method; {about}")
         tables += _make_grids(board, hospital, "versus", f"K={last} minus that of {board.baseline}; {about}")
-    counts = [f"{name}: {one.images:,} images of {one.patients:,} patients" for name, one in benchmark.targets.items()]
+    targets = benchmark.targets.items()
+    counts = [f"{name}: {part.images:,} images of {part.patients:,} patients" for name, part in targets]
     digests = [f"{name} {digest}" for name, digest in benchmark.digests.items() if digest]
     facts = {
         "benchmark": benchmark.name,
@@ -228,7 +229,7 @@ def _make_grids(board: Board, hospital: str, what: str, caption: str) -> list[Gr
 def _make_auc_cell(row: Mapping[str, Any]) -> Cell:
     below = [] if row["low"] is None else [pair(Interval(row["low"], row["high"]))]
     below += [] if row["sd"] is None else [f"±{row['sd']:.3f}"]
-    return Cell(number(row["auc"]), tuple(below), strong=row["disease"] == "mean")
+    return Cell(number(row["auc"]), tuple(below))
 
 
 def _make_cost_grid(board: Board) -> Grid:

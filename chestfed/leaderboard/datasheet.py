@@ -41,9 +41,11 @@ def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
     without a published digest, which Croissant demands, are named in `isBasedOn` alone.
     """
     releases, content = [find_release(name) for name in benchmark.releases], file.read_bytes()
+    other = ["Apache-2.0, as chestfed" if benchmark.verifiable else "that of each data set, after registration"]
     source = ", ".join(release.title for release in releases) or "see the YAML of the pipeline"
-    titles = [{"disease": one, "title": title_of(one)} for one in benchmark.diseases]
-    targets = [{"hospital": name, **one.model_dump()} for name, one in benchmark.targets.items()]
+    titles = [{"disease": name, "title": title_of(name)} for name in benchmark.diseases]
+    targets = [{"hospital": name, **target.model_dump()} for name, target in benchmark.targets.items()]
+    files = [_describe_file(release, part) for release in releases for part in release.files if part.digest]
     about = {"@type": "cr:FileObject", "@id": file.name, "name": file.name, "contentUrl": file.name}
     about |= {"encodingFormat": "application/x-yaml", "sha256": hashlib.sha256(content).hexdigest()}
     return {
@@ -54,13 +56,13 @@ def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
         "description": f"{benchmark.title}. {benchmark.question} Images: {source}. Test patients are fixed by digests.",
         "version": "1.0.0",
         "datePublished": benchmark.published,
-        "license": [f"{one.title}: {one.license}" for one in releases] or ["as of chestfed, or of each data set"],
-        "citeAs": " ".join(dict.fromkeys(one.citation for one in releases)) or f"chestfed {__version__}",
-        "url": next((one.home for one in releases), "https://pypi.org/project/chestfed/"),
+        "license": [f"{release.title}: {release.license}" for release in releases] or other,
+        "citeAs": " ".join(dict.fromkeys(release.citation for release in releases)) or f"chestfed {__version__}",
+        "url": next((release.home for release in releases), file.name),
         "keywords": ["chest X-ray", "federated learning", *map(title_of, benchmark.diseases)],
         "isLiveDataset": False,
-        "isBasedOn": [_describe_release(one) for one in releases],
-        "distribution": [about, *(_describe_file(one, part) for one in releases for part in one.files if part.digest)],
+        "isBasedOn": [_describe_release(release) for release in releases],
+        "distribution": [about, *files],
         "recordSet": [
             _make_record_set("test_images", "Hospitals that are scored, and digests of their splits", targets),
             _make_record_set("diseases", "Findings: labels 0, 1 or missing, and a score of each image", titles),

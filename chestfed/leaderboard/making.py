@@ -70,10 +70,10 @@ def make_scores(runs: Sequence[RunFolder], benchmark: Benchmark, splits: Mapping
 
     Raises `ChestfedError` as `check_split`, `not scored` and `other key`; `ConfigError` if there are no scores.
     """
-    parts = []
+    parts, columns = [], [f"score_{disease}" for disease in benchmark.diseases]
     for run, k, hospital in product(runs, benchmark.k, benchmark.targets):
         frame = load_predictions(run.path, k, _find_place(run, hospital)).frames[0]
-        if missing := [f"score_{one}" for one in benchmark.diseases if f"score_{one}" not in frame]:
+        if missing := [name for name in columns if name not in frame]:
             raise ChestfedError(f"{run.path}: no {', '.join(missing)}", kind="not scored", hospital=hospital)
         if split := splits.get(hospital):
             key = PUBLISHED if split.origin is Origin.SYNTHETIC else key_for(synthetic=False)
@@ -82,7 +82,7 @@ def make_scores(runs: Sequence[RunFolder], benchmark: Benchmark, splits: Mapping
             text = "its images are not those in --data, or were named with another key: set $CHESTFED_KEY_FILE to it"
             raise ChestfedError(f"{run.path}: {text}", kind="other key", hospital=hospital)
         check_split(benchmark, hospital, frame)
-        scores = frame.groupby("image")[[f"score_{one}" for one in benchmark.diseases]].mean()
+        scores = frame.groupby("image")[columns].mean()
         scores = scores.rename(columns=lambda name: name.removeprefix("score_")).reset_index()
         parts.append(scores.assign(hospital=hospital, k=k, seed=run.settings.seed))
     return pd.concat(parts, ignore_index=True)[["hospital", "k", "seed", "image", *benchmark.diseases]]

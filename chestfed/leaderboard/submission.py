@@ -159,8 +159,8 @@ def _unpack(file: Path, expected: Sequence[str]) -> dict[str, bytes]:
         with zipfile.ZipFile(file) as archive:
             names = sorted(part.filename for part in archive.infolist())
             if names != [*expected]:
-                shown = ", ".join(ascii(name)[:60] for name in names[:3])
-                _refuse("not a submission", f"holds {shown or 'nothing'}; expected {', '.join(expected)}")
+                listed = ", ".join(ascii(name)[:60] for name in names[:3])
+                _refuse("not a submission", f"holds {listed or 'nothing'}; expected {', '.join(expected)}")
             for name in names:
                 with archive.open(name) as content:
                     parts[name] = content.read(LIMIT + 1)
@@ -198,11 +198,12 @@ def _fit_results(rows: dict[tuple[str, int, int], Row], benchmark: Benchmark, he
     """Whether there are AUCs for every hospital, K, seed and disease, each a share, over all images of the split."""
     fit = set(rows) == set(product(benchmark.targets, benchmark.k, header.seeds))
     for (hospital, *_), row in rows.items() if fit else ():
-        fit &= [one.disease for one in row.aucs] == [*benchmark.diseases, "mean"]
-        for one in row.aucs:
-            fit &= all(0 <= end <= 1 for end in (one.value, *(one.interval or ())) if end is not None)
-        for one in row.diseases:
-            counts = [-1 if count is None else count for count in one.counts.values()]
+        fit &= [estimate.disease for estimate in row.aucs] == [*benchmark.diseases, "mean"]
+        for estimate in row.aucs:
+            numbers = (estimate.value, *(estimate.interval or ()))
+            fit &= all(0 <= number <= 1 for number in numbers if number is not None)
+        for estimate in row.diseases:
+            counts = [-1 if count is None else count for count in estimate.counts.values()]
             fit &= min(counts) >= 0 and sum(counts) == benchmark.targets[hospital].images
     return fit
 
