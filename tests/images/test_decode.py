@@ -12,11 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from pydicom.data import get_testdata_file
-from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.dataset import Dataset
 from pydicom.uid import (
     DeflatedExplicitVRLittleEndian,
     ExplicitVRBigEndian,
-    ExplicitVRLittleEndian,
     JPEG2000Lossless,
     RLELossless,
 )
@@ -27,23 +26,15 @@ from chestfed.images import decode as module
 from chestfed.images.decode import decode
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
+from chestfed.samples.layouts import make_dicom
 from tests.cases import each
 
 RAMP = np.linspace(0, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
 
 
 def dicom(stored: np.ndarray, **elements: object) -> Dataset:
-    dataset = Dataset()
-    dataset.file_meta = FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
-    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
-    dataset.PatientName, dataset.PatientID = "Doe^Jane", "4711"
-    dataset.Rows, dataset.Columns = stored.shape
-    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
-    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
-    dataset.PixelData = stored.astype(np.uint16).tobytes()
-    for name, value in elements.items():
+    dataset = make_dicom(stored, uid="1.2.3")
+    for name, value in {"PatientName": "Doe^Jane", "PatientID": "4711", **elements}.items():
         setattr(dataset, name, value)
     return dataset
 
@@ -370,9 +361,7 @@ def test_a_dicom_file_cut_short_is_refused(tmp_path: Path, syntax: str | None) -
         decode(tmp_path / "cut")
 
 
-def test_png_and_dicom_give_the_same_picture(
-    tmp_path: Path,
-) -> None:
+def test_png_and_dicom_give_the_same_picture(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     for _ in range(6):  # smooth films that do not use the whole range, seen through windows of their own
         coarse = rng.random((9, 8), np.float32)
