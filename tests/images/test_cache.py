@@ -44,14 +44,16 @@ class Table:
         return [Stored(inverted) for inverted in self.frame["inverted"].tolist()]
 
 
-def make_site(folder: Path, count: int = 6) -> Table:
-    """A site of small random pictures."""
+def make_site(
+    folder: Path, count: int = 6, name: str = "patient{:05d}.png", shape: tuple[int, int] = (40, 50)
+) -> Table:
+    """A site of small random pictures, every second of them inverted."""
     root = folder / "site"
     (root / "images").mkdir(parents=True)
     rng = np.random.default_rng(0)
-    names = [f"images/patient{index:05d}.png" for index in range(count)]
-    for name in names:
-        Image.fromarray(rng.integers(0, 256, (40, 50), dtype=np.uint8)).save(root / name)
+    names = [f"images/{name.format(index)}" for index in range(count)]
+    for path in names:
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(root / path)
     frame = pd.DataFrame({"image": names, "row": range(2, count + 2), "inverted": [i % 2 == 1 for i in range(count)]})
     return Table("toy", root, True, frame)
 
@@ -126,9 +128,7 @@ def test_a_picture_digest_tells_its_levels(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=10)
 @given(st.lists(st.tuples(st.sampled_from(("alter", "swap", "remove")), st.integers(0, 3)), max_size=6))
-def test_the_cache_follows_the_files(
-    events: list[tuple[str, int]],
-) -> None:
+def test_the_cache_follows_the_files(events: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as home:
         table = make_site(Path(home), 4)
         files = [table.root / name for name in table.frame["image"]]

@@ -7,47 +7,22 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from PIL import Image
 
 from chestfed.core.workers import parallel_map
 from chestfed.images import cache, file_store
 from chestfed.images.cache import fill_cache
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
+from tests.images.test_cache import Table, make_site
 
 PREPROCESS = Preprocess()
-_PLAIN = Stored()
-
-
-class Table(NamedTuple):
-    """What the cache needs of a site."""
-
-    name: str
-    root: Path
-    synthetic: bool
-    frame: pd.DataFrame
-
-    def stored(self) -> list[Stored]:
-        """Nothing is inverted."""
-        return [_PLAIN] * len(self.frame)
-
-
-def make_films(folder: Path, count: int) -> Table:
-    root = folder / "films"
-    root.mkdir()
-    levels = np.random.default_rng(1).integers(0, 256, (count, 64, 64), dtype=np.uint8)
-    names = [f"{number}.png" for number in range(count)]
-    for name, gray in zip(names, levels, strict=True):
-        Image.fromarray(gray).resize((352, 352)).save(root / name)
-    frame = pd.DataFrame({"image": names, "row": range(2, count + 2), "inverted": False})
-    return Table("site", root, True, frame)
 
 
 def _fill(table: Table, folder: Path, error: Exception | None = None, times: int = 10**9) -> tuple[int, int]:
@@ -78,7 +53,7 @@ def _failing(error: Exception, times: int, table: Table, folder: Path) -> tuple[
 
 
 def _lethal(path: Path, stored: Stored) -> Any:
-    if int(path.stem) % 40 == 3 and (path.parent / "kill").exists():
+    if int(path.stem) % 40 == 3 and path.parent.with_name("kill").exists():
         os.kill(os.getpid(), signal.SIGKILL)
     return cache._prepare_one(PREPROCESS, path, stored)
 
@@ -104,25 +79,25 @@ def _changed(change: Callable[[Table], Table], table: Table, folder: Path) -> tu
 
 
 def _moved(table: Table) -> Table:
-    return table._replace(root=table.root.rename(table.root.with_name("moved")))
+    return replace(table, root=table.root.rename(table.root.with_name("moved")))
 
 
 def _copied(table: Table) -> Table:
     place = shutil.copytree(table.root, table.root.with_name("copy"), copy_function=shutil.copyfile)
-    return table._replace(root=Path(place))
+    return replace(table, root=Path(place))
 
 
 def _touched(table: Table) -> Table:
-    for file in table.root.iterdir():
+    for file in (table.root / "images").iterdir():
         os.utime(file, (1, 1))
     return table
 
 
 def _renamed(table: Table) -> Table:
-    names = ["renamed " + name for name in table.frame["image"]]
+    names = [name.replace("/", "/renamed ") for name in table.frame["image"]]
     for old, new in zip(table.frame["image"], names, strict=True):
         (table.root / old).rename(table.root / new)
-    return table._replace(frame=table.frame.assign(image=names))
+    return replace(table, frame=table.frame.assign(image=names))
 
 
 #: What is done, and how many of 14 images are lost in that run.
@@ -146,5 +121,5 @@ CASES: dict[str, tuple[Callable[[Table, Path], tuple[int, int, int]], int]] = {
 def test_failures_lose_nothing_for_good(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_store, "_PAUSES", (0.0, 0.0))
     fail, expected = CASES[case]
-    lost, lost_later, needless = fail(make_films(tmp_path, 14), tmp_path)
+    lost, lost_later, needless = fail(make_site(tmp_path, 14, "{}.png", (352, 352)), tmp_path)
     assert (lost, lost_later, needless) == (expected, 0, 0)

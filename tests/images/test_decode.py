@@ -1,4 +1,4 @@
-"""Decoding: gray levels as documented, and every kind of bad file refused with a reason."""
+"""Decoding: gray levels as documented, whatever the file."""
 
 from __future__ import annotations
 
@@ -6,44 +6,29 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import pydicom
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from PIL import Image, ImageOps
-from pydicom.data import get_testdata_file
-from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.dataset import Dataset
 from pydicom.uid import (
-    DeflatedExplicitVRLittleEndian,
     ExplicitVRBigEndian,
-    ExplicitVRLittleEndian,
     JPEG2000Lossless,
     RLELossless,
 )
 
 from chestfed.core.errors import ImageError
-from chestfed.images import compressed
 from chestfed.images import decode as module
 from chestfed.images.decode import decode
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
+from chestfed.samples.layouts import make_dicom
 from tests.cases import each
 
 RAMP = np.linspace(0, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
 
 
 def dicom(stored: np.ndarray, **elements: object) -> Dataset:
-    dataset = Dataset()
-    dataset.file_meta = FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
-    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
-    dataset.PatientName, dataset.PatientID = "Doe^Jane", "4711"
-    dataset.Rows, dataset.Columns = stored.shape
-    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
-    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
-    dataset.PixelData = stored.astype(np.uint16).tobytes()
-    for name, value in elements.items():
+    dataset = make_dicom(stored, uid="1.2.3")
+    for name, value in {"PatientName": "Doe^Jane", "PatientID": "4711", **elements}.items():
         setattr(dataset, name, value)
     return dataset
 
@@ -51,13 +36,6 @@ def dicom(stored: np.ndarray, **elements: object) -> Dataset:
 def save(dataset: Dataset, path: Path) -> Path:
     dataset.save_as(path, enforce_file_format=True)
     return path
-
-
-def real_file(name: str) -> Path:
-    """One of pydicom's own test files."""
-    path = get_testdata_file(name, download=False)
-    assert isinstance(path, str)
-    return Path(path)
 
 
 @each("mode", ["L", "RGB", "RGBA", "P", "LA"])
@@ -232,147 +210,7 @@ def test_run_lengths_of_signed_values(tmp_path: Path, bits: int, signed: int) ->
     assert len(np.unique(gray)) == min(256, 1 << used)
 
 
-@each(
-    ("name", "reason"),
-    [
-        ("rtplan.dcm", "without pixels"),
-        ("rtstruct.dcm", "not a JPEG, PNG or DICOM|without pixels"),
-        ("rtdose.dcm", "multi-frame"),
-        ("SC_rgb_rle.dcm", "color"),
-        ("examples_palette.dcm", "neither MONOCHROME1 nor MONOCHROME2"),
-        ("MR_truncated.dcm", "modality MR"),
-        ("no_meta.dcm", "not a JPEG, PNG or DICOM"),
-    ],
-)
-def test_awkward_real_files_are_refused(name: str, reason: str) -> None:
-    with pytest.raises(ImageError, match=reason):
-        decode(real_file(name))
-
-
-@each(
-    "name",
-    [
-        "CT_small.dcm",
-        "MR_small.dcm",
-        "MR_small_RLE.dcm",
-        "JPEG2000.dcm",
-        "MR_small_jpeg_ls_lossless.dcm",
-        "MR_small_jp2klossless.dcm",
-    ],
-)
-def test_real_transfer_syntaxes_are_read(tmp_path: Path, name: str) -> None:
-    dataset = pydicom.dcmread(real_file(name))
-    dataset.Modality, dataset.BodyPartExamined = "DX", "CHEST"
-    dataset.save_as(tmp_path / "a.dcm")
-    gray = decode(tmp_path / "a.dcm")
-    assert gray.dtype == np.uint8
-    assert gray.std() > 5
-
-
-def test_dicom_without_a_syntax_is_refused(tmp_path: Path) -> None:
-    path = save(dicom((RAMP * 4095).astype(np.uint16)), tmp_path / "a.dcm")
-    data = pydicom.dcmread(path)
-    del data.PixelData
-    with pytest.raises(ImageError, match="without pixels") as caught:
-        decode(save(data, tmp_path / "b.dcm"))
-    assert "Doe" not in str(caught.value)
-    assert "4711" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"", "empty"), (b"hello world" * 50, "not a JPEG, PNG or DICOM"), (b"\x89PNG\r\n\x1a\n" + b"x" * 200, "damaged")],
-)
-def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
-    (tmp_path / "a.png").write_bytes(content)
-    with pytest.raises(ImageError, match=reason):
-        decode(tmp_path / "a.png")
-
-
-def test_a_jpeg_of_12_bits_is_refused(tmp_path: Path) -> None:
-    Image.new("L", (32, 32)).save(tmp_path / "a.jpg")
-    data = bytearray((tmp_path / "a.jpg").read_bytes())
-    data[data.index(b"\xff\xc0") + 4] = 12
-    (tmp_path / "a.jpg").write_bytes(data)
-    with pytest.raises(ImageError, match="JPEG of 12 bits"):
-        decode(tmp_path / "a.jpg")
-
-
-def test_a_missing_file_is_not_a_damaged_one(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        decode(tmp_path / "a.png")
-
-
-def test_a_huge_image_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.fromarray((RAMP * 255).astype(np.uint8)).save(tmp_path / "a.png")
-    monkeypatch.setattr(compressed, "MAX_PIXELS", 1000)
-    with pytest.raises(ImageError, match="refused without"):
-        decode(tmp_path / "a.png")
-
-
-def a_file(kind: str, folder: Path) -> Path:
-    path = folder / kind
-    if kind == "dicom":
-        packed = dicom((RAMP * 4095).astype(np.uint16))
-        packed.compress(RLELossless, encoding_plugin="pylibjpeg")
-        return save(packed, path)
-    picture = (RAMP * 65535).astype(np.uint16) if kind == "png" else (RAMP * 255).astype(np.uint8)
-    Image.fromarray(picture).save(path, "PNG" if kind == "png" else "JPEG")
-    return path
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(["png", "jpeg", "dicom"]), st.floats(0, 1), st.integers(0, 255), st.booleans())
-def test_altered_files_give_pixels_or_reason(tmp_path: Path, kind: str, where: float, value: int, cut: bool) -> None:
-    data = bytearray(a_file(kind, tmp_path).read_bytes())
-    place = int(where * (len(data) - 1))
-    if cut:
-        del data[place:]
-    else:
-        data[place] = value
-    (tmp_path / "bad").write_bytes(bytes(data))
-    try:
-        gray = decode(tmp_path / "bad")
-    except ImageError:
-        return
-    assert (gray.ndim, gray.dtype) == (2, np.uint8)
-
-
-def test_a_decoder_panic_is_a_damaged_file(tmp_path: Path) -> None:
-    """The RLE plugin panics, past `Exception`, when a segment's offset is wrong."""
-    data = bytearray(a_file("dicom", tmp_path).read_bytes())
-    data[data.index(b"\x02\x00\x00\x00\x40\x00\x00\x00") + 8] = 0xFF
-    (tmp_path / "bad").write_bytes(bytes(data))
-    with pytest.raises(ImageError, match="damaged or unsupported DICOM file"):
-        decode(tmp_path / "bad")
-
-
-@each("kind", ["png", "jpeg", "dicom"])
-@each("share", [0.3, 0.6, 0.9])
-def test_a_truncated_file_is_refused(tmp_path: Path, kind: str, share: float) -> None:
-    data = a_file(kind, tmp_path).read_bytes()
-    (tmp_path / "bad").write_bytes(data[: int(share * len(data))])
-    with pytest.raises(ImageError):
-        decode(tmp_path / "bad")
-
-
-@each("syntax", [None, RLELossless, JPEG2000Lossless, DeflatedExplicitVRLittleEndian])
-def test_a_dicom_file_cut_short_is_refused(tmp_path: Path, syntax: str | None) -> None:
-    noise = np.random.default_rng(1).integers(0, 4095, RAMP.shape).astype(np.uint16)
-    dataset = dicom(noise)
-    if syntax == DeflatedExplicitVRLittleEndian:
-        dataset.file_meta.TransferSyntaxUID = syntax
-    elif syntax is not None:
-        dataset.compress(syntax, encoding_plugin="pylibjpeg")
-    data = save(dataset, tmp_path / "whole").read_bytes()
-    (tmp_path / "cut").write_bytes(data[: len(data) * 2 // 3])
-    with pytest.raises(ImageError, match="truncated"):
-        decode(tmp_path / "cut")
-
-
-def test_png_and_dicom_give_the_same_picture(
-    tmp_path: Path,
-) -> None:
+def test_png_and_dicom_give_the_same_picture(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     for _ in range(6):  # smooth films that do not use the whole range, seen through windows of their own
         coarse = rng.random((9, 8), np.float32)
@@ -421,14 +259,6 @@ def test_a_voi_table_has_its_range(tmp_path: Path, bits: int, first: int) -> Non
     assert np.abs(found - (stored // step) * (255 / (2**bits - 1))).max() <= 0.51
 
 
-def test_dicom_of_float_pixels_is_refused(tmp_path: Path) -> None:
-    wide = dicom(
-        np.zeros((64, 48), np.uint16), BitsAllocated=32, BitsStored=32, HighBit=31, PixelData=bytes(64 * 48 * 4)
-    )
-    with pytest.raises(ImageError, match="more than 16 bits"):
-        decode(save(wide, tmp_path / "a.dcm"))
-
-
 @each("orientation", range(1, 10))
 @each("suffix", [".jpg", ".png"])
 def test_exifs_orientation_is_applied(tmp_path: Path, orientation: int, suffix: str) -> None:
@@ -439,15 +269,6 @@ def test_exifs_orientation_is_applied(tmp_path: Path, orientation: int, suffix: 
     with Image.open(tmp_path / f"a{suffix}") as saved:
         expected = np.asarray(ImageOps.exif_transpose(saved))
     np.testing.assert_array_equal(decode(tmp_path / f"a{suffix}"), expected)
-
-
-@each("kind", ["APNG", "MPO", "GIF", "TIFF", "WebP"])
-def test_several_pictures_are_refused(tmp_path: Path, kind: str) -> None:
-    pictures = [Image.fromarray((RAMP * level).astype(np.uint8)) for level in (200, 250)]
-    saved = "PNG" if kind == "APNG" else kind
-    pictures[0].save(tmp_path / "a.png", saved, save_all=True, append_images=pictures[1:])
-    with pytest.raises(ImageError, match="2 images" if kind in ("APNG", "MPO") else kind):
-        decode(tmp_path / "a.png")
 
 
 def test_a_picture_decides_on_its_polarity(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ def _read_images(source: Source, table: TableFormat, values: Values) -> pd.DataF
         return None
     rows = _filter(TableRows(source, FILES if elements else "images", table, frame), values, elements=False)
     frame, folders = rows.frame, Folders(source.root)
-    return _assemble(rows, values, Placed.find(frame["image"].tolist(), frame["image"].tolist(), folders), None)
+    images = frame["image"].tolist()
+    return _assemble(rows, values, Placed.find(images, images, folders), None)
 
 
 def _list_images(source: Source) -> pd.DataFrame | None:

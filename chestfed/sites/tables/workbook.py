@@ -56,9 +56,9 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
         if sheet is not None and sheet not in names:
             message = f"no sheet '{sheet}'{nearest(sheet, names)}; the sheets are {', '.join(names)}"
             raise UnreadableError(message, "set table.sheet in the site's YAML")
+        chosen = [sheet] if sheet is not None else visible
         tables = [
-            _read_sheet(book, name, f"{label}, sheet '{name}'", header_row, scans.get(name))
-            for name in ([sheet] if sheet is not None else visible)
+            _read_sheet(book, name, f"{label}, sheet '{name}'", header_row, (scans or {}).get(name)) for name in chosen
         ]
     except PasswordError:
         raise UnreadableError("is a workbook with a password", _AGAIN) from None
@@ -74,7 +74,7 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
     others += [] if sheet is not None else [name for name in names if name not in visible]
     if others:
         first.notes.append(f"{label}: not read: {', '.join(others)} (hidden, or another header); see table.sheet")
-    if not data.startswith(b"PK") or not scans:
+    if scans is not None and not scans.keys() >= set(chosen):
         text = "error values such as #N/A are read as empty cells in this format; save it as xlsx to have them refused"
         first.notes.append(f"{label}: {text}")
     return alike
@@ -127,8 +127,8 @@ def _fill_merged(ranges: list[Any], columns: list[list[str | None]], names: list
     ]
 
 
-def _scan_xlsx(data: bytes) -> dict[str, _Scan]:
-    """The sheets of an xlsx by name, none for another format.
+def _scan_xlsx(data: bytes) -> dict[str, _Scan] | None:
+    """The sheets of an xlsx by name; None for an ods, which is refused where a cell lacks a value; else none.
 
     Raises `UnreadableError` if a cell is where Excel has none, the cells hold more text than a table, or formulas of an
     ods have no value.
@@ -138,13 +138,15 @@ def _scan_xlsx(data: bytes) -> dict[str, _Scan]:
             if sum(part.file_size for part in parts.infolist()) > limits.LARGEST:
                 raise UnreadableError(*TOO_LARGE)
             names = parts.namelist()
-            if "content.xml" in names and _NO_VALUE.search(parts.read("content.xml")):
-                message = "has formulas without a value, or with an error"
-                raise UnreadableError(message, "paste these columns as values and save the file again")
+            if "content.xml" in names:
+                if _NO_VALUE.search(parts.read("content.xml")):
+                    message = "has formulas without a value, or with an error"
+                    raise UnreadableError(message, "paste these columns as values and save the file again")
+                return None
             if "xl/workbook.xml" not in names:
                 return {}
             targets = {
-                part.get("Id"): re.sub("^/?(xl/)?", "xl/", part.get("Target", ""))
+                part.get("Id"): re.sub("^(?!/)", "xl/", part.get("Target", "")).removeprefix("/")
                 for _, part in _elements(parts, "xl/_rels/workbook.xml.rels", "Relationship")
             }
             listed = [part.attrib for _, part in _elements(parts, "xl/workbook.xml", "sheet")]

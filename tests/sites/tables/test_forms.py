@@ -58,15 +58,11 @@ def test_wide_columns_become_a_table(tmp_path: Path) -> None:
     codes = {"codes": {**WIDE["codes"], "view": {"Lat": "lateral"}}}
     table = open_table(tmp_path, codes, rows)
     assert labels(table) == [[1, 0, N, N, 1], [1, 0, N, 1, 0], [0, 1, 0, 0, 0]]
+    people = ["p1", "p2", "p3"]
     expected = {
-        "view": ["pa", "lateral", "unknown"],
-        "split": ["train", "valid", "test"],
-        "sex": ["F", N, N],
-        "age": [58, N, 0],
-        "image": ["1.png", "2.png", "3.png"],
-        "study": ["p1", "p2", "p3"],
-        "patient": ["p1", "p2", "p3"],
-        "row": [2, 3, 4],
+        **{"view": ["pa", "lateral", "unknown"], "split": ["train", "valid", "test"], "row": [2, 3, 4]},
+        **{"sex": ["F", N, N], "age": [58, N, 0], "image": ["1.png", "2.png", "3.png"]},
+        **{"study": people, "patient": people},
     }
     assert {name: column(table, name) for name in expected} == expected
     assert table.labels().dtype == table.frame["age"].dtype == np.float32
@@ -358,10 +354,8 @@ def test_each_split_may_have_its_own_file(tmp_path: Path) -> None:
 def test_only_image_and_patient_are_needed(tmp_path: Path) -> None:
     table = {"columns": {"image": "File", "patient": "File"}, "default_view": "frontal"}
     opened = open_table(tmp_path, table, [wide(1), wide(2)])
-    assert column(opened, "patient") == ["1.png", "2.png"]
-    assert column(opened, "view") == ["frontal", "frontal"]
-    assert column(opened, "split") == ["train", "train"]
-    assert column(opened, "sex") == column(opened, "age") == [N, N]
+    expected = {"patient": ["1.png", "2.png"], "view": ["frontal"] * 2, "split": ["train"] * 2, "sex": [N, N]}
+    assert {name: column(opened, name) for name in (*expected, "age")} == {**expected, "age": [N, N]}
     row = {name: cell for name, cell in wide(1).items() if name != "Set"}
     assert column(open_table(tmp_path, {}, [row], splits={"official": False}), "split") == ["train"]
 

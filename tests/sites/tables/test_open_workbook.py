@@ -68,13 +68,18 @@ def append(*rows: list[object]) -> Callable[[Any], object]:
     return lambda sheet: [sheet.append(row) for row in rows]
 
 
-def test_a_sheet_is_read_as_others_write_it(tmp_path: Path) -> None:
-    save(tmp_path / "t.xlsx", PARTS)
+@each("place", ["/xl/one.xml", "/one.xml", "one.xml"])
+def test_a_sheet_is_read_as_others_write_it(tmp_path: Path, place: str) -> None:
+    links = PARTS["xl/_rels/workbook.xml.rels"].replace("/xl/one.xml", place)
+    sheet = {"one.xml" if place == "/one.xml" else "xl/one.xml": PARTS["xl/one.xml"]}
+    others = {name: text for name, text in PARTS.items() if name != "xl/one.xml"}
+    save(tmp_path / "t.xlsx", {**others, "xl/_rels/workbook.xml.rels": links, **sheet})
     source, table = open_files(tmp_path, "t.xlsx")
     assert cells(table, ROW) == [["in", "1.5", N, "2000", 4], ["true", "=", "plain", "=", 5]]
     assert source.problems == []
     assert table is not None
     assert table.frame.columns[:4].tolist() == ["plain", "rich", "", "d"]
+    assert not table.notes
 
 
 @each("part", [name for name in PARTS if name.startswith("xl/")])
@@ -193,6 +198,7 @@ def test_formulas_of_an_ods_are_checked(tmp_path: Path, cell: str, refused: bool
     source, table = open_files(tmp_path, "t.ods")
     assert kinds(source) == ([("unreadable file", N)] if refused else [])
     assert refused or cells(table) == [["1"]]
+    assert table is None or table.notes == []
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
