@@ -32,6 +32,9 @@ LISTED = ("--set=header_row", "--set=sheet", "--set=threshold", "--column=patien
 #: Values whose meaning it tells to give at once: numbers, shares, single letters, signs.
 _CODED = re.compile(r"[+-]?\d+([.,/]\d+)?|\w|[^\w\s]+(/[^\w\s]+)?")
 
+#: What an open question has to name: an option, the code book, or what to do with the table.
+_STEP = re.compile(r"--\w|code book|\b(give|write|export|add|change|fill|move|remove|name)\b", re.IGNORECASE)
+
 
 @dataclass
 class Outcome:
@@ -131,6 +134,9 @@ def call(folder: Path, case: Case, options: Sequence[str]) -> str:
         command += ["--no-split"]
     result = CliRunner().invoke(app, command)
     if isinstance(result.exception, SystemExit) or result.exception is None:
+        listed = result.output.partition("\nopen: ")[2].partition("\nAdd these options")[0]
+        questions = re.split(r"\n\d+\. ", listed)[1:]
+        assert all(map(_STEP.search, questions)), questions
         return result.output if result.exit_code else ""
     text = f"{result.output}\n{type(result.exception).__name__}: {result.exception}"
     if not isinstance(result.exception, ChestfedError):
