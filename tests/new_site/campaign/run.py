@@ -197,7 +197,7 @@ def format_table(outcomes: Sequence[Outcome]) -> str:
         "",
         f"{len(outcomes)} hospitals: {right} described correctly by documented means, "
         f"{sum(each.calls is None for each in outcomes)} refused; {wrong} of {sum(each.cells for each in outcomes):,} "
-        f"cells wrong. {_count_calls([each.calls for each in outcomes])} with the policies alone; "
+        f"cells wrong. Calls: {_count_calls([each.calls for each in outcomes])} with the policies alone; "
         f"{_count_calls([each.informed for each in outcomes])} with all that the tutorial's first section lists.",
     ]
     return "\n".join(lines)
@@ -206,4 +206,4 @@ def format_table(outcomes: Sequence[Outcome]) -> str:
 def _count_calls(calls: Sequence[int | None]) -> str:
     numbers = [number for number in calls if number is not None]
     spread = ", ".join(f"{numbers.count(n)} in {n}" for n in range(1, MOST_CALLS + 1))
-    return f"Calls: {spread}, median {statistics.median(numbers or [0]):g},"
+    return f"{spread}, median {statistics.median(numbers or [0]):g},"
