@@ -87,7 +87,7 @@ def describe(name: str, folder: Path, known: Sequence[str] = ()) -> Outcome:
     """One hospital, from its folder to a YAML that is right; `known` are further options of the first call."""
     about, make = {**SHAPES, **FURTHER}[name]
     case, outcome = make(Place(folder)), Outcome(name, about)
-    book, means = folder / "out" / "hospital.codes.csv", []
+    book, means = folder / "out" / "hospital.codes.csv", list[str]()
     options, then = [*case.first, *known], [option for option in case.then if option not in known]
     for number in range(1, MOST_CALLS + 1):
         outcome.text = call(folder, case, options)
