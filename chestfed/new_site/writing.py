@@ -20,7 +20,7 @@ _COMMENT_AT: Final = 42
 _PLAIN: Final = re.compile(r"[^\W\d_][\w .()-]*|/[\w./-]+")
 _RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _VIEWS: Final = ["pa", "ap", "frontal"]
-_ROLES: Final = tuple(role for role in COLUMN_ROLES if role != "site")
+_ROLES: Final[tuple[str, ...]] = tuple(role for role in COLUMN_ROLES if role != "site")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ FEW = (
     ),
     *("two_sites", "dates_as_patients", "body_parts", "german_findings", "nih_list", "long_annotators", "in_headers"),
     *("label_folders", "folders_told", "accession_numbers", "running_numbers"),
+    *("double_readings", "consensus", "patient_capitals", "view_folders", "broken_headers"),
 )
 
 

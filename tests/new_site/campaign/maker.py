@@ -83,7 +83,7 @@ class Case:
     first: Sequence[str] = ()
     then: Sequence[str] = ()
     book: Mapping[str, str] = field(default_factory=dict)
-    repair: Callable[[], None] | None = None
+    repair: Callable[[], object] | None = None
     edit: Callable[[dict[str, Any]], None] | None = None
 
 
@@ -278,9 +278,7 @@ def register(
         made = write(place)
         place.pictures(made, where)
         after = None if repaired is None else lambda: write(place, **repaired)
-        return Case(
-            tell_truth(made, where, roles, **(truth or {})), file, repair=after and (lambda: after() and None), **case
-        )
+        return Case(tell_truth(made, where, roles, **(truth or {})), file, repair=after, **case)
 
     shape(about, name, into)(make)
 

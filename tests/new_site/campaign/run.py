@@ -32,6 +32,9 @@ LISTED = ("--set=header_row", "--set=sheet", "--set=threshold", "--column=patien
 #: Values whose meaning it tells to give at once: numbers, shares, single letters, signs.
 _CODED = re.compile(r"[+-]?\d+([.,/]\d+)?|\w|[^\w\s]+(/[^\w\s]+)?")
 
+#: What an open question has to name: an option, the code book, or what to do with the table.
+_STEP = re.compile(r"--\w|code book|\b(give|write|export|add|change|fill|move|remove|name)\b", re.IGNORECASE)
+
 
 @dataclass
 class Outcome:
@@ -84,7 +87,7 @@ def describe(name: str, folder: Path, known: Sequence[str] = ()) -> Outcome:
     """One hospital, from its folder to a YAML that is right; `known` are further options of the first call."""
     about, make = {**SHAPES, **FURTHER}[name]
     case, outcome = make(Place(folder)), Outcome(name, about)
-    book, means = folder / "out" / "hospital.codes.csv", []
+    book, means = folder / "out" / "hospital.codes.csv", list[str]()
     options, then = [*case.first, *known], [option for option in case.then if option not in known]
     for number in range(1, MOST_CALLS + 1):
         outcome.text = call(folder, case, options)
@@ -131,6 +134,9 @@ def call(folder: Path, case: Case, options: Sequence[str]) -> str:
         command += ["--no-split"]
     result = CliRunner().invoke(app, command)
     if isinstance(result.exception, SystemExit) or result.exception is None:
+        listed = result.output.partition("\nopen: ")[2].partition("\nAdd these options")[0]
+        questions = re.split(r"\n\d+\. ", listed)[1:]
+        assert all(map(_STEP.search, questions)), questions
         return result.output if result.exit_code else ""
     text = f"{result.output}\n{type(result.exception).__name__}: {result.exception}"
     if not isinstance(result.exception, ChestfedError):
@@ -191,7 +197,7 @@ def format_table(outcomes: Sequence[Outcome]) -> str:
         "",
         f"{len(outcomes)} hospitals: {right} described correctly by documented means, "
         f"{sum(each.calls is None for each in outcomes)} refused; {wrong} of {sum(each.cells for each in outcomes):,} "
-        f"cells wrong. {_count_calls([each.calls for each in outcomes])} with the policies alone; "
+        f"cells wrong. Calls: {_count_calls([each.calls for each in outcomes])} with the policies alone; "
         f"{_count_calls([each.informed for each in outcomes])} with all that the tutorial's first section lists.",
     ]
     return "\n".join(lines)
@@ -200,4 +206,4 @@ def format_table(outcomes: Sequence[Outcome]) -> str:
 def _count_calls(calls: Sequence[int | None]) -> str:
     numbers = [number for number in calls if number is not None]
     spread = ", ".join(f"{numbers.count(n)} in {n}" for n in range(1, MOST_CALLS + 1))
-    return f"Calls: {spread}, median {statistics.median(numbers or [0]):g},"
+    return f"{spread}, median {statistics.median(numbers or [0]):g},"
