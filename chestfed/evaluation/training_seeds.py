@@ -97,10 +97,10 @@ def seeds_test(
         raise ValueError(
             f"a test over training seeds needs two or more seeds, the same of both: not {r}, {len(runs_b)}"
         )
-    found = auc_covariance([*runs_a, *runs_b], labels, np.eye(2 * r), patients, hospitals)
-    if found is None or np.isnan(found[1]).any():
+    estimate = auc_covariance([*runs_a, *runs_b], labels, np.eye(2 * r), patients, hospitals)
+    if estimate is None or np.isnan(estimate[1]).any():
         raise ValueError("a covariance of AUCs needs two patients of each class")
-    aucs, covariance = found
+    aucs, covariance = estimate
     of_seeds = aucs[r:] - aucs[:r]
     difference, each = float(of_seeds.mean()), tuple(of_seeds.tolist())
     others = ~np.eye(r, dtype=bool)
