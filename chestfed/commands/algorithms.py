@@ -62,11 +62,11 @@ def families() -> dict[str, list[tuple[str, dict[str, str]]]]:
     """The names and rows of all built-in and installed algorithms, by family."""
     from chestfed.algorithms import ALGORITHMS
 
-    found: dict[str, list[tuple[str, dict[str, str]]]] = {family: [] for family in FAMILIES}
+    rows: dict[str, list[tuple[str, dict[str, str]]]] = {family: [] for family in FAMILIES}
     for name in ALGORITHMS.names:
         spec = ALGORITHMS.find(name)
-        found.setdefault(spec.family, []).append((name, row_of(spec)))
-    return found
+        rows.setdefault(spec.family, []).append((name, row_of(spec)))
+    return rows
 
 
 def row_of(spec: AlgorithmSpec) -> dict[str, str]:
@@ -128,7 +128,9 @@ def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
     fields = {key: field for key, field in spec.options.model_fields.items() if key != "name"}
     console.print("\noptions, in `algorithm` beside `name`:" if fields else "\nno options of its own")
     for key, field in fields.items():
-        searched = "" if (one := declared_range(field)) is None else f"; tuned from {one.low:g} to {one.high:g}"
+        searched = (
+            "" if (limits := declared_range(field)) is None else f"; tuned from {limits.low:g} to {limits.high:g}"
+        )
         console.print(f"  {key} = {field.default}: {field.description}{searched}")
     module = sys.modules[getattr(spec.build, "func", spec.build).__module__]
     console.print(f"\n{module.__name__}:\n{inspect.getdoc(module)}")

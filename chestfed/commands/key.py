@@ -105,15 +105,15 @@ def count_common(console: Console, files: Sequence[Path]) -> None:
     """Print how many patients two such files have in common."""
     if len(files) != 2:
         raise ConfigError("--common compares two files: give it twice")
-    one, two = (_read_names(file) for file in files)
-    if one["key"] != two["key"]:
+    first, second = (_read_names(file) for file in files)
+    if first["key"] != second["key"]:
         raise ConfigError(
-            f"{files[0]} was made with key {one['key']}, {files[1]} with {two['key']}, so a patient has other names "
-            f"in them. Make both with the same key file (${VARIABLE})",
+            f"{files[0]} was made with key {first['key']}, {files[1]} with {second['key']}, so a patient has other "
+            f"names in them. Make both with the same key file (${VARIABLE})",
             kind="different keys",
         )
-    common = len(set(one["patients"]) & set(two["patients"]))
-    sizes = f"{one['site']} has {len(one['patients'])}, {two['site']} {len(two['patients'])}"
+    common = len(set(first["patients"]) & set(second["patients"]))
+    sizes = f"{first['site']} has {len(first['patients'])}, {second['site']} {len(second['patients'])}"
     say(console, f"{common} patients in common; {sizes}")
 
 

@@ -94,14 +94,14 @@ def hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) 
     from chestfed.commands.progress import Bars
     from chestfed.samples import is_complete
 
-    wanted = pipeline.samples
-    if wanted is None or is_complete(data_root, seed=wanted.seed, size=wanted.size):
+    settings = pipeline.samples
+    if settings is None or is_complete(data_root, seed=settings.seed, size=settings.size):
         yield data_root
         return
     with TemporaryDirectory(prefix="chestfed-") as folder:
         for there in data_root.glob("[!.]*"):
             Path(folder, there.name).symlink_to(there.absolute())
         with Bars(console) as bars:
-            write_samples(console, Path(folder), wanted.seed, wanted.size, bars)
+            write_samples(console, Path(folder), settings.seed, settings.size, bars)
         say(console, "(temporary; removed after the dry run)")
         yield Path(folder)

@@ -72,9 +72,9 @@ class Estimate:
         return {"disease": self.disease, name: self.value, **ends, **self.counts, **number, "reason": self.reason}
 
 
-def auc_per_disease(found: Scored) -> dict[str, float | None]:
+def auc_per_disease(scored: Scored) -> dict[str, float | None]:
     """AUC of each disease; None where its images are of one class. Raises as `Scored.columns`."""
-    return {column.disease: metrics.auc(column) for column in found.columns()}
+    return {column.disease: metrics.auc(column) for column in scored.columns()}
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
@@ -89,22 +89,24 @@ def spread_of(values: Iterable[float | None]) -> float | None:
     return float(np.std(defined, ddof=1)) if len(defined) > 1 else None
 
 
-def auc_estimates(found: Scored, how: Intervals) -> tuple[Estimate, ...]:
+def auc_estimates(scored: Scored, how: Intervals) -> tuple[Estimate, ...]:
     """The AUC of each disease, and at last their mean over those that have one, with 95% intervals.
 
     Raises `ValueError` as `Scored.columns`.
     """
-    columns = found.columns()
+    columns = scored.columns()
     aucs = [metrics.auc(column) for column in columns]
     mean = mean_of(aucs)
-    contrast = Contrast(found.scores[None], found.labels, found.patients, how, hospitals=found.hospitals)
+    contrast = Contrast(scored.scores[None], scored.labels, scored.patients, how, hospitals=scored.hospitals)
     *each, of_mean = contrast.bounds([*aucs, mean])
     estimates = [
         Estimate(column.disease, auc, bounds.interval, **column.counts, reason=column.reason or bounds.reason)
         for column, auc, bounds in zip(columns, aucs, each, strict=True)
     ]
     estimates.append(Estimate("mean", mean, of_mean.interval, reason=of_mean.reason if columns else ""))
-    return tuple(estimates) if found.hospitals is None else _count_hospitals(estimates, found.labels, found.hospitals)
+    return (
+        tuple(estimates) if scored.hospitals is None else _count_hospitals(estimates, scored.labels, scored.hospitals)
+    )
 
 
 def _count_hospitals(estimates: Sequence[Estimate], labels: np.ndarray, hospitals: np.ndarray) -> tuple[Estimate, ...]:
@@ -126,10 +128,10 @@ def tidy(
     `head` are columns in front that are the same in all rows.
     """
     head = head or {}
-    found = pd.DataFrame([{**head, **row} for row in rows], columns=[*head, *columns])
-    return found.astype({name: kind for name, kind in KINDS.items() if name in found})
+    frame = pd.DataFrame([{**head, **row} for row in rows], columns=[*head, *columns])
+    return frame.astype({name: kind for name, kind in KINDS.items() if name in frame})
 
 
-def as_csv(found: pd.DataFrame) -> str:
+def as_csv(frame: pd.DataFrame) -> str:
     """The frame at full precision; what is not defined is an empty cell."""
-    return found.to_csv(index=False, lineterminator="\n")
+    return frame.to_csv(index=False, lineterminator="\n")

@@ -54,12 +54,6 @@ def difference_error(
     return math.sqrt(variance) / len(both)
 
 
-def compute_normal_power(difference: float, error: float) -> float:
-    """Probability that the two-sided test at `LEVEL` sees a true difference with this standard error."""
-    ratio = difference / error
-    return float(special.ndtr(ratio - CRITICAL) + special.ndtr(-ratio - CRITICAL))
-
-
 def detectable_difference(error: float) -> float:
     """The smallest true difference that the two-sided test at `LEVEL` sees with `POWER`."""
     return STANDARD_ERRORS * error

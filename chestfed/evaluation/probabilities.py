@@ -14,7 +14,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     and an AUC of one half out of a perfect order. Numbers that would coincide are moved to the next ones that a double
     can hold, so that each is off by 1e-16 times the number of rows at most.
     """
-    found = np.empty(logits.shape)
+    result = np.empty(logits.shape)
     for column, values in enumerate(np.asarray(logits, np.float64).T):
         distinct, of_row = np.unique(values, return_inverse=True)
         with np.errstate(over="ignore"):
@@ -23,5 +23,5 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
         steps, place = rising.view(np.int64), np.arange(len(rising))
         steps = np.maximum.accumulate(steps - place) + place
         steps = np.minimum.accumulate((np.minimum(steps, _ONE) - place)[::-1])[::-1] + place
-        found[:, column] = steps.view(np.float64)[of_row.reshape(-1)]
-    return found
+        result[:, column] = steps.view(np.float64)[of_row.reshape(-1)]
+    return result

@@ -65,7 +65,7 @@ class Summary:
 
 
 def summarize(
-    found: Scored,
+    scored: Scored,
     protocol: Protocol,
     how: Intervals,
     columns: Mapping[str, Values] | None = None,
@@ -82,34 +82,34 @@ def summarize(
     order of its categories; other values are sorted. Images without a value come last, as a subgroup of their own.
     `probabilities`: the scores are in [0, 1], with a calibration. Otherwise they are an order.
     """
-    found = replace(found, patients=numbered(found.patients))
-    *aucs, mean = auc_estimates(found, how)
-    every = found.columns()
-    resamples = enough_resamples(how.resamples, len(found.scores))
+    scored = replace(scored, patients=numbered(scored.patients))
+    *aucs, mean = auc_estimates(scored, how)
+    every = scored.columns()
+    resamples = enough_resamples(how.resamples, len(scored.scores))
     rows: list[dict[str, Any]] = []
     for number, (column, auc) in enumerate(zip(every, aucs, strict=True)):
         drawn = resampled_metrics(column, number, resamples, how.seed)
-        units = count_effective_patients(found.labels[:, [number]], found.patients)
+        units = count_effective_patients(scored.labels[:, [number]], scored.patients)
         rows += _metrics(column, auc, drawn, units, probabilities=probabilities)
     for metric in MAIN:
         values = [row["value"] for row in rows if row["metric"] == metric]
         defined = len(values) - values.count(None)
-        one = mean if metric == "auc" else Estimate("mean", mean_of(values))
-        reason = one.reason if defined else "no disease has it"
-        over = {"metric": metric, "n": len(found.labels), "over_diseases": defined, "reason": reason}
-        rows.append(one.record() | over)
+        average = mean if metric == "auc" else Estimate("mean", mean_of(values))
+        reason = average.reason if defined else "no disease has it"
+        over = {"metric": metric, "n": len(scored.labels), "over_diseases": defined, "reason": reason}
+        rows.append(average.record() | over)
     points = [
         _over(column) | asdict(point) for column in (every if probabilities else ()) for point in reliability(column)
     ]
     head = {"protocol": protocol}
     return Summary(
         protocol,
-        len(found.scores),
-        len(np.unique(found.patients)),
+        len(scored.scores),
+        len(np.unique(scored.patients)),
         how,
-        tuple(found.diseases),
+        tuple(scored.diseases),
         tidy(rows, [*_OVER, "metric", "value", *_ENDS], head),
-        tidy(_subgroups(found, columns or {}, how), ["column", "group", "group_n", *_OVER, "auc", *_ENDS], head),
+        tidy(_subgroups(scored, columns or {}, how), ["column", "group", "group_n", *_OVER, "auc", *_ENDS], head),
         tidy(points, [*_OVER, "mean_score", "observed_rate", "count"], head),
     )
 
@@ -122,10 +122,10 @@ def age_bands(ages: np.ndarray) -> pd.Categorical:
 
 def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
     """Sex, band of age (never an age) and, with `by_image`, view of rows `[n]` of a site table, where any is known."""
-    found = pd.DataFrame({"sex": rows["sex"].array, "age": age_bands(rows["age"].to_numpy())})
+    columns = pd.DataFrame({"sex": rows["sex"].array, "age": age_bands(rows["age"].to_numpy())})
     if by_image:
-        found["view"] = rows["view"].cat.remove_unused_categories().array
-    return found.dropna(axis="columns", how="all")
+        columns["view"] = rows["view"].cat.remove_unused_categories().array
+    return columns.dropna(axis="columns", how="all")
 
 
 def groups_of(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -186,22 +186,22 @@ def _metrics(
         )
 
 
-def _subgroups(found: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[dict[str, Any]]:
+def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[dict[str, Any]]:
     """The AUCs within each value of each column; a large subgroup gets fewer resamples.
 
     A subgroup's AUC compares its positives with its own negatives only. So a difference between subgroups can come from
     how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
     not seen at all.
     """
-    for name, group, rows in groups_of(columns, len(found.labels)):
+    for name, group, rows in groups_of(columns, len(scored.labels)):
         images = int(rows.sum())
         enough = replace(how, resamples=enough_resamples(how.resamples, images))
-        estimates = auc_estimates(found.where(rows), enough)
-        defined = sum(one.value is not None for one in estimates[:-1])
-        for one in estimates:
-            n = {"n": images, "over_diseases": defined} if one.disease == "mean" else {"n": one.images}
-            none = {} if defined or one.disease != "mean" else {"reason": "no disease has an AUC here"}
-            yield {"column": name, "group": group, "group_n": images, **one.record("auc"), **n, **none}
+        estimates = auc_estimates(scored.where(rows), enough)
+        defined = sum(estimate.value is not None for estimate in estimates[:-1])
+        for estimate in estimates:
+            n = {"n": images, "over_diseases": defined} if estimate.disease == "mean" else {"n": estimate.images}
+            none = {} if defined or estimate.disease != "mean" else {"reason": "no disease has an AUC here"}
+            yield {"column": name, "group": group, "group_n": images, **estimate.record("auc"), **n, **none}
 
 
 def _over(column: Column) -> dict[str, Any]:

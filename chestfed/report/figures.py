@@ -142,8 +142,8 @@ class Drawing:
 
     def picture(self, seen: str) -> Picture:
         """The finished figure."""
-        said = f": {'; '.join(self._said)}" if self._said else ""
-        return Picture(self._name, f"{self._origin.alt}{seen}{said}.", self._figure)
+        details = f": {'; '.join(self._said)}" if self._said else ""
+        return Picture(self._name, f"{self._origin.alt}{seen}{details}.", self._figure)
 
 
 @dataclass(frozen=True)
@@ -196,27 +196,27 @@ def precision_recall(ax: Axes, curves: Sequence[Curve]) -> list[float]:
     """
     from sklearn.metrics import average_precision_score, precision_recall_curve
 
-    found = []
+    averages = []
     shares = {curve.column.positives / len(curve.column.positive) for curve in curves}
     if len(shares) == 1:
         ax.axhline(shares.pop(), color=FAINT, linewidth=0.8)
     for curve in curves:
         precision, recall, _ = precision_recall_curve(curve.column.positive, curve.column.score)
         precision[-1] = precision[-2]  # scikit-learn ends at a precision of 1 that no threshold has
-        found.append(float(average_precision_score(curve.column.positive, curve.column.score)))
+        averages.append(float(average_precision_score(curve.column.positive, curve.column.score)))
         x, y = _thinned(recall[::-1], precision[::-1])
-        label = f"{curve.label}  {found[-1]:.3f}"
+        label = f"{curve.label}  {averages[-1]:.3f}"
         ax.plot(x, y, label=label, drawstyle="steps-pre", **line_style(curve.place))
     _unit_square(ax, "recall", "precision")
     legend(ax, "average precision")
-    return found
+    return averages
 
 
 def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> None:
     """Observed rate against mean score, in bins of equally many images; the diagonal is perfect."""
     ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
     for curve in curves:
-        points = [(one.mean_score, one.observed_rate) for one in reliability(curve.column, bins)]
+        points = [(point.mean_score, point.observed_rate) for point in reliability(curve.column, bins)]
         ax.plot(*zip(*points, strict=True), label=curve.label, **line_style(curve.place, marked=True))
     _unit_square(ax, "mean score of a bin", "observed rate")
     legend(ax)
@@ -282,8 +282,8 @@ def gray_levels(ax: Axes, sites: Sequence[tuple[int, str, np.ndarray]]) -> None:
 
 def shares(counts: Any) -> np.ndarray:
     """Share of the pixels per bin of a histogram, float64 `[bins]`."""
-    found = np.asarray(counts, float)
-    return found / max(1.0, found.sum())
+    values = np.asarray(counts, float)
+    return values / max(1.0, values.sum())
 
 
 def moments(part: np.ndarray) -> tuple[float, float]:

@@ -222,20 +222,20 @@ def _facts(run: RunFolder, results: Results) -> dict[str, str]:
     }
     if run.federation is not None:
         machines = run.federation["hospitals"].items()
-        told = (f"{name} ({its['device']})" for name, its in machines)
-        facts["trained at"] = ", ".join(told) + ": each at its own images, over a server"
+        devices = (f"{name} ({machine['device']})" for name, machine in machines)
+        facts["trained at"] = ", ".join(devices) + ": each at its own images, over a server"
     if spent := privacy_spent(run):
         facts["privacy"] = spent
     if left_out := sum(run.about["quarantined"].values()):
         facts["left out"] = f"{left_out:,} unreadable images"
-    if notes := [f"{site}: {note}" for site, told in run.about["notes"].items() for note in told]:
+    if notes := [f"{site}: {note}" for site, devices in run.about["notes"].items() for note in devices]:
         facts["labels"] = "; ".join(notes)
     return facts
 
 
 def _calibration_table(run: RunFolder) -> Grid:
-    def cell(found: Calibration | None) -> Cell:
-        return Cell("-") if found is None else Cell(number(found.ece_equal_mass), (f"Brier {found.brier:.3f}",))
+    def cell(result: Calibration | None) -> Cell:
+        return Cell("-") if result is None else Cell(number(result.ece_equal_mass), (f"Brier {result.brier:.3f}",))
 
     rows = ((f"K={k}", (cell(calibration(column)) for column in run.columns(k))) for k in run.settings.ks)
     caption = "Expected calibration error (15 bins of equally many images), and below it the Brier score"
@@ -250,11 +250,11 @@ def _points_table(run: RunFolder) -> Grid:
         "at Youden's index": metrics.youden,
     }
 
-    def cell(one: OperatingPoint | None) -> Cell:
-        if one is None:
+    def cell(point: OperatingPoint | None) -> Cell:
+        if point is None:
             return Cell("-")
-        below = (f"PPV {number(one.ppv)}", f"NPV {number(one.npv)}")
-        return Cell(f"{one.sensitivity:.3f} / {one.specificity:.3f}", below)
+        below = (f"PPV {number(point.ppv)}", f"NPV {number(point.npv)}")
+        return Cell(f"{point.sensitivity:.3f} / {point.specificity:.3f}", below)
 
     columns = run.columns()
     rows: Rows = [("AUPRC", [number(metrics.average_precision(column)) for column in columns])]

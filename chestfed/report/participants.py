@@ -43,39 +43,39 @@ def participants(run: RunFolder) -> list[Grid]:
 
 def data_sets(run: RunFolder) -> list[str]:
     """License, source and citation of each hospital's data, as its YAML says."""
-    return [
-        ". ".join(part.rstrip(".") for part in (one["title"], one["license"], one["source"], one["citation"]) if part)
-        for one in _hospitals(run)
-    ]
+    keys = ("title", "license", "source", "citation")
+    return [". ".join(hospital[key].rstrip(".") for key in keys if hospital[key]) for hospital in _hospitals(run)]
 
 
 def limits(run: RunFolder) -> list[str]:
     """What the study itself shows of its limits."""
-    found = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
+    sentences = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
     few = [f"{title_of(one.disease)} ({one.positives})" for one in run.row().diseases if (one.positives or 0) < _FEW]
     if few:
-        found.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
+        sentences.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
     scored, rows = run.about["scored"], [run.row(k) for k in run.settings.ks]
     if scored["images"] > scored["patients"]:
-        found.append("Some patients have several test images, which are not independent.")
+        sentences.append("Some patients have several test images, which are not independent.")
     if run.settings.tests_first_hospital and not run.hospitals:
-        found.append("Differences between K are tested at the first hospital only; other hospitals may gain or lose.")
-    found += [text for row in rows if (text := _absences(run, row.k))]
+        sentences.append(
+            "Differences between K are tested at the first hospital only; other hospitals may gain or lose."
+        )
+    sentences += [text for row in rows if (text := _absences(run, row.k))]
     shares, adds_hospitals = read_influence(run), run.settings.adds_hospitals
-    found += [f"{text}." for text in unusual_clients(shares, run.diseases, adds_hospitals=adds_hospitals)]
-    found += [
+    sentences += [f"{text}." for text in unusual_clients(shares, run.diseases, adds_hospitals=adds_hospitals)]
+    sentences += [
         f"K={row.k}: {text}." for row in rows if row.k > 1 and (text := describe_loss(run.rounds(row.k), row.aucs[-1]))
     ]
     if run.origin is not Origin.REAL:
-        found.append("Synthetic phantoms: nothing here says anything about patients.")
-    found.append("Labels are used as they are: their errors affect training and test.")
-    return found
+        sentences.append("Synthetic phantoms: nothing here says anything about patients.")
+    sentences.append("Labels are used as they are: their errors affect training and test.")
+    return sentences
 
 
 def privacy_spent(run: RunFolder) -> str:
     """What noise protects the weights, and the privacy budget of each K; empty without."""
-    own = run.configuration["federated"].get("privacy")
-    if own is None:
+    privacy = run.configuration["federated"].get("privacy")
+    if privacy is None:
         return ""
     last = {k: run.rounds(k)[-1] for k in run.settings.ks}
     each = ", ".join(f"{end['epsilon']:.3g} for K={k}" for k, end in last.items())
@@ -83,8 +83,9 @@ def privacy_spent(run: RunFolder) -> str:
     known = "; the noise follows from the seed in the run folder, so it protects nobody"
     return (
         f"client-level differential privacy: epsilon {each}; {together:.3g} for all K together, at delta "
-        f"{own['delta']:g} (changes clipped to {own['clip']:g}, noise multiplier {own['noise_multiplier']:g})"
-        f"{known if own['noise'] == 'seed' else ''}. "
+        f"{privacy['delta']:g} (changes clipped to {privacy['clip']:g}, noise multiplier "
+        f"{privacy['noise_multiplier']:g})"
+        f"{known if privacy['noise'] == 'seed' else ''}. "
         "It covers the weights of stage 2; stage 1, counts, losses and AUCs are without noise"
     )
 
@@ -93,13 +94,13 @@ def _absences(run: RunFolder, k: int) -> str:
     """Without whom rounds went on (`federated.absent`); empty if all took part in all."""
     without = [entry.get("absent", []) for entry in run.rounds(k)]
     times = Counter(name for names in without for name in names)
-    told = ", ".join(f"{name} in {count}" for name, count in times.items())
-    return told and f"K={k}: rounds without some hospitals, of {len(without)}: without {told}."
+    absences = ", ".join(f"{name} in {count}" for name, count in times.items())
+    return absences and f"K={k}: rounds without some hospitals, of {len(without)}: without {absences}."
 
 
 def checklists() -> list[Grid]:
     """Where the page answers the items of CLAIM and TRIPOD+AI."""
-    return [_checklist(one) for one in yaml.safe_load(text_of("checklists.yaml"))]
+    return [_checklist(checklist) for checklist in yaml.safe_load(text_of("checklists.yaml"))]
 
 
 def _checklist(about: Mapping[str, Any]) -> Grid:
@@ -119,27 +120,30 @@ def _hospitals(run: RunFolder) -> list[dict[str, Any]]:
 
 def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Grid:
     rows: Rows = []
-    for one in hospitals:
-        own = re.compile(rf"{re.escape(one['site'])}(-\d+)?( \(.+\))?")  # site, site-2, or a control
-        unused = not any(map(own.fullmatch, clients))
-        reasons = [f"{count:,} {reason}" for reason, count in one["left_out"].items() if count]
-        cells: list[str | Cell] = [f"{one['found']:,}", Cell(f"{sum(one['left_out'].values()):,}", tuple(reasons))]
+    for hospital in hospitals:
+        pattern = re.compile(rf"{re.escape(hospital['site'])}(-\d+)?( \(.+\))?")  # site, site-2, or a control
+        unused = not any(map(pattern.fullmatch, clients))
+        reasons = [f"{count:,} {reason}" for reason, count in hospital["left_out"].items() if count]
+        cells: list[str | Cell] = [
+            f"{hospital['found']:,}",
+            Cell(f"{sum(hospital['left_out'].values()):,}", tuple(reasons)),
+        ]
         for part in ("train", "test"):
-            people = one["people"][part]
+            people = hospital["people"][part]
             below = [f"{people['patients']:,} patients"] if people["images"] else []
             below += ["in no K of this study"] if unused and part == "train" else []
             cells.append(Cell(f"{people['images']:,}", tuple(below)))
-        used = sum(one["people"][part]["images"] for part in ("train", "test"))
-        rest = one["found"] - sum(one["left_out"].values()) - used
-        rows.append((one["site"], [*cells, f"{rest:,}"]))
+        used = sum(hospital["people"][part]["images"] for part in ("train", "test"))
+        rest = hospital["found"] - sum(hospital["left_out"].values()) - used
+        rows.append((hospital["site"], [*cells, f"{rest:,}"]))
     caption = "Images: found in the label files, left out, training, test of the hospital itself, and in other splits"
     return grid_of("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
 
 
 def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
     def rows() -> Iterator[tuple[str, Sequence[str]]]:
-        for one in hospitals:
-            for part, people in one["people"].items():
+        for hospital in hospitals:
+            for part, people in hospital["people"].items():
                 if people["images"]:
                     women = "unknown" if people["women"] is None else f"{people['women']:.0%}"
                     age = "unknown"
@@ -147,29 +151,29 @@ def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
                         low, middle, high = people["age"]
                         age = f"{middle:.0f} ({low:.0f} to {high:.0f})"
                     views = ", ".join(f"{view} {count:,}" for view, count in people["views"].items())
-                    yield one["site"], (part, f"{people['patients']:,}", women, age, views)
+                    yield hospital["site"], (part, f"{people['patients']:,}", women, age, views)
 
     caption = "Patients: women among those of known sex, median age with quartiles, and the views of their images"
     return grid_of("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
 
 
 def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
-    def told(values: Mapping[str, Any], everything: int) -> str:
-        found: dict[str, list[str]] = {}
+    def describe(values: Mapping[str, Any], everything: int) -> str:
+        groups: dict[str, list[str]] = {}
         for disease, value in values.items():
-            found.setdefault(str(value), []).append(title_of(disease))
-        if len(found) == 1 and len(values) == everything:
-            return next(iter(found))
-        return "; ".join(f"{value}: {', '.join(names)}" for value, names in found.items())
+            groups.setdefault(str(value), []).append(title_of(disease))
+        if len(groups) == 1 and len(values) == everything:
+            return next(iter(groups))
+        return "; ".join(f"{value}: {', '.join(names)}" for value, names in groups.items())
 
     rows = []
-    for one in hospitals:
-        policy = one["policy"]
+    for hospital in hospitals:
+        policy = hospital["policy"]
         diseases = len(policy["uncertain"])
         copies = {disease: f"{count + 1} times" for disease, count in policy["upsample"].items()}
-        standard = one["reference_standard"] or "not said in the YAML"
-        counted = (told(policy[kind], diseases) for kind in ("uncertain", "blank"))
-        rows.append((one["site"], (standard, *counted, told(copies, diseases) or "none")))
+        standard = hospital["reference_standard"] or "not said in the YAML"
+        counted = (describe(policy[kind], diseases) for kind in ("uncertain", "blank"))
+        rows.append((hospital["site"], (standard, *counted, describe(copies, diseases) or "none")))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")
     return grid_of("labels", caption, heads, rows, "told")

@@ -31,15 +31,15 @@ _WIDE = (5.6, 3.4)
 
 def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> list[Curve]:
     """The curve of each finished K, or of these; without those whose test images are of one class."""
-    j, found = run.diseases.index(disease), []
+    j, curves = run.diseases.index(disease), []
     for k in run.ks if ks is None else ks:
         auc = run.row(k).diseases[j].value
         if auc is None or run.row(k).scores_stay:
             continue
         column = run.columns(k)[j]
         x, y = mean_roc(column)
-        found.append(Curve(run.ks.index(k), f"K={k}", column, auc, x, y))
-    return found
+        curves.append(Curve(run.ks.index(k), f"K={k}", column, auc, x, y))
+    return curves
 
 
 def draw_page(run: RunFolder, results: Results) -> dict[str, list[Picture]]:
@@ -57,11 +57,11 @@ def draw_page(run: RunFolder, results: Results) -> dict[str, list[Picture]]:
 def roc_curves(run: RunFolder) -> list[Picture]:
     """One figure per disease, with all K."""
 
-    def draw(drawing: Drawing, found: Sequence[Curve]) -> str:
-        figures.roc(drawing.axes, found)
-        for curve in found:
+    def draw(drawing: Drawing, curves: Sequence[Curve]) -> str:
+        figures.roc(drawing.axes, curves)
+        for curve in curves:
             drawing.say(f"{curve.label} has an AUC of {curve.auc:.3f}")
-        column = found[0].column
+        column = curves[0].column
         return f" on {column.positives} positive and {column.negatives} negative images"
 
     return _per_disease(run, "roc", "ROC curves", draw)
@@ -70,10 +70,10 @@ def roc_curves(run: RunFolder) -> list[Picture]:
 def precision_recall_curves(run: RunFolder) -> list[Picture]:
     """One figure per disease, with all K."""
 
-    def draw(drawing: Drawing, found: Sequence[Curve]) -> str:
-        for curve, average in zip(found, figures.precision_recall(drawing.axes, found), strict=True):
+    def draw(drawing: Drawing, curves: Sequence[Curve]) -> str:
+        for curve, average in zip(curves, figures.precision_recall(drawing.axes, curves), strict=True):
             drawing.say(f"{curve.label} has an average precision of {average:.3f}")
-        column = found[0].column
+        column = curves[0].column
         return f", where {column.positives / len(column.positive):.0%} of the images are positive"
 
     return _per_disease(run, "precision-recall", "Precision-recall curves", draw)
@@ -82,10 +82,10 @@ def precision_recall_curves(run: RunFolder) -> list[Picture]:
 def calibration_curves(run: RunFolder) -> list[Picture]:
     """One figure per disease, with the smallest and the largest K only: more would hide each other."""
 
-    def draw(drawing: Drawing, found: Sequence[Curve]) -> str:
-        bins = int(np.clip(len(found[0].column.positive) // _PER_BIN, 2, _CURVE_BINS))
-        figures.calibration(drawing.axes, found, bins)
-        for curve in found:
+    def draw(drawing: Drawing, curves: Sequence[Curve]) -> str:
+        bins = int(np.clip(len(curves[0].column.positive) // _PER_BIN, 2, _CURVE_BINS))
+        figures.calibration(drawing.axes, curves, bins)
+        for curve in curves:
             excess = float((curve.column.score - curve.column.positive).mean())
             side = "above" if excess > 0 else "below"
             drawing.say(f"at {curve.label} the scores are on average {abs(excess):.2f} {side} the observed rates")
@@ -268,8 +268,8 @@ def auc_by_k(results: Results) -> Picture:
     with Drawing(results.origin, "auc_by_k", f"AUC {results.about['where']} by K", _WIDE) as drawing:
         several = len(diseases) > 1
         for number, disease in enumerate(diseases):
-            own, style = frame[frame["disease"] == disease], line_style(number, marked=True) | {"linewidth": 1}
-            figures.auc_by_k(drawing.axes, own, title_of(disease), intervals=not several, **style)
+            rows, style = frame[frame["disease"] == disease], line_style(number, marked=True) | {"linewidth": 1}
+            figures.auc_by_k(drawing.axes, rows, title_of(disease), intervals=not several, **style)
         main = frame[frame["disease"] == ("mean" if several else diseases[0])]
         if several:
             style = {"color": figures.MEAN, "linewidth": 3, "marker": "o"}
@@ -303,9 +303,9 @@ def _per_disease(
     pictures = []
     for j, disease in enumerate(run.diseases):
         with Drawing(run.origin, f"{name}-{disease}", title_of(disease)) as drawing:
-            found, about = list_curves(run, disease, ks), ""
-            if found:
-                about = draw(drawing, found)
+            curves, about = list_curves(run, disease, ks), ""
+            if curves:
+                about = draw(drawing, curves)
             else:
                 drawing.nothing(run.row().diseases[j].reason)
         pictures.append(drawing.picture(f"{seen} of {title_of(disease)}{about}"))

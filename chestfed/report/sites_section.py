@@ -15,10 +15,10 @@ from chestfed.results.run_folder import RunFolder
 
 def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool) -> list[dict[str, Any]]:
     """Per client, and for the test images: its numbers, its histogram and a few images."""
-    found = []
+    cards = []
     for place, (card, histogram) in enumerate(zip(run.sites["sites"], histograms, strict=True)):
         shown = pictures or _is_synthetic(card)
-        found.append(
+        cards.append(
             {
                 "name": card["name"],
                 "tag": Origin(card["data"]).tag,
@@ -29,7 +29,7 @@ def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool)
                 "pictures_missing": shown and len(run.thumbnails.get(str(place), ())) == 0,
             }
         )
-    return found
+    return cards
 
 
 def drift_table(run: RunFolder) -> Grid | None:
@@ -43,9 +43,9 @@ def drift_table(run: RunFolder) -> Grid | None:
 
 
 def _drift_cell(a: dict[str, Any], b: dict[str, Any]) -> Cell:
-    of_a, of_b = ({name: one["prevalence"] for name, one in card["diseases"].items()} for card in (a, b))
-    found = drift(a["gray_levels"], b["gray_levels"], of_a, of_b)
-    return Cell(number(found.score), (f"{found.gray_levels:.3f} + {number(found.prevalence)}",))
+    of_a, of_b = ({name: counts["prevalence"] for name, counts in card["diseases"].items()} for card in (a, b))
+    distance = drift(a["gray_levels"], b["gray_levels"], of_a, of_b)
+    return Cell(number(distance.score), (f"{distance.gray_levels:.3f} + {number(distance.prevalence)}",))
 
 
 def _is_synthetic(card: dict[str, Any]) -> bool:
@@ -55,9 +55,9 @@ def _is_synthetic(card: dict[str, Any]) -> bool:
 
 def _label_table(card: dict[str, Any], place: int) -> Grid:
     rows = []
-    for disease, found in card["diseases"].items():
-        counts = (f"{found[name]:,}" for name in ("positives", "negatives", "missing"))
-        rows.append((title_of(disease), (*counts, number(found["prevalence"]))))
+    for disease, numbers in card["diseases"].items():
+        counts = (f"{numbers[name]:,}" for name in ("positives", "negatives", "missing"))
+        rows.append((title_of(disease), (*counts, number(numbers["prevalence"]))))
     images = "training images" if card["role"] == "client" else "images"
     columns = ("disease", "positive", "negative", "missing", "prevalence")
     return grid_of(f"site-{place}", f"{card['name']}: labels of its {images}", columns, rows)
@@ -72,9 +72,9 @@ def _counts(card: dict[str, Any], place: int, *, target_first: bool) -> str:
 
 
 def _thumbnails(run: RunFolder, card: dict[str, Any], place: int) -> list[dict[str, str]]:
-    found = []
+    thumbnails = []
     kind = "synthetic phantom" if _is_synthetic(card) else "image"
     for pixels, positive in zip(run.thumbnails.get(str(place), ()), card["shown"], strict=False):
         signs = ", ".join(map(title_of, positive)) or "no positive label"
-        found.append({"uri": thumbnail(pixels), "alt": f"Small {kind} of {card['name']}: {signs}", "label": signs})
-    return found
+        thumbnails.append({"uri": thumbnail(pixels), "alt": f"Small {kind} of {card['name']}: {signs}", "label": signs})
+    return thumbnails

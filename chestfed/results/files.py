@@ -65,14 +65,16 @@ def check_files(
         raise ChestfedError(text, kind="damaged or missing", files=tuple(bad))
 
 
-def scored_frame(found: pd.DataFrame, diseases: Sequence[str], patients: np.ndarray | None = None) -> Scored:
+def scored_frame(frame: pd.DataFrame, diseases: Sequence[str], patients: np.ndarray | None = None) -> Scored:
     """Predictions as arrays; the patients by their names in them, unless others are given.
 
     With a column `hospital`, which a study writes where it averages over hospitals, AUCs are means of the hospitals'.
     """
-    scores, labels = (found[[f"{part}_{one}" for one in diseases]].to_numpy(np.float64) for part in ("score", "label"))
-    hospitals = found["hospital"].to_numpy() if "hospital" in found else None
-    return Scored(scores, labels, found["patient"].to_numpy() if patients is None else patients, diseases, hospitals)
+    scores, labels = (
+        frame[[f"{part}_{disease}" for disease in diseases]].to_numpy(np.float64) for part in ("score", "label")
+    )
+    hospitals = frame["hospital"].to_numpy() if "hospital" in frame else None
+    return Scored(scores, labels, frame["patient"].to_numpy() if patients is None else patients, diseases, hospitals)
 
 
 def read_predictions(file: Path) -> pd.DataFrame:
@@ -158,11 +160,11 @@ def read_round_times(file: Path) -> dict[int, float]:
     """
     if not file.is_file():
         return {}
-    found: dict[int, float] = {}
+    times: dict[int, float] = {}
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
-            found[int(entry["round"])] = float(entry["seconds"])
+            times[int(entry["round"])] = float(entry["seconds"])
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return times

@@ -61,9 +61,9 @@ def grid_of(
     """A table of texts and cells; each row has its heading and its other cells, and all are of one `kind`."""
 
     def cells(given: Iterable[str | Cell]) -> tuple[Cell, ...]:
-        return tuple(Cell(one) if isinstance(one, str) else one for one in given)
+        return tuple(Cell(value) if isinstance(value, str) else value for value in given)
 
-    return Grid(name, caption, cells(heads), tuple(Line(head, cells(its), kind) for head, its in rows))
+    return Grid(name, caption, cells(heads), tuple(Line(head, cells(values), kind) for head, values in rows))
 
 
 def number(value: float | None) -> str:

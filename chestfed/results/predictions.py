@@ -49,17 +49,17 @@ class Predictions:
 
 
 def predictions_frame(
-    images: Sequence[str], patients: Sequence[str], found: Scored, groups: pd.DataFrame
+    images: Sequence[str], patients: Sequence[str], scored: Scored, groups: pd.DataFrame
 ) -> pd.DataFrame:
     """One row per image or study: keyed names, score and label of each disease, and subgroups, to recompute them.
 
     Also the hospital, where an AUC is the mean of the hospitals'.
     """
     columns: dict[str, object] = {"image": images, "patient": patients}
-    if found.hospitals is not None:
-        columns["hospital"] = found.hospitals
-    for j, disease in enumerate(found.diseases):
-        columns |= {f"score_{disease}": found.scores[:, j], f"label_{disease}": found.labels[:, j]}
+    if scored.hospitals is not None:
+        columns["hospital"] = scored.hospitals
+    for j, disease in enumerate(scored.diseases):
+        columns |= {f"score_{disease}": scored.scores[:, j], f"label_{disease}": scored.labels[:, j]}
     return pd.concat([pd.DataFrame(columns), stored_groups(groups)], axis="columns")
 
 
@@ -165,9 +165,9 @@ def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
             kind="different keys",
         )
     ours, (theirs,) = reference.frames[0], other.frames
-    mine, its = Counter(ours["image"]), Counter(theirs["image"])
-    if mine != its:
-        left, right = sum((mine - its).values()), sum((its - mine).values())
+    own_images, other_images = Counter(ours["image"]), Counter(theirs["image"])
+    if own_images != other_images:
+        left, right = sum((own_images - other_images).values()), sum((other_images - own_images).values())
         raise ConfigError(
             f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
             f"{len(theirs)} differ. Score both on the same site, split and protocol (`chestfed evaluate`)",

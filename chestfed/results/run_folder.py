@@ -270,9 +270,9 @@ class RunFolder:
         return self._once(self.folder(k), lambda _: self._columns(k))
 
     def _columns(self, k: int | None) -> list[Column]:
-        row, found = self.row(k), self.predictions(k)
+        row, frame = self.row(k), self.predictions(k)
         with expected(self.folder(k) / PREDICTIONS):
-            return scored_frame(found, [one.disease for one in row.diseases]).columns()
+            return scored_frame(frame, [estimate.disease for estimate in row.diseases]).columns()
 
     def rounds(self, k: int | None = None) -> list[dict[str, Any]]:
         """The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known."""

@@ -66,8 +66,8 @@ class Evaluation:
     @property
     def auc(self) -> dict[str, float | None]:
         """AUC of each disease and their `mean`; None where it is not defined."""
-        found = self.summary.metrics.query("metric == 'auc'")
-        values = zip(found["disease"], found["value"], strict=True)
+        rows = self.summary.metrics.query("metric == 'auc'")
+        values = zip(rows["disease"], rows["value"], strict=True)
         return {disease: None if np.isnan(value) else float(value) for disease, value in values}
 
     @property
@@ -171,11 +171,11 @@ def evaluate_split(
 
 
 def _summarize(
-    found: Scored, groups: pd.DataFrame, table: SiteTable, scorer: Scorer, protocol: Protocol, how: Intervals
+    scored: Scored, groups: pd.DataFrame, table: SiteTable, scorer: Scorer, protocol: Protocol, how: Intervals
 ) -> Summary:
     """All numbers, with the reason where the site does not label a disease."""
     columns = {str(name): values for name, values in groups.items()}
-    summary = summarize(found, protocol, how, columns, probabilities=scorer.output != "scores")
+    summary = summarize(scored, protocol, how, columns, probabilities=scorer.output != "scores")
     metrics = summary.metrics
     unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
     metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
@@ -202,11 +202,11 @@ def _score(
 
 def _both_means(summary: Summary, as_stored: Scored) -> tuple[str, ...]:
     """A note of the mean AUC with either statistics; none if they are equal."""
-    own, stored = summary.row("mean", "auc")["value"], mean_of(auc_per_disease(as_stored).values())
-    if stored is None or own == stored:
+    mean, stored = summary.row("mean", "auc")["value"], mean_of(auc_per_disease(as_stored).values())
+    if stored is None or mean == stored:
         return ()
     return (
-        f"Mean AUC {own:.3f} with batch-norm statistics of the site's own training images, {stored:.3f} with those "
+        f"Mean AUC {mean:.3f} with batch-norm statistics of the site's own training images, {stored:.3f} with those "
         "stored in the model file (--batch-norm stored).",
     )
 

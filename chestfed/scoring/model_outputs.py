@@ -74,8 +74,8 @@ def score_images(
             done += count
             if progress is not None:
                 progress(done, len(images.records))
-    kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
-    values = torch.cat(results).cpu().numpy()[:, kept]
+    places = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
+    values = torch.cat(results).cpu().numpy()[:, places]
     if not np.isfinite(values).all():
         raise ChestfedError(f"{scorer.name}: returns a score that is not finite", kind="score not finite")
     if scorer.output == "logits":
@@ -105,27 +105,27 @@ def _check_alone(scorer: Scorer, given: Tensor, machine: Machine) -> None:
 
 def _called_in_time(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
     """As `_called`, in a thread that is left behind if it takes too long: code in C heeds no signal of Python."""
-    found: list[Tensor | Exception] = []
+    results: list[Tensor | Exception] = []
 
     def call() -> None:
         try:
             with torch.inference_mode():  # a thread has its own mode
-                found.append(_called(scorer, given, machine))
+                results.append(_called(scorer, given, machine))
         except Exception as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=call, name="first batch", daemon=True)
     thread.start()
     thread.join(FIRST_BATCH_SECONDS)
-    if not found:
+    if not results:
         raise ChestfedError(
             f"{scorer.name}: gave nothing for its first {len(given)} images in {FIRST_BATCH_SECONDS:.0f} s. It may "
             "contain a loop without an end; if it is only slow, set a smaller --batch-size",
             kind="no output in time",
         )
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return results[0]
 
 
 def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:

@@ -164,8 +164,8 @@ def _came_beside(top: str, path: Path) -> bool:
     """Whether a module lies in the model file's own folder or below it."""
     spec = PathFinder.find_spec(top, [str(Path.cwd()), *sys.path])
     places = [] if spec is None else [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
-    found = [Path(place).resolve() for place in places]
-    return any(one.is_relative_to(path.resolve().parent) and "site-packages" not in one.parts for one in found)
+    files = [Path(place).resolve() for place in places]
+    return any(file.is_relative_to(path.resolve().parent) and "site-packages" not in file.parts for file in files)
 
 
 def _library_network(factory: Any) -> bool:

@@ -24,7 +24,7 @@ _ALIASES = {
 }
 
 
-def own_outputs(path: Path, carried: Sequence[str], said: Sequence[str] | None) -> tuple[str, ...]:
+def own_outputs(path: Path, carried: Sequence[str], declared: Sequence[str] | None) -> tuple[str, ...]:
     """The outputs of a model of chestfed, whose file names them; `said` may ignore some with '-'.
 
     Raises
@@ -32,17 +32,17 @@ def own_outputs(path: Path, carried: Sequence[str], said: Sequence[str] | None) 
     ConfigError
         If `said` contradicts.
     """
-    if said is None:
+    if declared is None:
         return tuple(carried)
     known = {_plain(name): name for name in carried}
-    order = [known.get(_plain(name)) or _disease(name) or name for name in said]
+    order = [known.get(_plain(name)) or _disease(name) or name for name in declared]
     _check(path, order)
     _agree(path, carried, order)
     return tuple(order)
 
 
 def named_outputs(
-    path: Path, carried: Sequence[str] | None, said: Sequence[str] | None
+    path: Path, carried: Sequence[str] | None, declared: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The outputs of a model from elsewhere, by what is said or else carried, and notes.
 
@@ -53,7 +53,7 @@ def named_outputs(
     ConfigError
         If nothing names them, they are named twice, contradict, or a name is nearly a known one.
     """
-    given = said or carried
+    given = declared or carried
     if given is None:
         raise ConfigError(
             f"{path}: does not say what its outputs are. Name the diseases in order: --output-names "
@@ -69,7 +69,7 @@ def named_outputs(
                 f"{path}: unknown output '{name}'; did you mean '{close[0]}'? ('-' to ignore it)", kind="unknown output"
             )
     _check(path, [disease or IGNORED for disease in order], given)
-    if carried and said:
+    if carried and declared:
         _agree(path, [_disease(name) or name for name in carried], [disease or IGNORED for disease in order])
     notes: tuple[str, ...] = ()
     if others:
@@ -124,10 +124,10 @@ def _check(path: Path, order: Sequence[str], given: Sequence[str] = ()) -> None:
         raise ConfigError(f"{path}: two outputs are named '{twice}'", kind="repeated output", disease=twice)
 
 
-def _agree(path: Path, carried: Sequence[str], said: Sequence[str]) -> None:
-    if len(carried) != len(said) or any(b not in (a, IGNORED) for a, b in zip(carried, said, strict=True)):
+def _agree(path: Path, carried: Sequence[str], declared: Sequence[str]) -> None:
+    if len(carried) != len(declared) or any(b not in (a, IGNORED) for a, b in zip(carried, declared, strict=True)):
         raise ConfigError(
-            f"{path}: the file names its outputs {', '.join(carried)}; --output-names says {', '.join(said)}. "
+            f"{path}: the file names its outputs {', '.join(carried)}; --output-names says {', '.join(declared)}. "
             "Omit or correct it",
             kind="contradicted outputs",
         )

@@ -113,13 +113,13 @@ class ModelFile:
         """
         batch, size = fixed
         preprocess = self.description.preprocess or Preprocess()
-        said = self.declared.size or (preprocess.size if "size" in preprocess.model_fields_set else None)
-        if None not in (size, said) and said != size:
+        declared_size = self.declared.size or (preprocess.size if "size" in preprocess.model_fields_set else None)
+        if None not in (size, declared_size) and declared_size != size:
             raise ConfigError(
-                f"{self.path}: the program takes images of {size} pixels, not {said}; leave the size out",
+                f"{self.path}: the program takes images of {size} pixels, not {declared_size}; leave the size out",
                 kind="another image size",
             )
-        preprocess = preprocess.model_copy(update={"size": said or size or preprocess.size})
+        preprocess = preprocess.model_copy(update={"size": declared_size or size or preprocess.size})
         output = self.declared.output or self.description.output
         return Scorer(self.name, kind, self.digest, outputs, preprocess, output, call, self.input, batch, notes=notes)
 

@@ -78,11 +78,11 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     if (path / MODEL_FILE).is_file():
         return path / MODEL_FILE
     for suffix in (".onnx", ".safetensors", ".pt", ".pth", ".ckpt"):
-        found = sorted(path.rglob(f"*{suffix}"))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ConfigError(f"{reference}: contains {len(found)} files *{suffix}; name one")
+        files = sorted(path.rglob(f"*{suffix}"))
+        if len(files) == 1:
+            return files[0]
+        if files:
+            raise ConfigError(f"{reference}: contains {len(files)} files *{suffix}; name one")
     raise ConfigError(f"{reference}: no model in this folder; is the study finished?")
 
 

@@ -28,11 +28,11 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
     return max(scored, key=lambda trial: trial.mean or 0.0) if scored else None
 
 
-def write_trials(folder: Path, found: Mapping[str, Sequence[Trial]], seeds: Sequence[int]) -> None:
+def write_trials(folder: Path, searches: Mapping[str, Sequence[Trial]], seeds: Sequence[int]) -> None:
     """Write `trials.csv`, a row per trial and training seed, and `trials.json`, which has the ranges too."""
     rows: list[dict[str, Any]] = []
     whole: list[dict[str, Any]] = []
-    for trials in found.values():
+    for trials in searches.values():
         best = best_of(trials)
         for trial in trials:
             about = {"algorithm": trial.algorithm, "trial": trial.number, "best_so_far": trial is best}
@@ -43,7 +43,7 @@ def write_trials(folder: Path, found: Mapping[str, Sequence[Trial]], seeds: Sequ
             drawn = {"values": trial.values, "ranges": trial.ranges, "seconds": trial.seconds}
             whole.append({**about, **result, **drawn})
     write_text(folder / TRIALS, pd.DataFrame(rows).to_csv(index=False))
-    origin = next(iter(found.values()))[0].origin
+    origin = next(iter(searches.values()))[0].origin
     write_json(folder / "trials.json", {**origin.keys(), "seeds": list(seeds), "trials": whole})
 
 
@@ -52,7 +52,7 @@ def write_tuned(
     file: Path,
     overrides: Sequence[str],
     pipeline: PipelineFile,
-    found: Mapping[str, Sequence[Trial]],
+    searches: Mapping[str, Sequence[Trial]],
     seeds: int,
 ) -> Path:
     """Write `tuned.yaml`: the pipeline with the chosen settings, as a comparison of the methods.
@@ -69,12 +69,12 @@ def write_tuned(
     entries = {method.name: entry for method, entry in zip(pipeline.methods, methods, strict=True)}
     data["methods"] = []
     lines = []
-    for name, trials in found.items():
+    for name, trials in searches.items():
         best = best_of(trials)
         assert best is not None
         data["methods"].append(set_values(entries[name], pipeline.resolve(name).federated, best.values))
         lines.append(f"#   {name}: {best.mean:.4f} (trial {best.number} of {len(trials)})")
-    first = found[next(iter(found))][0]
+    first = searches[next(iter(searches))][0]
     head = [
         "# Settings chosen by `chestfed tune`: the highest validation AUC, the mean over training seeds "
         f"{', '.join(map(str, first.aucs))}.",
@@ -86,11 +86,11 @@ def write_tuned(
     return path
 
 
-def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Range]]) -> RenderableType:
+def render(searches: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Range]]) -> RenderableType:
     """The chosen settings with their validation AUCs; ranges that were widened, and values at an edge, are marked."""
-    origin = next(iter(found.values()))[0].origin
+    origin = next(iter(searches.values()))[0].origin
     rows = []
-    for name, trials in found.items():
+    for name, trials in searches.items():
         best = best_of(trials)
         assert best is not None
         assert best.mean is not None

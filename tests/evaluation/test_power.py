@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from chestfed.evaluation.power import POWER, compute_normal_power, detectable_difference, difference_error
+from chestfed.evaluation.power import CRITICAL, POWER, detectable_difference, difference_error
 
 
 def simulated_differences(
@@ -24,6 +24,12 @@ def simulated_differences(
     sums = ranks[:, :positives].sum(axis=1) - positives * (positives + 1) / 2
     each = sums / (positives * negatives)
     return each[:, 1] - each[:, 0]
+
+
+def compute_normal_power(difference: float, error: float) -> float:
+    """Probability that the two-sided test at 5% sees a true difference with this standard error."""
+    ratio = difference / error
+    return float(special.ndtr(ratio - CRITICAL) + special.ndtr(-ratio - CRITICAL))
 
 
 @pytest.mark.parametrize(

@@ -139,19 +139,19 @@ def federation_run(
     from chestfed.tracking.store import local_store
     from chestfed.training.reporting import Reporters
 
-    started, console, found = time.monotonic(), open_console(), read_federation(federation)
+    started, console, members = time.monotonic(), open_console(), read_federation(federation)
     overrides = options.join_overrides(set_, {"selected": options.select_methods(methods)})
     file = load_pipeline(pipeline, overrides)
     if file.is_comparison or file.seeds != 1:
         raise ConfigError("a federation runs one study: name one method with --methods; no windows, and one seed")
     loaded = file.resolve()
-    say(console, f"{loaded.title}\n{pipeline} over the hospitals of {found.file.federation}")
+    say(console, f"{loaded.title}\n{pipeline} over the hospitals of {members.file.federation}")
     with Bars(console) as bars:
         check_folder(out, "--out")
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
-        line = FlowerLine(server_of(found, insecure=insecure))
-        study = run_over_hospitals(loaded, pipeline.stem, found, line, out, reporters, partial(say, console))
+        line = FlowerLine(server_of(members, insecure=insecure))
+        study = run_over_hospitals(loaded, pipeline.stem, members, line, out, reporters, partial(say, console))
     show_study(console, study)
     say(console, f"took {time.monotonic() - started:.0f} s")
 

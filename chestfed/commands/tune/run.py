@@ -122,9 +122,9 @@ def run(
             lambda what, done, total: bars.show(what, done, total, unit="round"),
             lambda text: say(console, text),
         )
-        found = search.run()
-    console.print(render(found, tuning.ranges))
-    tuned = write_tuned(search.folder, studies.file, tuning.overrides, pipeline, found, tuning.seeds)
+        trials = search.run()
+    console.print(render(trials, tuning.ranges))
+    tuned = write_tuned(search.folder, studies.file, tuning.overrides, pipeline, trials, tuning.seeds)
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
     tested = study_run.prepare(console, tuned, [], [], tuning.data)

@@ -99,20 +99,20 @@ def jackknifed_aucs(
     """
     names, patient = np.unique(patients, return_inverse=True)
     cells = list_cells(labels, hospitals)
-    runs, found = _runs(scores, labels, len(names), cells)
+    runs, values = _runs(scores, labels, len(names), cells)
     for cell in cells:
-        positive, its = cell.positive, patient[cell.rows]
-        m, n = (np.bincount(its[rows], minlength=len(names)) for rows in (positive, ~positive))
+        positive, owner = cell.positive, patient[cell.rows]
+        m, n = (np.bincount(owner[rows], minlength=len(names)) for rows in (positive, ~positive))
         for run, score in enumerate(runs[:, cell.rows, cell.column]):
             v10, v01 = (part[:, 0] for part in placements(score[:, None], positive))
-            lost = np.bincount(its[positive], v10 * n.sum(), len(names))
-            lost += np.bincount(its[~positive], v01 * m.sum(), len(names))
-            ranks = pd.Series(score).groupby(its).rank().to_numpy()
-            own = np.bincount(its[positive], ranks[positive], len(names)) - m * (m + 1) / 2  # counted twice above
+            lost = np.bincount(owner[positive], v10 * n.sum(), len(names))
+            lost += np.bincount(owner[~positive], v01 * m.sum(), len(names))
+            ranks = pd.Series(score).groupby(owner).rank().to_numpy()
+            within = np.bincount(owner[positive], ranks[positive], len(names)) - m * (m + 1) / 2  # counted twice above
             with np.errstate(invalid="ignore"):
-                aucs = (v10.sum() * n.sum() - lost + own) / ((m.sum() - m) * (n.sum() - n))
-            found[run, :, cell.column] += cell.weight * aucs
-    return found
+                aucs = (v10.sum() * n.sum() - lost + within) / ((m.sum() - m) * (n.sum() - n))
+            values[run, :, cell.column] += cell.weight * aucs
+    return values
 
 
 def stratified_draws(

@@ -91,31 +91,31 @@ class Contrast:
         """Values without each patient, per stratum of `draws`."""
         each = self._contrast(bootstrap.jackknifed_aucs(self.runs, self.labels, self.patients, self.hospitals))
         _, patient = np.unique(self.patients, return_inverse=True)
-        found: list[list[np.ndarray]] = [[] for _ in each.T]
+        strata: list[list[np.ndarray]] = [[] for _ in each.T]
         for cell in list_cells(self.labels, self.hospitals):
             positive = np.unique(patient[cell.rows[cell.positive]])
             others = np.setdiff1d(patient[cell.rows[~cell.positive]], positive)
-            found[cell.column] += [each[stratum, cell.column] for stratum in (positive, others) if len(stratum)]
+            strata[cell.column] += [each[stratum, cell.column] for stratum in (positive, others) if len(stratum)]
         mean = bootstrap.mean_over_diseases(each)
-        return [*found, [mean[stratum] for stratum in list_strata(self.patients, self.hospitals)]]
+        return [*strata, [mean[stratum] for stratum in list_strata(self.patients, self.hospitals)]]
 
     def bounds(self, values: Sequence[float | None]) -> list[Bounds]:
         """Intervals of the values of each disease, and at last of their mean. An AUC of 0 or 1 has the exact one."""
         method = METHODS[self.how.method]
         if (method.resampled and self.how.resamples < 2) or values[-1] is None:
             return [Bounds()] * len(values)
-        found = []
+        results = []
         for place, (value, units) in enumerate(zip(values, self.units, strict=True)):
             if value is None:
-                found.append(Bounds())
+                results.append(Bounds())
             elif units < 2:
-                found.append(Bounds(reason=self.too_few(place)))
+                results.append(Bounds(reason=self.too_few(place)))
             elif not self.seeds_a and not ROUNDING < value < 1 - ROUNDING:
                 least = clopper_lower(units, 0.95)
-                found.append(Bounds(Interval(least, 1.0) if value > 0.5 else Interval(0.0, 1 - least)))
+                results.append(Bounds(Interval(least, 1.0) if value > 0.5 else Interval(0.0, 1 - least)))
             else:
-                found.append(method.bounds(self, place, value))
-        return found
+                results.append(method.bounds(self, place, value))
+        return results
 
     def _contrast(self, aucs: np.ndarray) -> np.ndarray:
         """Mean over the model's seeds less that over the reference's: `[..., J]` from `[runs, ..., J]`."""
@@ -136,35 +136,35 @@ class Method:
     resampled: bool  #: whether it draws patients
 
 
-def _bounds(found: tuple[Interval, float] | None, draws: np.ndarray) -> Bounds:
-    if found is not None:
-        return Bounds(found[0], p=found[1])
+def _bounds(interval: tuple[Interval, float] | None, draws: np.ndarray) -> Bounds:
+    if interval is not None:
+        return Bounds(interval[0], p=interval[1])
     enough = np.isfinite(draws).sum() >= 2
     return Bounds(reason=NO_VARIANCE if enough else "hardly a resample with both classes: no interval")
 
 
-def _obuchowski(found: Contrast, place: int, value: float) -> Bounds:
-    columns, seeds_a = found.columns(place), found.seeds_a
-    scores, labels = found.runs[..., columns], found.labels[:, columns]
+def _obuchowski(contrast: Contrast, place: int, value: float) -> Bounds:
+    columns, seeds_a = contrast.columns(place), contrast.seeds_a
+    scores, labels = contrast.runs[..., columns], contrast.labels[:, columns]
     weights = np.repeat([-1 / max(seeds_a, 1), 1 / (len(scores) - seeds_a)], [seeds_a, len(scores) - seeds_a])
-    covariance = auc_covariance(list(scores), labels, weights[:, None], found.patients, found.hospitals)
+    covariance = auc_covariance(list(scores), labels, weights[:, None], contrast.patients, contrast.hospitals)
     variance = 0.0 if covariance is None else float(covariance[1][0, 0])
     if variance < _NO_VARIANCE:
         same = seeds_a and abs(value) < ROUNDING
         return Bounds(Interval(0.0, 0.0), p=1.0) if same else Bounds(reason=NO_VARIANCE)
-    error, freedom = math.sqrt(variance), found.units[place] - 1
+    error, freedom = math.sqrt(variance), contrast.units[place] - 1
     if not seeds_a:
-        freedom = count_freedom(scores[0], labels, found.patients, found.hospitals)
+        freedom = count_freedom(scores[0], labels, contrast.patients, contrast.hospitals)
         return Bounds(around_logit(value, student_quantile(freedom) * error))
     width = student_quantile(freedom) * error
     p = 2 * float(scipy.special.stdtr(freedom, -abs(value) / error))
     return Bounds(Interval(value - width, value + width), p=p)
 
 
-def _quantiles(found: Contrast, place: int, value: float, *, corrected: bool) -> Bounds:
-    draws = found.draws[place]
-    its = bca_interval(value, draws, found.left_out[place]) if corrected else quantile_interval(draws)
-    return _bounds(its, draws)
+def _quantiles(contrast: Contrast, place: int, value: float, *, corrected: bool) -> Bounds:
+    draws = contrast.draws[place]
+    interval = bca_interval(value, draws, contrast.left_out[place]) if corrected else quantile_interval(draws)
+    return _bounds(interval, draws)
 
 
 _BOUNDS: Final[dict[MethodName, Callable[[Contrast, int, float], Bounds]]] = {
