@@ -116,7 +116,10 @@ def open_sites(
             raise ConfigError(
                 f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
                 f"{', '.join(pipeline.diseases)}{nearest_hint(pipeline.diseases, config.diseases)}. Nothing could be "
-                "learned from it: leave it out, or change 'diseases'"
+                "learned from it: leave it out, or change 'diseases'",
+                kind="no disease of the study",
+                site=config.site,
+                hint=nearest_hint(pipeline.diseases, config.diseases),
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)
