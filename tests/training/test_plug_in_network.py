@@ -61,12 +61,12 @@ def test_plug_in_network_identified_by_code(tmp_path: Path, monkeypatch: pytest.
     size = scorer.preprocess.size
     assert np.isfinite(scorer.call(torch.zeros(1, 3, size, size)).detach().numpy()).all()
 
-    before = identify(data)
+    before, stage_1 = identify(data), stage_1_identity(data)
     with (tmp_path / "labnet.py").open("a") as file:
         file.write("\n# another version\n")
-    after = identify(replace(data, pipeline=loaded()))
-    assert after.digest != before.digest
-    assert stage_1_identity(after, data).digest != stage_1_identity(before, data).digest
+    edited = replace(data, pipeline=loaded())
+    assert identify(edited).digest != before.digest
+    assert stage_1_identity(edited).digest != stage_1.digest
     runs = tmp_path / "runs"
     with assert_refused(ChestfedError, "plug-in changed", k=1):  # a process of `--jobs`, begun too late
         train_k(replace(data, pipeline=loaded()), "own", runs, 1, Reporters())

@@ -130,7 +130,7 @@ def test_killed_study_has_same_tables(home: Path, finished: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGTERM is a POSIX signal")
 def test_stopped_study_has_same_tables(home: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds, run_round = itertools.count(1), loop._run_round
+    rounds, run_round = itertools.count(1), loop.Training.run_round
 
     def stopped_in_round_5(*given: Any) -> Any:  # the first one of K=2, in the middle of a stage
         if next(rounds) == 5:
@@ -138,7 +138,7 @@ def test_stopped_study_has_same_tables(home: Path, finished: Path, monkeypatch: 
         return run_round(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "_run_round", stopped_in_round_5)
+        patched.setattr(loop.Training, "run_round", stopped_in_round_5)
         stopped = run(home, command("stopped", "--no-tracking"))
     assert (stopped.code, "run the same command again" in stopped.err) == (143, True)
     assert "Traceback" not in stopped.err
