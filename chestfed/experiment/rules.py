@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.declaration import DecentralizedOptions, Setting
+from chestfed.algorithms.declaration import DecentralizedOptions
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.engines.declaration import engine_for
@@ -44,25 +43,6 @@ def graph_of(settings: Federated, nodes: int) -> Graph | None:
     if not isinstance(settings.algorithm, DecentralizedOptions):
         raise ConfigError(f"{settings.algorithm.name} is decentralized: its Options must be DecentralizedOptions")
     return build_graph(settings.algorithm.topology, nodes)
-
-
-def rule_of_stage(settings: Federated, number: int, p: Tensor, clients: int, graph: Graph | None = None) -> Any:
-    """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
-
-    `p` is that of `ratio_of_duals`.
-    """
-    stage = settings.schedule[number]
-    degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]
-    setting = Setting(
-        window=stage.window,
-        local_lr=settings.local_lr * stage.lr_factor,
-        lr_factor=stage.lr_factor,
-        clients=clients,
-        positive_ratio=p,
-        degree=max(degrees, default=0),
-        returns_average=settings.stage_output == "algorithm",
-    )
-    return settings.spec.build(settings.algorithm, setting)
 
 
 def returned_round(settings: Federated, seed: int, number: int) -> int | None:
@@ -129,7 +109,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"
     for number in range(len(settings.schedule)):
         try:
-            rule_of_stage(settings, number, ratio_of_duals(objective, population), k, graph_of(settings, k))
+            settings.build_rule(number, ratio_of_duals(objective, population), k, graph_of(settings, k))
         except ConfigError as error:
             yield f"algorithm.{error}"
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.algorithms.declaration import Setting
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
+from chestfed.engines.topology import Graph
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 
@@ -280,6 +283,24 @@ class Federated(Parts):
     def batches(self) -> int:
         """Batches that one client takes over all stages: what `wanted_steps` asks for, in whole rounds."""
         return self.steps * self.batches_per_step
+
+    def build_rule(self, number: int, p: Tensor, clients: int, graph: Graph | None = None) -> Any:
+        """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
+
+        `p` is that of `ratio_of_duals`.
+        """
+        stage = self.schedule[number]
+        degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]
+        setting = Setting(
+            window=stage.window,
+            local_lr=self.local_lr * stage.lr_factor,
+            lr_factor=stage.lr_factor,
+            clients=clients,
+            positive_ratio=p,
+            degree=max(degrees, default=0),
+            returns_average=self.stage_output == "algorithm",
+        )
+        return self.spec.build(self.algorithm, setting)
 
     @property
     def rounds(self) -> int:

@@ -83,7 +83,8 @@ def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             hint = f"did you mean '{close[0]}'?" if close else f"the sites are {', '.join(names)}"
-            raise ConfigError(f"held_out.sites: '{name}' is not one of the study's sites; {hint}")
+            text = f"held_out.sites: '{name}' is not one of the study's sites; {hint}"
+            raise ConfigError(text, kind="unknown site", site=name, hint=hint)
     return [name for name in names if name in wanted]
 
 

@@ -24,7 +24,7 @@ from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals, rule_of_stage
+from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, reset_classifier
@@ -91,7 +91,7 @@ class Federation:
     def rule(self, stage: int) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last."""
         number, ratio = min(stage, len(self.settings.schedule) - 1), ratio_of_duals(self.objective(), self.population)
-        return rule_of_stage(self.settings, number, ratio, len(self.names), self.graph)
+        return self.settings.build_rule(number, ratio, len(self.names), self.graph)
 
     def start(self, network: FlatModule) -> Point:
         """The point of all at the beginning: the network's weights; a, b and alpha are 0."""

@@ -15,7 +15,7 @@ import torch
 from chestfed.algorithms.variables import Point, byte_count
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
+from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals
 from chestfed.images.batches import Rows, TrainBatches
 from chestfed.models import seeded
 from chestfed.objectives.declaration import Population
@@ -133,14 +133,14 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     primal = torch.zeros(parameters + objective.extra_size)
     graph = graph_of(settings, k)
     if graph is not None:
-        peer, one = rule_of_stage(settings, 0, ratios, graph.nodes, graph), torch.zeros(1)
+        peer, one = settings.build_rule(0, ratios, graph.nodes, graph), torch.zeros(1)
         node = peer.start_node(Point(primal, primal[:0]), one, one)
         synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
         edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
         return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0
     if settings.spec.pooled:
         return 0, 0
-    algorithm = rule_of_stage(settings.model_copy(update={"window": 1}), 0, ratios, k)
+    algorithm = settings.model_copy(update={"window": 1}).build_rule(0, ratios, k)
     point = Point(primal, torch.zeros(objective.dual_size))
     message = algorithm.message(algorithm.start_stage(point))
     composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)

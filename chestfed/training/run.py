@@ -151,7 +151,8 @@ def train_k(experiment: Experiment, name: str, out: Path, k: int, reporters: Rep
     """
     folder = name_folder(experiment, name, out)
     if not (folder / STUDY).is_file():
-        raise ChestfedError(f"a plug-in's file was changed during the run; rerun the command (K={k})")
+        text = f"a plug-in's file was changed during the run; rerun the command (K={k})"
+        raise ChestfedError(text, kind="plug-in changed", k=k)
     with use(reporters), pinned():
         study = RunningStudy(experiment, folder, Deployment())
         study.run_k(k)

@@ -23,7 +23,7 @@ from chestfed.core.plugins import Catalogue
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity, shareable
-from chestfed.experiment.rules import returned_round, rule_of_stage
+from chestfed.experiment.rules import returned_round
 from chestfed.experiment.stage_2 import Federated
 from chestfed.experiment.variants import list_variants
 from chestfed.objectives import OBJECTIVES
@@ -182,10 +182,10 @@ def test_growing_stages_keep_rounds() -> None:
     assert [stage.window * stage.lr_factor for stage in stages] == [8] * 4
     assert growing.steps == 10 * (8 + 16 + 32 + 64)
     p = torch.full((2,), 0.3)
-    rules = [rule_of_stage(growing, number, p, 9) for number in (0, 3)]
+    rules = [growing.build_rule(number, p, 9) for number in (0, 3)]
     assert [(rule.window, rule.local_lr, rule.dual_lr) for rule in rules] == [(8, 0.1, 0.1), (64, 0.0125, 0.0125)]
     root = Federated.model_validate({"algorithm": {"name": "codasca", "server_lr": "sqrt_k"}})
-    assert rule_of_stage(root, 0, p, 9).server_lr == 3
+    assert root.build_rule(0, p, 9).server_lr == 3
 
 
 def test_returned_round_depends_on_seed() -> None:

@@ -27,6 +27,7 @@ from chestfed.training.data.experiment import Experiment, load_images, make_expe
 from chestfed.training.data.sites import TEST, TRAIN, open_sites
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
+from tests.cases import assert_refused
 from tests.command_line import call
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -191,7 +192,7 @@ def test_all_images_or_one_split_are_scored(home: Path) -> None:
     pipeline, (own,) = studies("held_out.sites=[chexpert]", "evaluation.hospitals=none")
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
     assert make_experiment(own, sites, prepare_machine(own.runtime)).select_scored()[1] == {}
-    with pytest.raises(ConfigError, match=r"site 'padchest' has no image for held_out\.images: valid"):
+    with assert_refused(ConfigError, "no test image", site="padchest", key="held_out.images: valid"):
         scored("held_out.images=valid", "held_out.sites=[chexpert,padchest]")
 
 
@@ -254,7 +255,7 @@ def test_added_site_is_held_out_too() -> None:
     assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
     chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"]).resolve()
     assert held_out_sites(chosen, SITES) == ["padchest", "vindr"]
-    with pytest.raises(ConfigError, match="'vindar' is not one of the study's sites; did you mean 'vindr'"):
+    with assert_refused(ConfigError, "unknown site", site="vindar", hint="did you mean 'vindr'?"):
         held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,19 @@ def test_each_hospital_has_its_own_split(home: Path) -> None:
         assert set(own.frame["split"]) == {"valid" if site.name == "chexpert" else "test"}
         assert not set(training.frame["patient"]) & set(own.frame["patient"])
         assert ((site.table.frame["role"] == "unused") == (site.table.frame["reason"] != "")).all()
+
+
+def test_rows_stay_in_the_process(home: Path) -> None:
+    """A job of a cluster is a file in the runs folder."""
+    rows = rows_of(home)
+    stored = pickle.dumps(rows)
+    patients = {str(patient) for site in rows.sites for patient in site.table.frame["patient"]}
+    assert max(map(len, patients)) > 4
+    assert [patient for patient in patients if len(patient) > 4 and patient.encode() in stored] == []
+    sent = pickle.loads(stored)
+    assert [(site.name, site.facts, len(site.table.frame)) for site in sent.sites] == [
+        (site.name, site.facts, 0) for site in rows.sites
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ from chestfed.experiment.resolved import identity
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.table import SiteTable
 from chestfed.training.data.experiment import Experiment, load_images
+from chestfed.training.data.overlap import Shared
 from chestfed.training.data.sites import TEST, TRAIN, UNUSED, StudySite
+from tests.cases import assert_refused
 from tests.training.test_held_out import PIPELINE
 
 #: Of a site as one client.
@@ -103,11 +105,12 @@ def test_scored_images_stay(tmp_path: Path) -> None:
 def test_declared_patient_names_compared(tmp_path: Path) -> None:
     one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
     declared = {"same_patient_ids": [["one", "two"]]}
-    with pytest.raises(ConfigError, match="0 pictures, 2 patients"):
+    shared = (Shared(("one", "two"), 0, 2, 4),)
+    with assert_refused(ConfigError, "shared patients", shared=shared):
         load(tmp_path, one, two, **declared)
     three = site(tmp_path, "three", patients="q")
     assert load(tmp_path, one, three, same_patient_ids=[["one", "three"]])[1] == []
-    with pytest.raises(ConfigError, match="no site 'four'"):
+    with assert_refused(ConfigError, "unknown site", site="four"):
         load(tmp_path, one, two, same_patient_ids=[["one", "four"]])
 
 
@@ -119,7 +122,7 @@ def test_three_equal_hospitals_noticed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, one, *others)
     assert str(caught.value).count("4 pictures, 2 patients") == 3
-    with pytest.raises(ConfigError, match="all 4 images of two"):
+    with assert_refused(ConfigError, "nothing left", site="two", images=4):
         load(tmp_path, one, *others, found="drop")
 
 

@@ -23,6 +23,7 @@ from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import History
 from chestfed.training.reporting import Reporter, Reporters
 from chestfed.training.run import run_study, train_k
+from tests.cases import assert_refused
 
 SETTINGS = [
     *("collection.clients=2", "federated.window=2", "federated.batch_size=4", "federated.stage_steps=2"),
@@ -60,14 +61,14 @@ def test_plug_in_network_identified_by_code(tmp_path: Path, monkeypatch: pytest.
     size = scorer.preprocess.size
     assert np.isfinite(scorer.call(torch.zeros(1, 3, size, size)).detach().numpy()).all()
 
-    before = identify(data)
+    before, stage_1 = identify(data), stage_1_identity(data)
     with (tmp_path / "labnet.py").open("a") as file:
         file.write("\n# another version\n")
-    after = identify(replace(data, pipeline=loaded()))
-    assert after.digest != before.digest
-    assert stage_1_identity(after, data).digest != stage_1_identity(before, data).digest
+    edited = replace(data, pipeline=loaded())
+    assert identify(edited).digest != before.digest
+    assert stage_1_identity(edited).digest != stage_1.digest
     runs = tmp_path / "runs"
-    with pytest.raises(ChestfedError, match="changed while the study ran"):  # a process of `--jobs`, begun too late
+    with assert_refused(ChestfedError, "plug-in changed", k=1):  # a process of `--jobs`, begun too late
         train_k(replace(data, pipeline=loaded()), "own", runs, 1, Reporters())
     assert [folder.name for folder in runs.glob("own-*")] == [study.folder.name]
     assert len(open_scorer(str(study.folder), Declared(), machine).notes) == 1

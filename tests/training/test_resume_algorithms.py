@@ -24,9 +24,9 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs, participants_of, returned_round
 from chestfed.objectives import OBJECTIVES
 from chestfed.training import assemble, loop
+from chestfed.training.costs import bytes_per_client_round
 from chestfed.training.data.collection import load_collection
 from chestfed.training.loop import History, Trained, train_federated
-from chestfed.training.plan import bytes_per_client_round
 from chestfed.training.pretrain import pretrain
 
 SETTINGS = [

@@ -121,7 +121,7 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     for place, site in enumerate(sites):
         if (place == 0 or site.entry.test_fraction is not None) and not len(site.find(TEST)):
             split = pipeline.evaluation.split
-            raise ConfigError(_explain_empty_test(site.table, f"evaluation.split: {split}", split, pipeline))
+            raise _empty_test_error(site.table, f"evaluation.split: {split}", split, pipeline)
     lacking = [disease for disease in pipeline.diseases if disease not in sites[0].labeled]
     if lacking:
         raise ConfigError(
@@ -176,7 +176,10 @@ def _check_provided(pipeline: Pipeline, sites: Sequence[StudySite]) -> None:
     if lacking := [disease for disease in pipeline.diseases if disease not in provided]:
         raise ConfigError(
             f"no site of the study labels {', '.join(lacking)}{nearest_hint(lacking, provided)}. The sites label "
-            f"{', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML"
+            f"{', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML",
+            kind="disease of no site",
+            diseases=lacking,
+            hint=nearest_hint(lacking, provided),
         )
 
 
@@ -198,7 +201,7 @@ def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
     if views is not None:
         rows &= frame["view"].isin(list(views)).to_numpy(dtype=bool)
     if not rows.any():
-        raise ConfigError(_explain_empty_test(held.table, f"held_out.images: {images}", split, pipeline))
+        raise _empty_test_error(held.table, f"held_out.images: {images}", split, pipeline)
     held = replace(held, clients=()).with_columns(
         role=np.where(rows, TEST, UNUSED), client="", reason=np.where(rows, "", "held out: its split or view")
     )
@@ -226,10 +229,10 @@ def _blank_labels(site: StudySite, diseases: Sequence[str]) -> StudySite:
     return site.with_columns(**dict.fromkeys(diseases, np.float32(np.nan))) if diseases else site
 
 
-def _explain_empty_test(table: SiteTable, key: str, split: str | None, pipeline: Pipeline) -> str:
+def _empty_test_error(table: SiteTable, key: str, split: str | None, pipeline: Pipeline) -> ConfigError:
     protocol = pipeline.evaluation.protocol
-    why = left_out_views(table, split)
-    return f"site '{table.name}' has no image for {key} with protocol {protocol}{why}"
+    text = f"site '{table.name}' has no image for {key} with protocol {protocol}{left_out_views(table, split)}"
+    return ConfigError(text, kind="no test image", site=table.name, key=key)
 
 
 def check_cache(experiments: Sequence[Experiment], cache_root: Path) -> None:
@@ -347,7 +350,8 @@ def _load(experiment: Experiment, cut: Cut) -> Experiment:
     lost = [f"the training images of {client.name}" for client, _ in clients if not client.training_rows]
     lost += [f"the test images of {name}" for name, test in tests.items() if not len(test.labels)]
     if lost:
-        raise ConfigError(f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out")
+        text = f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out"
+        raise ConfigError(text, kind="no readable image", parts=lost)
     if not tests:  # a hospital of a federation that is not the target
         tests[sites[0].name] = cut.make_test(sites[0], TEST, own_statistics=own_statistics)
     test = pool_tests(tests, pipeline.evaluation.over_hospitals)

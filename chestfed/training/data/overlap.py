@@ -51,7 +51,8 @@ def separate_sites(
     names = [site.name for site in sites]
     unknown = {name for group in wanted.same_patient_ids for name in group} - set(names)
     if unknown:
-        raise ConfigError(f"overlap.same_patient_ids: no site '{min(unknown)}' in this study")
+        text = f"overlap.same_patient_ids: no site '{min(unknown)}' in this study"
+        raise ConfigError(text, kind="unknown site", site=min(unknown))
     rows = pd.concat([_list_rows(site, take) for site in sites], ignore_index=True)
     rows["person"] = _people(rows, wanted)
     both = rows[rows.groupby("person")["site"].transform("nunique") > 1]
@@ -62,7 +63,7 @@ def separate_sites(
     dropped = both[both["site"] != keeper]
     shared = tuple(_count_shared(names, both, dropped))
     if wanted.found == "refuse":
-        raise ConfigError("\n".join(_list_shared(shared, both, key)))
+        raise ConfigError("\n".join(_list_shared(shared, both, key)), kind="shared patients", shared=shared)
     places = {name: part["place"].to_numpy() for name, part in dropped.groupby("site")}
     return tuple(_drop_rows(site, places[site.name]) if site.name in places else site for site in sites), shared
 
@@ -70,11 +71,12 @@ def separate_sites(
 def _drop_rows(site: StudySite, places: np.ndarray) -> StudySite:
     frame = site.table.frame
     role, client, reason = (frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "client", "reason"))
-    parts: dict[Any, Any] = frame.groupby(["role", "client"]).indices
+    parts: dict[Any, Any] = dict(frame.groupby(["role", "client"]).indices)
     role[places], client[places], reason[places] = UNUSED, "", "a patient who is at another site too"
     for part, rows in parts.items():
         if part[0] != UNUSED and (role[rows] == UNUSED).all():
-            raise ConfigError(f"overlap: all {len(rows):,} images of {site.name} in one part are at another site too")
+            text = f"overlap: all {len(rows):,} images of {site.name} in one part are at another site too"
+            raise ConfigError(text, kind="nothing left", site=site.name, images=len(rows))
     return site.with_columns(role=role, client=client, reason=reason)
 
 

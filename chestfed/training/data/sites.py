@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from chestfed.core.config import expand_path
 from chestfed.core.diseases import nearest_hint
@@ -48,6 +49,10 @@ class StudySite:
     @property
     def name(self) -> str:
         return self.table.name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without rows: they name patients, and stay in the process that has read them."""
+        return self.__dict__ | {"table": self.table.with_frame(pd.DataFrame(columns=list(self.table.frame)))}
 
     def find(self, role: str, client: str = "") -> np.ndarray:
         """Places of the rows with a role, of one client if one is named: int `[n]`."""
@@ -116,7 +121,10 @@ def open_sites(
             raise ConfigError(
                 f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
                 f"{', '.join(pipeline.diseases)}{nearest_hint(pipeline.diseases, config.diseases)}. Nothing could be "
-                "learned from it: leave it out, or change 'diseases'"
+                "learned from it: leave it out, or change 'diseases'",
+                kind="no disease of the study",
+                site=config.site,
+                hint=nearest_hint(pipeline.diseases, config.diseases),
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)
