@@ -31,7 +31,7 @@ from tests.new_site.campaign.run import Outcome
 
 register = partial(maker.register, into=FURTHER)
 shape = partial(maker.shape, into=FURTHER)
-BINARY = {1: 1, 0: 0}
+BINARY: dict[int | None, Any] = {1: 1, 0: 0}
 WITHOUT_AGE, WITHOUT_VIEW, WITHOUT_SPLIT = ("view", "split", "sex"), ("split", "sex", "age"), ("view", "sex", "age")
 
 
