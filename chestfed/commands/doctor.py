@@ -133,7 +133,7 @@ def _check_extras() -> Iterator[Finding]:
         if unsuited:
             yield Finding(extra, "note", f"{purpose}: {'; '.join(unsuited)}")
         elif absent:
-            yield Finding(extra, "note", f'{purpose}: not installed; pip install "chestfed[{extra}]"')
+            yield Finding(extra, "note", f"{purpose}: not installed, see docs/installation.md")
         elif needed:
             yield Finding(extra, "ok", purpose)
 

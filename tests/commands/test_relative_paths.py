@@ -30,6 +30,7 @@ films list
 films show hannover
 films get hannover --data films
 algorithms codasca
+doctor --out runs --data .
 samples --out synthetic_hospitals --size tiny
 samples --extra st-anne/wide --size tiny --out hospitals
 site new st-anne --images hospitals/synthetic-st-anne/Bilder --labels hospitals/synthetic-st-anne/Befunde.csv ...
@@ -54,6 +55,7 @@ runs/synthetic-small-*/k3: evaluate . --k 3 --site ../../../site_configs/st-anne
 compare runs/synthetic-small-*/k1 runs/synthetic-small-*/k3 --out paired --resamples 10
 runs/synthetic-small-*/k1: compare --k 1 predictions.parquet . --resamples 10
 ui --out runs --port 1
+leaderboard --datasheet samples-v1 --output sheet.json
 tune pipelines/small.yaml --methods fedprox --trials 1 --seeds 1 --no-tracking
 cache list cache
 cache prune cache
@@ -85,7 +87,7 @@ def test_every_command_takes_relative_paths(
         called = call(*words, folder=Path(*expand(folder)))
         assert called.code == 0, f"{line}\n{called.err}{called.out}"
         missing -= {command for command in missing if command == tuple(words[: len(command)])}
-    assert missing == set()
+    assert missing == {("submit",)}  # takes runs of a whole benchmark: tests/leaderboard
 
 
 def expand(word: str) -> list[str]:

@@ -238,7 +238,9 @@ def _check_clients(sites: Sequence[StudySite], diseases: Sequence[str]) -> None:
     if empty:
         raise ConfigError(
             f"no training image at: {', '.join(empty)}. The split 'train' of its table, with the views that its YAML "
-            "keeps, is empty: see `chestfed site stats`"
+            "keeps, is empty: see `chestfed site stats`",
+            kind="no training image",
+            clients=empty,
         )
     _refuse_duplicate_names([name for name, _ in clients])
     silent = [name for name, part in clients if np.isnan(part.labels()).all()]
@@ -251,4 +253,5 @@ def _check_clients(sites: Sequence[StudySite], diseases: Sequence[str]) -> None:
 
 def _refuse_duplicate_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
+        text = f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs."
+        raise ConfigError(text, kind="duplicate site", sites=list(names))
