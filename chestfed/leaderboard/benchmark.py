@@ -74,7 +74,7 @@ class Split:
 
     def translate_names(self, key: SiteKey) -> dict[str, str]:
         """The name that a key gives an image -> the one that it has in a benchmark."""
-        from chestfed.training.clients import image_names
+        from chestfed.training.data.clients import image_names
 
         return dict(zip(image_names(self.sources, key), self.frame["image"], strict=True))
 
@@ -130,8 +130,8 @@ def load_splits(
     from chestfed.experiment.loading import load_pipeline
     from chestfed.images.cache import fill_cache
     from chestfed.samples import write_hospitals
-    from chestfed.training.clients import image_names
-    from chestfed.training.study_tables import open_sites, resolve_data_root
+    from chestfed.training.data.clients import image_names
+    from chestfed.training.data.sites import OWN_TEST, TEST, open_sites, resolve_data_root
 
     beside = file.parent / benchmark.pipeline
     path = beside if beside.is_file() else pipeline_file(benchmark.pipeline)
@@ -143,15 +143,16 @@ def load_splits(
     for site in open_sites(pipeline, path, root):
         if site.name not in benchmark.targets:
             continue
-        if not site.whole.synthetic and not site.entry.config.endswith(open_releases):
+        if not site.table.synthetic and not site.entry.config.endswith(open_releases):
             text = f"{site.name}: not of an open release, so no score of an image may leave: set disclosure: aucs"
             raise ChestfedError(text, kind="not an open release", benchmark=benchmark.name, hospital=site.name)
-        images = fill_cache(site.own, cache, pipeline.preprocess, progress=partial(progress, site.name))
-        frame = pd.DataFrame(site.own.labels(), columns=[f"label_{disease}" for disease in site.own.diseases])
+        own = site.select(TEST if len(site.find(TEST)) else OWN_TEST)
+        images = fill_cache(own, cache, pipeline.preprocess, progress=partial(progress, site.name))
+        frame = pd.DataFrame(own.labels(), columns=[f"label_{disease}" for disease in own.diseases])
         frame.insert(0, "image", image_names(images.sources, PUBLISHED))
-        frame.insert(1, "patient", pd.factorize(site.own.frame["patient"])[0])
+        frame.insert(1, "patient", pd.factorize(own.frame["patient"])[0])
         check_split(benchmark, site.name, frame)
-        splits[site.name] = Split(frame, images.sources, site.own.origin)
+        splits[site.name] = Split(frame, images.sources, own.origin)
     if missing := sorted({*benchmark.targets} - {*splits}):
         raise ConfigError(f"{file}: targets: {missing[0]} is not a site of {benchmark.pipeline}", kind="unknown target")
     return splits

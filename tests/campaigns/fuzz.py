@@ -75,12 +75,12 @@ def _picture(home: Path) -> Callable[[bytes], object]:
 def _results(home: Path) -> Callable[[bytes], object]:
     """The files of a run folder; the first byte says which."""
     from chestfed.core.checkpoint import load_checkpoint
-    from chestfed.results import run_folder
+    from chestfed.results import files, run_folder
 
     readers: dict[bytes, Callable[[Path], object]] = {
-        b"P": run_folder.read_predictions,  # parquet begins with it
+        b"P": files.read_predictions,  # parquet begins with it
         b"{": run_folder.read_row,
-        b"l": run_folder._lines,
+        b"l": files.read_rounds,
     }
 
     def read(content: bytes) -> None:
