@@ -35,6 +35,7 @@ from chestfed.commands.films import films_get, films_list, films_show
 from chestfed.commands.key import key
 from chestfed.commands.leaderboard import leaderboard, submit
 from chestfed.commands.options import print_error
+from chestfed.commands.power import power
 from chestfed.commands.report import report
 from chestfed.commands.samples import samples
 from chestfed.commands.schema import schema
@@ -93,7 +94,7 @@ def _group(name: str, text: str, *commands: Callable[..., None], kind: type[_Com
 
 _STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
 for _panel, _commands in (
-    (_STUDIES, (study, tune, algorithms, samples)),
+    (_STUDIES, (study, tune, power, algorithms, samples)),
     (_RESULTS, (evaluate, compare, report, submit, leaderboard, ui)),
     (_HOSPITALS, (key,)),
     (_STUDIES, (schema, doctor)),
