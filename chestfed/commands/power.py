@@ -190,4 +190,6 @@ def _draw(table: pd.DataFrame, difference: float, file: Path) -> None:
     ax.set_xscale("log")
     ax.set(xlabel="patients with a positive image", ylabel=f"power to see {difference:g}", ylim=(0, 1))
     figures.legend(ax)
-    ax.figure.savefig(file, format="svg")
+    drawing = ax.get_figure(root=True)
+    assert drawing is not None
+    drawing.savefig(file, format="svg")

@@ -13,6 +13,7 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.experiment.pipeline import Conditions, Pipeline
 from chestfed.experiment.ranges import Range
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
+from chestfed.experiment.subsets import Subsets
 from chestfed.models import MODELS, ModelOptions
 
 _Seeds = Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -64,6 +65,10 @@ class PipelineFile(Conditions):
     seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = (
         Field(1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`")
     )
+    subsets: Subsets | None = Field(
+        None,
+        description="train with every set of partners of one target instead of every K, as `--subsets`; null: every K",
+    )
     search: dict[str, list[Any] | None] = Field(
         default_factory=dict,
         description="ranges of `chestfed tune` instead of the declared ones, for every method that has the "
@@ -105,6 +110,11 @@ class PipelineFile(Conditions):
                 problems.append(str(error))
         if problems:
             raise ValueError("\n".join(problems))
+        if self.subsets is not None and (self.is_comparison or self.held_out is not None or not self.sites):
+            raise ValueError(
+                "subsets trains one method with sets of sites: it takes no windows, held_out or collection; select a "
+                "method with --methods"
+            )
         if self.held_out is not None and (self.is_comparison or len(self.seed_list) > 1):
             raise ValueError(
                 "held_out runs once per site: it takes one method and one seed, and no windows; select a method with "

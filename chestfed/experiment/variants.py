@@ -1,4 +1,4 @@
-"""The studies that one command runs: one per seed, per held-out site, or per method, window and seed."""
+"""The studies that one command runs: one per seed, held-out site or set of partners, or per method, window and seed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from itertools import combinations
 from pathlib import Path
 
 from chestfed.core.errors import ConfigError
+from chestfed.evaluation.joining.contributions import Subset
 from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import Federated
+from chestfed.experiment.subsets import Design
 from chestfed.sites import load_site_config
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One study. `suffix` follows the pipeline's name in the name of its run folder."""
+    """One study. `suffix` follows the pipeline's name in the name of its run folder.
+
+    `subset` are the target's partners, in a study of sets of them.
+    """
 
     pipeline: Pipeline
     label: str
     suffix: str = ""
+    subset: Subset | None = None
 
 
 def list_variants(file: PipelineFile, path: Path) -> list[Variant]:
@@ -37,6 +43,9 @@ def list_variants(file: PipelineFile, path: Path) -> list[Variant]:
         names = [load_site_config(path.parent / entry.config).site for entry in file.sites]
         pipeline = file.resolve()
         return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]
+    if file.subsets is not None:
+        design = Design(file.resolve(), path, file.subsets)
+        return [_subset(file, design, seed, subset) for seed in file.seed_list for subset in design.subsets]
     methods = {method.name: file.resolve(method.name) for method in file.selected_methods}
     _refuse_equal_methods(methods)
     algorithms = [pipeline.federated.algorithm.name for pipeline in methods.values()]
@@ -71,6 +80,12 @@ def _variant(file: PipelineFile, pipeline: Pipeline, seed: int, window: int | No
         changes["k"] = [max(pipeline.k)]
     study = pipeline.model_copy(update=changes)
     return Variant(study, _label(study))
+
+
+def _subset(file: PipelineFile, design: Design, seed: int, subset: Subset) -> Variant:
+    """Train the target with these partners, and no others."""
+    study = design.restrict(file.resolve().model_copy(update={"seed": seed}), subset)
+    return Variant(study, f"{design.name(subset)}, seed {seed}", subset=subset)
 
 
 def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:

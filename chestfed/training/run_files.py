@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -78,13 +78,18 @@ def write_identity(folder: Path, experiment: Experiment) -> None:
 
 
 def finished_in(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> dict[str, list[int]]:
-    """Names of run folders with these settings, on whatever images, and the K that are finished in each."""
-    wanted, found = settings_of(pipeline, machine).settings, {}
+    """Names of run folders with these settings and sites, on whatever images, and the K that are finished in each."""
+    settings, sites, finished = settings_of(pipeline, machine).settings, _list_configs(shareable(pipeline)), {}
     for file in sorted(out.glob(f"*{name}-*/{STUDY}")):
-        with suppress(ChestfedError, AttributeError):  # damaged: the study itself makes it again
-            if read_json(file).get("settings") == wanted:
-                found[file.parent.name] = [k for k in pipeline.k if (file.parent / f"k{k}" / RESULT).is_file()]
-    return found
+        with suppress(ChestfedError, AttributeError, KeyError, TypeError):  # damaged: the study itself makes it again
+            stored = read_json(file)
+            if stored.get("settings") == settings and _list_configs(stored["configuration"]) == sites:
+                finished[file.parent.name] = [k for k in pipeline.k if (file.parent / f"k{k}" / RESULT).is_file()]
+    return finished
+
+
+def _list_configs(configuration: Mapping[str, Any]) -> list[str]:
+    return [entry["config"] for entry in configuration["sites"]]
 
 
 def write_hospitals(folder: Path, experiment: Experiment) -> None:

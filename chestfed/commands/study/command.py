@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -58,6 +59,17 @@ Seeds = Annotated[
         "test whether adding hospitals helps; with several methods or --windows only the largest K.",
     ),
 ]
+OfSubsets = Annotated[
+    bool,
+    _compared(
+        "--subsets",
+        help="Train with every set of partners instead of every K, and say what each hospital contributes: its Shapley "
+        "value, added first and removed last. Same as --set subsets={}.",
+    ),
+]
+Target = Annotated[
+    str | None, _compared(metavar="SITE", help="With --subsets: the hospital to score. Default: the first one.")
+]
 Jobs = Annotated[
     int,
     _compared(
@@ -95,6 +107,8 @@ def study(
     set_: options.Set = None,
     windows: Windows = None,
     seeds: Seeds = None,
+    subsets: OfSubsets = False,
+    target: Target = None,
     jobs: Jobs = 1,
     cluster: OnCluster = None,
 ) -> None:
@@ -113,6 +127,10 @@ def study(
     keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "engine": engine}
     keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device, "evaluation.interval": interval}
     keys |= {"windows": _numbers(windows, "--windows", 1) or None, "seeds": _seeds(seeds, seed)}
+    if target is not None and not subsets:
+        raise typer.BadParameter("--target is the hospital of --subsets: add it")
+    if subsets:
+        keys["subsets"] = json.dumps({} if target is None else {"target": target})
     overrides = options.join_overrides(set_, keys)
     with options.quick_imports():
         from chestfed.commands.study.run import prepare, run, show_plan

@@ -22,14 +22,22 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Options
 from chestfed.core.provenance import Origin
 from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here, rank
+from chestfed.evaluation.joining.contributions import Subset
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
+from chestfed.experiment.subsets import Design
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
 from chestfed.results.collect import Fold, collect, collect_folds, write_comparison, write_folds
+from chestfed.results.contributions import (
+    collect_contributions,
+    describe_contributions,
+    render_contributions,
+    write_contributions,
+)
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import state_verdict
 from chestfed.results.views import list_held_out_metrics, list_metrics
@@ -63,6 +71,7 @@ class Studies:
     engine: Options
     jobs: int = 1  #: studies at a time
     cluster: Path | None = None  #: settings of the cluster that they are sent to
+    design: Design | None = None  #: the sets of partners, where these are studied
 
 
 def prepare(
@@ -78,6 +87,8 @@ def prepare(
     """Read the pipeline and check that all its studies can run."""
     loaded = load_pipeline(file, overrides, added)
     pipeline, variants = loaded.resolve(), list_variants(loaded, file)
+    design = None if loaded.subsets is None else Design(pipeline, file, loaded.subsets)
+    pipeline = pipeline if design is None else design.pipeline
     check_runs([variant.pipeline for variant in variants])
     if cluster is not None:
         from chestfed.commands.study.cluster import Cluster
@@ -98,7 +109,8 @@ def prepare(
     at_once = (1 if cluster else jobs) * processes_here()
     machine = prepare_machine(pipeline.runtime, at_once=at_once).at(place_here())
     machine.take()
-    return Studies(console, pipeline, file, variants, bool(loaded.windows), root, machine, engine, jobs, cluster)
+    by_window = bool(loaded.windows)
+    return Studies(console, pipeline, file, variants, by_window, root, machine, engine, jobs, cluster, design)
 
 
 def show_plan(studies: Studies, out: Path) -> None:
@@ -124,7 +136,8 @@ def _show_plan(studies: Studies) -> None:
         runs, stages_1 = sum(len(variant.pipeline.k) for variant in variants), {one.pipeline.seed for one in variants}
         stage_2 = sum(plans[0].stage_2_seconds(k) for one in variants for k in one.pipeline.k)
         seconds = plans[0].decode_seconds + plans[0].stage_1_seconds * len(stages_1) + stage_2
-        text = f"That is the first of {len(variants)} studies with {runs} runs of stage 2, {duration(seconds)}:"
+        which = "first" if studies.design is None else "largest"
+        text = f"That is the {which} of {len(variants)} studies with {runs} runs of stage 2, {duration(seconds)}:"
         studies.console.print(f"{text}\n{names}", highlight=False)
 
 
@@ -181,6 +194,8 @@ def _lead(
         results = _run_all(studies, experiments, out, bars, deployment, tracking_uri if tracking else None)
     if pipeline.held_out is not None:
         reporters.tell(methodcaller("summary_done", _show_held_out(studies, experiments, results, out)))
+    elif studies.design is not None:
+        reporters.tell(methodcaller("summary_done", _show_contributions(studies, studies.design, results, out)))
     elif studies.by_window or len(results) > 1:
         reporters.tell(methodcaller("summary_done", _show_comparison(studies, results, out)))
     else:
@@ -257,21 +272,24 @@ def _experiments(studies: Studies, variants: Sequence[Variant], root: Path) -> l
             f"models were trained on real patients: protect them like other patient data."
         )
         say(studies.console, text, "yellow")
-    made: dict[str, Experiment] = {}  # variants that differ in method or seed alone have the same rows
+    made: dict[str, Experiment] = {}
     for pipeline in (variant.pipeline for variant in variants):
-        rows = repr((pipeline.k, pipeline.held_out))
-        made[rows] = made[rows] if rows in made else make_experiment(pipeline, sites, studies.machine)
-    return [
-        replace(made[repr((variant.pipeline.k, variant.pipeline.held_out))], pipeline=variant.pipeline)
-        for variant in variants
-    ]
+        if (rows := _name_rows(pipeline)) not in made:
+            taking_part = [site for site in sites if site.entry in pipeline.sites]
+            made[rows] = make_experiment(pipeline, taking_part, studies.machine)
+    return [replace(made[_name_rows(variant.pipeline)], pipeline=variant.pipeline) for variant in variants]
+
+
+def _name_rows(pipeline: Pipeline) -> str:
+    """The same for variants that differ in method or seed alone: they have the same rows."""
+    return repr((pipeline.sites, pipeline.k, pipeline.held_out))
 
 
 def _plans(studies: Studies) -> list[StudyPlan]:
     """One plan per variant; of variants that are compared, which read the same, the first."""
     pipeline, variants = studies.pipeline, studies.variants
-    shown = variants if pipeline.held_out is not None else variants[:1]
-    timings = time_steps(variants[0].pipeline, studies.machine)
+    shown = variants if pipeline.held_out is not None else [max(variants, key=lambda one: len(one.pipeline.sites))]
+    timings = time_steps(shown[0].pipeline, studies.machine)
     if pipeline.collection is not None or studies.root is None:
         experiment = load_collection(pipeline, studies.root, studies.machine)
         return [plan_study(shown[0].label, replace(experiment, pipeline=shown[0].pipeline), timings)]
@@ -300,6 +318,20 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
     name = f"{studies.file.stem}, {len(results)} studies together"
     folders = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
     return Summary(name, together.origin, folder, list_metrics(together), folders)
+
+
+def _show_contributions(studies: Studies, design: Design, results: Sequence[StudyResult], out: Path) -> Summary:
+    runs = [
+        (variant.subset or Subset(), variant.pipeline.seed, study.folder)
+        for variant, study in zip(studies.variants, results, strict=True)
+    ]
+    together = collect_contributions(runs, design.target, design.partners, design.orders)
+    folder = write_contributions(together, out)
+    studies.console.print(render_contributions(together))
+    say(studies.console, f"{describe_contributions(together)}\nwritten to {folder}: contributions.csv, sets.csv")
+    name = f"{studies.file.stem}, what partners contribute to {design.target}"
+    folders = {label: study.folder.name for (_, label), study in zip(together.names, results, strict=True)}
+    return Summary(name, together.origin, folder, together.metrics, folders)
 
 
 def _show_held_out(

@@ -246,17 +246,19 @@ def check_cache(experiments: Sequence[Experiment], cache_root: Path) -> None:
 
 def _unite(experiments: Sequence[Experiment]) -> dict[str, tuple[SiteTable, np.ndarray]]:
     """Per site the rows that any of the studies reads, and the place of each row of the site among them."""
-    united = {}
-    for versions in zip(*(experiment.sites for experiment in experiments), strict=True):
-        rows, table = np.logical_or.reduce([site.in_use for site in versions]), versions[0].table
-        united[table.name] = table.with_frame(table.frame[rows].reset_index(drop=True)), np.cumsum(rows) - 1
+    versions, united = dict[str, list[StudySite]](), {}
+    for site in (site for experiment in experiments for site in experiment.sites):
+        versions.setdefault(site.name, []).append(site)
+    for name, sites in versions.items():
+        rows, table = np.logical_or.reduce([site.in_use for site in sites]), sites[0].table
+        united[name] = table.with_frame(table.frame[rows].reset_index(drop=True)), np.cumsum(rows) - 1
     return united
 
 
 def load_images(
     experiments: Sequence[Experiment], cache_root: Path, *, skip_unreadable: bool = False, key: SiteKey | None = None
 ) -> list[Experiment]:
-    """Decode what is not cached yet, and cut clients and test sets of each study; all are of the same sites.
+    """Decode what is not cached yet, and cut clients and test sets of each study; a site has the same rows in all.
 
     `key` makes the keyed names; None: that of this machine. Decoding is reported as `Reporter.decoding`.
 
@@ -271,7 +273,7 @@ def load_images(
         If there are real patients and their key file can't be used.
     """
     first = experiments[0]
-    key = key or key_for(synthetic=all(site.table.synthetic for site in first.sites))
+    key = key or key_for(synthetic=all(site.table.synthetic for study in experiments for site in study.sites))
     reporters = current()
     images, places, quarantined = dict[str, CachedImages](), dict[str, np.ndarray](), {}
     for name, (table, place) in _unite(experiments).items():
