@@ -20,9 +20,7 @@ from typer.core import TyperGroup
 
 from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
-from chestfed.commands.cache import cache_list, cache_prune
 from chestfed.commands.compare import compare
-from chestfed.commands.doctor import doctor
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.federation.command import (
     federation_hospital,
@@ -32,8 +30,10 @@ from chestfed.commands.federation.command import (
     federation_status,
 )
 from chestfed.commands.films import films_get, films_list, films_show
-from chestfed.commands.key import key
 from chestfed.commands.leaderboard import leaderboard, submit
+from chestfed.commands.machine.cache import cache_list, cache_prune
+from chestfed.commands.machine.doctor import doctor
+from chestfed.commands.machine.key import key
 from chestfed.commands.options import print_error
 from chestfed.commands.power import power
 from chestfed.commands.report import report

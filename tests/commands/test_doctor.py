@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chestfed.cli import app
-from chestfed.commands import doctor as module
+from chestfed.commands.machine import doctor as module
 
 
 def run(*words: str) -> tuple[int, dict[str, tuple[str, str]]]:

@@ -31,7 +31,7 @@ films show hannover
 films get hannover --data films
 algorithms codasca
 doctor --out runs --data .
-power pipelines/source_addition_samples.yaml --difference 0.05 --seeds 3
+power pipelines/small.yaml --difference 0.05 --seeds 3
 samples --out synthetic_hospitals --size tiny
 samples --extra st-anne/wide --size tiny --out hospitals
 site new st-anne --images hospitals/synthetic-st-anne/Bilder --labels hospitals/synthetic-st-anne/Befunde.csv ...

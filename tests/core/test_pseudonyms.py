@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from chestfed.commands.key import count_common, write_names
+from chestfed.commands.machine.key import count_common, write_names
 from chestfed.core import pseudonyms as keys
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import (

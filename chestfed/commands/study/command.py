@@ -127,11 +127,7 @@ def study(
     keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "engine": engine}
     keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device, "evaluation.interval": interval}
     keys |= {"windows": _numbers(windows, "--windows", 1) or None, "seeds": _seeds(seeds, seed)}
-    if target is not None and not subsets:
-        raise typer.BadParameter("--target is the hospital of --subsets: add it")
-    if subsets:
-        keys["subsets"] = json.dumps({} if target is None else {"target": target})
-    overrides = options.join_overrides(set_, keys)
+    overrides = options.join_overrides(set_, keys | {"subsets": _subsets(target, wanted=subsets)})
     with options.quick_imports():
         from chestfed.commands.study.run import prepare, run, show_plan
         from chestfed.engines.declaration import rank
@@ -149,6 +145,13 @@ def study(
         show_plan(studies, out)
     else:
         run(studies, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+
+
+def _subsets(target: str | None, *, wanted: bool) -> str | None:
+    """The value of `subsets` in a pipeline; None without it."""
+    if target is not None and not wanted:
+        raise typer.BadParameter("--target is the hospital of --subsets: add it")
+    return json.dumps({} if target is None else {"target": target}) if wanted else None
 
 
 def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
