@@ -59,7 +59,8 @@ class Results:
     """AUCs of finished runs and their differences.
 
     `about` is plain data: `model`, `protocol`, `images`, `patients`, `batch_norm`, `seeds`, `untested` hospitals,
-    `published` figures, `objectives`, `machine`, `versions`, and the `runs` with label, seed, folder and digest.
+    `published` figures, `objectives`, `step_sizes`, `machine`, `versions`, and the `runs` with label, seed, folder and
+    digest.
     """
 
     title: str
@@ -337,6 +338,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "published": first.configuration.get("published"),
         "paper": _name_paper(first, first.row(models[0].k)),
         "objectives": _list_objectives(runs),
+        "step_sizes": _list_step_sizes(runs),
         "machine": first.about["machine"],
         "versions": first.about["versions"],
         "runs": [_identify(run, model) for model in models for run in model.runs],
@@ -375,14 +377,29 @@ def _name_paper(run: RunFolder, row: Row) -> str:
 
 def _list_objectives(runs: Sequence[RunFolder]) -> str:
     """Which algorithms trained with which objective; empty if all trained with the same."""
-    trained: dict[str, dict[str, None]] = {}
-    for run in runs:
-        trained.setdefault(run.settings.objective, {})[run.settings.algorithm] = None
-    if len(trained) == 1:
+    trained = [run.settings.objective for run in runs]
+    different = list(dict.fromkeys(trained))
+    if len(different) == 1:
         return ""
-    names = [objective.partition(",")[0] for objective in trained]  # options only where they are what differs
-    texts = [name if names.count(name) == 1 else whole for name, whole in zip(names, trained, strict=True)]
-    return "; ".join(f"{text} ({', '.join(users)})" for text, users in zip(texts, trained.values(), strict=True))
+    names = [objective.partition(",")[0] for objective in different]  # options only where they are what differs
+    texts = {whole: name if names.count(name) == 1 else whole for name, whole in zip(names, different, strict=True)}
+    return _list_users(runs, [texts[objective] for objective in trained])
+
+
+def _list_step_sizes(runs: Sequence[RunFolder]) -> str:
+    """Which of several algorithms trained with which `local_lr`; empty with one algorithm."""
+    sizes = [run.settings.local_lr for run in runs]
+    if len({run.settings.algorithm for run in runs}) == 1 or None in sizes:
+        return ""
+    return _list_users(runs, [f"{size:g}" for size in sizes])
+
+
+def _list_users(runs: Sequence[RunFolder], values: Sequence[str]) -> str:
+    """The values, one per run, each with the algorithms that have it."""
+    users: dict[str, dict[str, None]] = {}
+    for run, value in zip(runs, values, strict=True):
+        users.setdefault(value, {})[run.settings.algorithm] = None
+    return "; ".join(f"{value} ({', '.join(names)})" for value, names in users.items())
 
 
 def _identify(run: RunFolder, model: _Model) -> dict[str, Any]:
