@@ -212,6 +212,10 @@ def local_model(model: str, tracking_uri: str | None) -> Iterator[str]:
         return
     uri = f"{model.rstrip('/')}/{MODEL_FILE}" if re.fullmatch(r"runs:/[^/]+/?", model) else model
     with TemporaryDirectory(prefix="chestfed-") as folder:
+        variable = "MLFLOW_TRACKING_URI"  # `models:/` reads it: without, MLflow makes a store in the working folder
+        before = os.environ.get(variable)
+        if tracking_uri is not None:
+            os.environ[variable] = tracking_uri
         try:
             connect(tracking_uri)  # few retries, no telemetry
             from mlflow.artifacts import download_artifacts
@@ -222,4 +226,8 @@ def local_model(model: str, tracking_uri: str | None) -> Iterator[str]:
         except Exception as error:
             text = f"{model}: MLflow cannot download this model ({first_line(error)}). Is --tracking-uri right?"
             raise ChestfedError(f"{text} runs:/ID must be the run of one K") from None
+        finally:
+            os.environ.pop(variable, None)
+            if before is not None:
+                os.environ[variable] = before
         yield str(path)

@@ -138,8 +138,10 @@ def test_a_table_is_logged_once(store: Store, tmp_path: Path) -> None:
     assert json.loads(Path(path).read_text()) == {"columns": ["K", "mean"], "data": [[1, 0.5], [2, None]]}
 
 
-def test_the_weights_of_a_k_are_downloaded(store: Store, tmp_path: Path) -> None:
+def test_the_weights_of_a_k_are_downloaded(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = local_store(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     parent, child = store.start_run("study", {}), store.start_run("K=1", {"k": "1"})
     store.log_file(child, tmp_path / "model.safetensors")
@@ -150,6 +152,7 @@ def test_the_weights_of_a_k_are_downloaded(store: Store, tmp_path: Path) -> None
     for name in (f"runs:/{parent}", "runs:/nothing", "models:/none/1"):
         with pytest.raises(ChestfedError, match=f"{name}: MLflow cannot"), local_model(name, uri):
             pass
+    assert not list(Path().iterdir())  # no store in the working folder
 
 
 def test_a_path_is_taken_as_it_is() -> None:
