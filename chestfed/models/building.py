@@ -167,7 +167,8 @@ def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec 
             except Exception as error:
                 shape = list(images.shape)
                 raise ConfigError(
-                    f"network '{name}': fails on images of the shape {shape}: {_line(error)}",
+                    f"network '{name}': fails on images of the shape {shape}: {_line(error)}. If it needs larger "
+                    "images, raise preprocess.size, or give it fewer layers",
                     kind="network fails",
                     network=name,
                 ) from error

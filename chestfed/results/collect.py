@@ -58,7 +58,8 @@ class Results:
     """AUCs of finished runs and their differences.
 
     `about` is plain data: `model`, `protocol`, `images`, `patients`, `batch_norm`, `seeds`, `untested` hospitals,
-    `published` figures, `objectives`, `machine`, `versions`, and the `runs` with label, seed, folder and digest.
+    `published` figures, `objectives`, `step_sizes`, `machine`, `versions`, and the `runs` with label, seed, folder and
+    digest.
     """
 
     title: str
@@ -362,6 +363,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": _list_objectives(runs),
+        "step_sizes": _list_step_sizes(runs),
         "machine": first.about["machine"],
         "versions": first.about["versions"],
         "runs": [
@@ -374,14 +376,29 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
 
 def _list_objectives(runs: Sequence[RunFolder]) -> str:
     """Which algorithms trained with which objective; empty if all trained with the same."""
-    trained: dict[str, dict[str, None]] = {}
-    for run in runs:
-        trained.setdefault(run.settings.objective, {})[run.settings.method] = None
-    if len(trained) == 1:
+    trained = [run.settings.objective for run in runs]
+    different = list(dict.fromkeys(trained))
+    if len(different) == 1:
         return ""
-    names = [objective.partition(",")[0] for objective in trained]  # options only where they are what differs
-    texts = [name if names.count(name) == 1 else whole for name, whole in zip(names, trained, strict=True)]
-    return "; ".join(f"{text} ({', '.join(users)})" for text, users in zip(texts, trained.values(), strict=True))
+    names = [objective.partition(",")[0] for objective in different]  # options only where they are what differs
+    texts = {whole: name if names.count(name) == 1 else whole for name, whole in zip(names, different, strict=True)}
+    return _list_users(runs, [texts[objective] for objective in trained])
+
+
+def _list_step_sizes(runs: Sequence[RunFolder]) -> str:
+    """Which of several methods trained with which `local_lr`; empty with one method."""
+    sizes = [run.settings.local_lr for run in runs]
+    if len({run.settings.method for run in runs}) == 1 or None in sizes:
+        return ""
+    return _list_users(runs, [f"{size:g}" for size in sizes])
+
+
+def _list_users(runs: Sequence[RunFolder], values: Sequence[str]) -> str:
+    """The values, one per run, each with the methods that have it."""
+    users: dict[str, dict[str, None]] = {}
+    for run, value in zip(runs, values, strict=True):
+        users.setdefault(value, {})[run.settings.method] = None
+    return "; ".join(f"{value} ({', '.join(names)})" for value, names in users.items())
 
 
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:

@@ -91,7 +91,8 @@ def describe_aucs(results: Results) -> str:
         spread = f"Mean over {len(results.seeds)} seeds ± the standard deviation over them."
     sums = "" if results.curves.empty else " Sums over all clients."
     objectives = f" Objectives: {about['objectives']}." if about["objectives"] else ""
-    return f"{where}. {spread}{sums}{objectives} {describe_statistics(about['batch_norm'])}".rstrip()
+    sizes = f" Step sizes (local_lr): {about['step_sizes']}." if about.get("step_sizes") else ""
+    return f"{where}. {spread}{sums}{objectives}{sizes} {describe_statistics(about['batch_norm'])}".rstrip()
 
 
 def _name_interval(results: Results, view: str) -> str:

@@ -105,7 +105,7 @@ def survey_site(
         source.problem("missing root", str(source.root), "no such folder", advice=advice)
         raw = join_rows([], source)
     else:
-        raw = READERS.find(config.reader.name).read(source, config.reader)
+        raw = _read_rows(source, config)
         pa.default_memory_pool().release_unused()  # which it would keep, for more than the rows take
         _check_form(raw, config, cells=not source.problems)
     raw, changed = without_invisible(raw)
@@ -226,6 +226,18 @@ def _labeled(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
     for disease, copies in config.upsample.items():
         repeats += copies * ((frame["split"] == "train") & (frame[disease] == 1)).to_numpy(dtype=bool)
     return frame.assign(repeats=repeats)
+
+
+def _read_rows(source: Source, config: SiteConfig) -> pd.DataFrame:
+    """What the site's reader returns; an error in its code gets a note that names the file it was at."""
+    try:
+        return READERS.find(config.reader.name).read(source, config.reader)
+    except ChestfedError:
+        raise
+    except Exception as error:
+        if source.last_opened:
+            error.add_note(f"The label file that reader '{config.reader.name}' opened last: {source.last_opened}")
+        raise
 
 
 def _check_form(raw: Any, config: SiteConfig, *, cells: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,12 @@ def test_every_algorithm_runs_in_the_study(home: Path) -> None:
     assert sent["pdmm"] == sent["admm"] == sent["gossip"]  # rho = 0 there: y alone along every edge
     assert sent["centralized"] == 0
     assert curves["mean_auc"].between(0, 1).all()
-    assert "cross_entropy (centralized, pdmm," in " ".join(result.out.split())  # which objective each trained with
+    text = " ".join(result.out.split())
+    assert "cross_entropy (centralized, pdmm," in text  # which objective each trained with
+    sizes = text.partition("Step sizes (local_lr): ")[2].partition(").")[0] + ")"
+    users = {name: size for size, part in re.findall(r"([\d.]+) \((.*?)\)", sizes) for name in part.split(", ")}
+    assert set(users) == set(names)
+    assert [users[name] for name in ("fedavg", "local_sgdm", "gossip")] == ["0.2", "0.02", "0.1"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
 from chestfed.results.table import Row, read_paper_table
-from chestfed.results.views import list_held_out_metrics, render
+from chestfed.results.views import list_held_out_metrics, make_auc_grid, render
 from tests.results.finished_runs import labels_and_patients, seal_run, write_run
 
 
@@ -56,6 +56,21 @@ def test_disease_of_one_class_has_its_reason(tmp_path: Path) -> None:
     assert mean["auc"] == atelectasis["auc"]
     assert "Edema: no positive image" in print_results(results)
     assert pd.read_csv(tmp_path / "run" / "table.csv")["auc"].isna().tolist() == [True, False, False] * 2
+
+
+def test_main_table_has_a_column_per_disease(tmp_path: Path) -> None:
+    results = load_results(RunFolder(write_run(tmp_path / "run")))
+    grid = make_auc_grid(results)
+    assert [column.text for column in grid.columns] == ["K", "added", "Edema", "Atelectasis", "mean"]
+    labels, _ = labels_and_patients()
+    counts = [(int((labels[:, j] == 1).sum()), int((labels[:, j] == 0).sum())) for j in (0, 1)]
+    assert [column.below for column in grid.columns[2:4]] == [(f"n+ {ill}", f"n− {well}") for ill, well in counts]
+    assert [(line.head, line.cells[0].text) for line in grid.lines] == [("K=1", "site0"), ("K=2", "site1")]
+    for k, line in zip((1, 2), grid.lines, strict=True):
+        rows = results.view("study", k=k)
+        assert [cell.text for cell in line.cells[1:]] == [f"{auc:.3f}" for auc in rows["auc"]]
+        ends = [f"[{low:.3f}, {high:.3f}]" for low, high in zip(rows["low"], rows["high"], strict=True)]
+        assert [cell.below for cell in line.cells[1:]] == [(text,) for text in ends]
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,16 @@ def test_options_have_the_readers_model(tmp_path: Path, monkeypatch: pytest.Monk
         assert message in str(caught.value)
 
 
+def test_a_readers_bug_is_told_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_site(tmp_path)
+    write_reader(tmp_path, monkeypatch, "return raw_rows(", "1 / 0\n    return raw_rows(")
+    with pytest.raises(ZeroDivisionError) as caught:
+        open_site(load_site_config(config), tmp_path)
+    (note,) = caught.value.__notes__
+    assert "'plain'" in note
+    assert note.endswith("labels.csv")
+
+
 @each(
     ("old", "new", "message"),
     [

@@ -34,6 +34,7 @@ FORMULA = "formula cell"
 #: The row numbers beside the columns of a hospital's own table, one of which may be called `row`.
 ROW = "\0row"
 _NULLS = ["", "nan", "NaN"]
+_NAMED = 3  # files, in a message about many
 DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -56,6 +57,7 @@ class Source:
     keep_going: bool = False
     remarks: list[str] = field(default_factory=list)
     not_understood: dict[str, Counter[str]] = field(default_factory=dict)
+    last_opened: str = field(default="", init=False)  #: the name of the text file that was opened last
     _held: tuple[Path, bytes | None] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -90,9 +92,11 @@ class Source:
         for pattern in patterns:
             paths = [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._matches(pattern)
             if len(paths) > 1:
-                names = ", ".join(self.name(path) for path in paths)
-                advice = f"name the one to use in label_files.{role} of the site's YAML"
-                self.problem("ambiguous label file", pattern, f"several files match: {names}", advice=advice)
+                names = ", ".join(self.name(path) for path in paths[:_NAMED])
+                more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
+                all_of_them = ", or the folder of all of them" if folder else ""
+                advice = f"name the one to use in label_files.{role} of the site's YAML{all_of_them}"
+                self.problem("ambiguous label file", pattern, f"several files match: {names}{more}", advice=advice)
                 return None
             if paths:
                 return paths[0]
@@ -197,6 +201,7 @@ class Source:
         if self._held is not None and self._held[0] == path and encoding == "utf-8":
             text, self._held = self._held[1], None
             return text
+        self.last_opened = self.name(path)
         try:
             text, detected = _decoded(path, encoding)
         except WrongEncoding as error:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import re
+import traceback
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -236,7 +237,8 @@ def _refuse_archive(data: bytes, path: Path) -> None:
 def _prepare(reference: str, paths: Sequence[Path]) -> Sheet:
     """The frame that a user's function makes of the paths."""
     module, _, name = reference.partition(":")
-    function = getattr(load_module(reference, module).module, name, None)
+    code = load_module(reference, module).module
+    function = getattr(code, name, None)
     if not callable(function):
         raise ConfigError(f"table.prepare: module '{module}' has no function '{name}'")
     try:
@@ -244,10 +246,9 @@ def _prepare(reference: str, paths: Sequence[Path]) -> Sheet:
     except ChestfedError:
         raise
     except Exception as error:  # its message may quote a cell
-        trace, line = error.__traceback__, 0
-        while trace is not None:
-            line, trace = trace.tb_lineno, trace.tb_next
-        message = f"table.prepare: {reference} raised {type(error).__name__} (line {line})"
+        steps = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
+        line = [step.lineno for step in steps if step.filename == code.__file__][-1:] or [steps[-1].lineno]
+        message = f"table.prepare: {reference} raised {type(error).__name__} (line {line[0]})"
         raise UnreadableError(message, "call the function in Python to see the whole error") from error
     if not isinstance(frame, pd.DataFrame):
         raise UnreadableError(f"table.prepare: {reference} returned no pandas frame", "return one")

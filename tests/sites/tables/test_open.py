@@ -322,6 +322,25 @@ def test_a_function_may_prepare_the_frame(
     assert "Jane" not in str(source.problems)
 
 
+def test_prepare_names_the_line_of_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import json\n\ndef read(paths):\n    return json.loads('{')\n"
+    (tmp_path / "prepare_json.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    source, _ = open_files(tmp_path, {"t.dat": b"1"}, prepare="prepare_json:read")
+    (problem,) = source.problems
+    assert "JSONDecodeError (line 4)" in problem.message
+
+
+def test_many_matching_files_are_three_names(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    for number in range(40):
+        (tmp_path / "site" / f"{number:02}.csv").touch()
+    (problem,) = problems(tmp_path, {}, None, "*.csv")
+    assert problem.kind == "ambiguous label file"
+    assert problem.message.endswith("00.csv, 01.csv, 02.csv and 37 more")
+    assert "the folder of all of them" in problem.advice
+
+
 LARGEST = 1_000_000
 
 
