@@ -26,6 +26,7 @@ from chestfed.samples import write_hospitals
 
 SITES = ("chexpert", "mimic_cxr", "chestxray8")  # in the order of addition; the first is the target
 SEED, IMAGE_SIZE, BATCH = 1, 64, 8
+NETWORK = network_options("small", init_features=8, growth_rate=8, blocks=[1, 2, 2], norm="group")
 PRETRAIN_STEPS, PRETRAIN_LR = 40, 1e-2
 WINDOW, STAGES, ROUNDS, LOCAL_LR, LR_DECAY = 4, 2, 5, 0.5, 3  # I local steps per round, rounds per stage
 
@@ -60,8 +61,7 @@ def hold_out_patients(patients: np.ndarray, share: float) -> np.ndarray:
 
 def build_network(outputs: int) -> FlatModule:
     """A small DenseNet whose parameters are one flat vector `[d]`; group normalization has no running statistics."""
-    options = network_options("small", init_features=8, growth_rate=8, blocks=[1, 2, 2], norm="group")
-    return FlatModule(build_model(options, outputs, SEED))
+    return FlatModule(build_model(NETWORK, outputs, SEED))
 
 
 def pretrain(network: FlatModule, client: Client) -> Tensor:
@@ -74,7 +74,7 @@ def pretrain(network: FlatModule, client: Client) -> Tensor:
         logits = network.module(images)
         torch.nn.functional.binary_cross_entropy_with_logits(logits[known], labels[known]).backward()
         adam.step()
-    reset_classifier(network.module, network_options("small"), labels.shape[1], SEED)
+    reset_classifier(network.module, NETWORK, labels.shape[1], SEED)
     return network.parameters()
 
 
