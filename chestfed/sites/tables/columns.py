@@ -250,7 +250,7 @@ def _from_arrow(label: str, table: pa.Table) -> Sheet:
     return _make_sheet(label, table.column_names, map(_arrow_text, table.columns), table.num_rows)
 
 
-def _make_sheet(label: str, names: Sequence[str], columns: Iterable[pa.ChunkedArray | None], count: int) -> Sheet:
+def _make_sheet(label: str, names: Sequence[str], columns: Iterable[pa.ChunkedArray[Any] | None], count: int) -> Sheet:
     """The columns that are text, numbers, dates or lists; a note names the others, which are None."""
     sheet = Sheet(label, [], [], row_numbers(count))
     for name, cells in zip(names, columns, strict=True):
