@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -12,9 +12,21 @@ import pandas as pd
 from chestfed.core.diseases import DISEASES, in_order
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import is_normal, propose_findings, propose_labels
-from chestfed.new_site.lexicon import COLUMNS, NAMES, QUALIFIERS, SIDES, TURNING, may_turn, name_disease, plain, suggest
+from chestfed.new_site.lexicon import (
+    NAMES,
+    QUALIFIERS,
+    SIDES,
+    TURNING,
+    may_turn,
+    name_disease,
+    plain,
+    suggest,
+)
 from chestfed.new_site.proposal import NONE, Proposal, find_called, list_rows, option
+from chestfed.new_site.votes import is_numbered_reader, name_readers, set_joint_labels_aside
 from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
+from chestfed.sites.tables.melt import PERCENT, compare_to_threshold
+from chestfed.sites.tables.rows import match_reader
 from chestfed.sites.tables.schema import READER
 from chestfed.sites.terms import listed, parse_meaning
 
@@ -59,8 +71,14 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
             text = f"'{name}' is called like {disease}, but holds more than {_MOST_VALUES} different texts: not used"
             proposal.first.append(text)
     groups = _group_by_affix([name for name in free if name not in direct])
+    groups = set_joint_labels_aside(proposal, groups, set(columns))
     open_groups = {affix: {n: d for n, d in names.items() if d not in columns} for affix, names in groups.items()}
-    good = {affix: names for affix, names in open_groups.items() if len(set(names.values())) >= 2}
+    votes = {affix for affix, names in open_groups.items() if names and is_numbered_reader(" ".join(affix))}
+    good = {
+        affix: names
+        for affix, names in open_groups.items()
+        if len(set(names.values())) >= 2 or (affix in votes and len(votes) > 1)
+    }
     if len(good) > 1:
         _combine_groups(proposal, list(good.values()), columns)
     for affix, group in good.items() if len(good) == 1 else ():
@@ -103,12 +121,19 @@ def _combine_groups(proposal: Proposal, groups: Sequence[dict[str, str]], column
             by_disease[disease].append(name)
     cuts = {disease: _cut_common(names) for disease, names in by_disease.items()}
     readers = {tuple(cut[2]) for cut in cuts.values()}
-    words = {word for names in by_disease.values() for name in names for word in re.split(r"\W|_|\d", name.casefold())}
-    if len(readers) == 1 and words & {*COLUMNS["reader"], "r", "rad", "reviewer"}:
-        number = len(readers.pop())
-        proposal.labels |= {disease: [f"{before}{READER}{behind}"] for disease, (before, behind, _) in cuts.items()}
+    if len(readers) == 1 and name_readers(name for names in by_disease.values() for name in names):
+        names = readers.pop()
+        number = len(names)
+        patterns = {disease: f"{before}{READER}{behind}" for disease, (before, behind, _) in cuts.items()}
+        proposal.labels |= {disease: [pattern] for disease, pattern in patterns.items()}
+        for disease, pattern in patterns.items():
+            if others := match_reader(pattern, proposal.headers).keys() - set(by_disease[disease]):
+                listed_names = ", ".join(sorted(others))
+                proposal.ask(
+                    f"labels: {pattern} would also take the votes of {listed_names}: rename or remove these columns"
+                )
         proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
-        proposal.evidence["raters"] = f"{number} annotators in columns"
+        proposal.evidence["raters"] = f"{number} annotators in columns: {', '.join(names[:8])}"
         columns |= by_disease
         return
     disease = sorted(by_disease)[0]
@@ -141,16 +166,17 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     columns = list(dict.fromkeys(name for names in wide.values() for name in names))
     scores = [name for name in columns if proposal.frame[name].nunique() > _MOST_VALUES]
     if scores and "threshold" not in proposal.table:
+        half = 50 if proposal.frame[scores].stack().map(_is_percent).any() else 0.5
         proposal.ask(
             f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
-            "--set threshold=0.5",
+            f"--set threshold={half:g}",
             "--set 'threshold={DISEASE: NUMBER, ...}'",
         )
-        proposal.table["threshold"] = 0.5
+        proposal.table["threshold"] = half
     books: dict[str, list[Code]] = {}
     propose_labels(proposal, columns, books)
     _find_reader(proposal, columns, long=False)
-    counts = {name: _count_meanings(proposal, name, books) for name in columns}
+    counts = {name: _count_meanings(proposal, name, wide, books) for name in columns}
     total = {disease: sum((counts[name] for name in wide[disease]), Counter()) for disease in proposal.diseases}
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
@@ -158,19 +184,26 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     _ask_policies(proposal, total, "an empty cell")
 
 
-def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]]) -> Counter[str]:
+def _is_percent(cell: str) -> bool:
+    """Whether a cell is a number above 1, or has a percent sign."""
+    number = PERCENT.fullmatch(cell.strip())
+    return number is not None and (bool(number[2]) or float(number[1].replace(",", ".")) > 1)
+
+
+def _count_meanings(
+    proposal: Proposal, name: str, wide: Mapping[str, Sequence[str]], books: Mapping[str, Sequence[Code]]
+) -> Counter[str]:
+    """How many cells of a label column mean what, by its codes and the threshold."""
     rows = {code.value: code.meaning or "open" for code in [*books.get("", []), *books.get(name, [])]}
-    if "threshold" in proposal.table:
-        limit = proposal.table["threshold"]
-        limit = limit if isinstance(limit, int | float) else 0.5
-        numbers = pd.to_numeric(proposal.frame[name].str.replace(",", ".").str.rstrip("% "), errors="coerce")
-        given = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
-        given["blank"] = int(numbers.isna().sum())
-        return given
+    limit = proposal.table.get("threshold")
+    if isinstance(limit, dict):
+        limit = next((limit[disease] for disease, names in wide.items() if name in names and disease in limit), None)
     counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
     for cell, number in proposal.frame[name].value_counts().items():
         value = in_form("label", str(cell))
-        counts[rows.get(value) or {"1": "positive", "0": "negative"}.get(value, "open")] += int(number)
+        plain_numbers = {"1": "positive", "0": "negative"}.get(value, "open")
+        compared = compare_to_threshold(value, limit) if limit is not None else None
+        counts[compared or rows.get(value) or plain_numbers] += int(number)
     return counts
 
 

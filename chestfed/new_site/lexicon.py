@@ -66,6 +66,8 @@ _DOUBTS: Final = sorted({str(word) for word in _all(_DATA["doubts"])}, key=len, 
 TURNING: Final = _plain_set(_DATA["turning"])
 QUALIFIERS: Final = _plain_set(_DATA["qualifiers"])
 SIDES: Final = _plain_set(_DATA["sides"])
+#: Words of columns that hold what annotators agreed on.
+JOINT: Final = _plain_set(_DATA["joint"])
 #: Values of filter columns.
 KEPT: Final = _plain_set(_DATA["kept"])
 DROPPED: Final = _plain_set(_DATA["dropped"])

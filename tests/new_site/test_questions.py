@@ -190,3 +190,62 @@ def test_columns_of_one_disease_are_asked(bring: Bring) -> None:
     assert result.code == 2
     assert "differ in 36 of 36 rows" in " ".join(result.out.split())
     assert EN["pleural_effusion"] in result.out
+
+
+def test_joint_label_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
+    """A column `edema_consensus` beside votes is neither a vote nor overlooked: a person says which count."""
+
+    def change(cells: Row, n: int) -> Row:
+        votes = {f"edema_r{k}": ("no", "yes")[(n + k) % 4 < 2] for k in (1, 2, 3)}
+        votes |= {f"effusion_r{k}": ("no", "yes")[(n + k) % 4 < 2] for k in (1, 2, 3)}
+        joint = {"edema_consensus": ("yes", "no")[n % 2]}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | votes | joint
+
+    run = bring(change)
+    result = run()
+    assert result.code == 2
+    assert "--label edema=edema_consensus" in result.out
+    assert run("--label", "edema=edema_consensus").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float(row % 2 == 0) for row in frame["row"]]
+    assert read_site(tmp_path)["labels"]["pleural_effusion"] == ["effusion_r{reader}"]
+    assert run("--raters", "majority", "--force").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float((row - 2) % 4 >= 2) for row in frame["row"]]
+
+
+def test_column_that_fits_the_votes_is_asked(bring: Bring) -> None:
+    def change(cells: Row, n: int) -> Row:
+        names = [f"{name}_{who}" for name in ("edema", "effusion") for who in ("reader1", "reader2", "reader_final")]
+        votes = dict.fromkeys(names, ("no", "yes")[n % 2])
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | votes
+
+    result = bring(change)("--raters", "any")
+    assert result.code == 2
+    assert "edema_reader_final" in result.out
+
+
+@pytest.mark.parametrize(("form", "half"), [("{:.1f} %", 50), ("{:.1f}", 50), ("{:.0f}%", 50)])
+def test_percent_is_read_as_it_is_counted(bring: Bring, tmp_path: Path, form: str, half: int) -> None:
+    """The proposed threshold has the unit of the cells, and the counts shown are those of the site."""
+
+    def change(cells: Row, n: int) -> Row:
+        return {**cells, "Edema": form.format(1.7 + 3.1 * n).replace(".", ",")}
+
+    run = bring(change)
+    result = run()
+    assert f"--set threshold={half}" in result.out
+    result = run("--set", f"threshold={half}")
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    positives = sum(1.7 + 3.1 * n >= 50 for n in range(36))
+    assert f"[{positives} positive, {36 - positives} negative]" in result.out
+    assert frame["edema"].tolist() == [float(1.7 + 3.1 * (row - 2) >= 50) for row in frame["row"]]
+
+
+def test_one_side_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
+    def change(cells: Row, n: int) -> Row:
+        sides = {f"Edema_{side}": ("no", "yes")[n % 2] for side in ("r", "l")}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split", "Cardiomegaly")} | sides
+
+    assert bring(change)().code == 0
+    assert read_site(tmp_path)["labels"].get("edema") in (None, ["Edema_r", "Edema_l"])
