@@ -19,7 +19,7 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
 from chestfed.new_site.codes import propose_findings, propose_words
-from chestfed.new_site.columns import propose_filters, propose_others, propose_patient
+from chestfed.new_site.columns import propose_filters, propose_others, propose_path_words, propose_patient
 from chestfed.new_site.images import propose_images
 from chestfed.new_site.labels import ask_policies, propose_label_columns, use_findings
 from chestfed.new_site.lexicon import VALUES, name_disease, suggest
@@ -222,6 +222,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
     use_findings(proposal, propose_findings(proposal, counts, "the folders"))
     cells = groups["finding"]
     ask_policies(proposal, cells)
+    propose_path_words(proposal)
     if not proposal.is_in_path("view") and "default_view" not in table:
         proposal.first.append(
             "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"
@@ -230,6 +231,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
         proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
     if proposal.answers.test_fraction is not None:
         proposal.site["splits"] = {"test_fraction": proposal.answers.test_fraction}
+        proposal.evidence["splits"] = "given; drawn by patient"
     endings = sorted({image_ending(file.rpartition("/")[2]) for file in pictures.files})
     line = f"{len(pictures.files):,} images ({pictures.listed_endings}); the labels are in their folders"
     return write_draft(proposal, line, {"images": [f"**/*{ending}" for ending in endings]})

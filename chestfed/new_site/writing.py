@@ -73,6 +73,8 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
     known = "view" in columns or "default_view" in proposal.table or proposal.is_in_path("view")
     views = _VIEWS if known else [*_VIEWS, "unknown"]
     labels = {disease: (names, why.get(disease, "")) for disease, names in proposal.labels.items()}
+    by = "by the path" if proposal.is_in_path("split") else "every image is in train"
+    by = f"by the column {columns['split']}" if "split" in columns else by
     splits = {"valid_fraction": 0.0, "test_fraction": 0.0, **proposal.site.get("splits", {})}
     keys = {key: value for key, value in proposal.answers.keys.items() if key in ("rows", "one_class", "title")}
     entries: dict[str, Any] = {
@@ -90,7 +92,7 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         "table": table,
         "splits": (
             splits,
-            why.get("splits", f"by the column {columns['split']}" if "split" in columns else "every image is in train"),
+            why.get("splits", by),
         ),
     }
     text = f"# {proposal.name}, described by `chestfed site new`: {line}.\n" + "\n".join(_render(entries)) + "\n"

@@ -249,3 +249,28 @@ def test_one_side_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
 
     assert bring(change)().code == 0
     assert read_site(tmp_path)["labels"].get("edema") in (None, ["Edema_r", "Edema_l"])
+
+
+def test_words_in_the_path_are_asked(bring: Bring, tmp_path: Path) -> None:
+    """What `from_path` takes from the names of the images goes into the code book like the cells of a column."""
+    run = bring(told=("split",))
+    option = ("--set", r"from_path=(?P<view>\d)\.png$")
+    result = run(*option)
+    assert result.code == 2
+    assert "--code view:0=" in result.out
+    codes = [f"--code=view:{digit}={'lateral' if digit == 9 else 'pa'}" for digit in range(10)]
+    assert run(*option, *codes).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert set(frame["view"]) == {"pa"}
+    assert not frame["image"].str.contains(r"9\.png$").any()
+
+
+def test_header_below_a_title_is_hinted_at(tmp_path: Path) -> None:
+    place, made = Place(tmp_path), films(doubt=False)
+    place.pictures(made)
+    rows = wide(made)
+    lines = ["Radiographs of 2024", ",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (tmp_path / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input")
+    assert "header_row" in call("site", "new", "hospital", *names, folder=tmp_path).out
+    assert call("site", "new", "hospital", *names, "--set", "header_row=2", folder=tmp_path).code == 0
