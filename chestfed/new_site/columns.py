@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pandas as pd
@@ -158,10 +157,7 @@ def propose_path_words(proposal: Proposal) -> None:
     for role in ("view", "sex", "split"):
         if not proposal.is_in_path(role):
             continue
-        try:
-            counts = count_values(_list_paths(proposal).str.extract(pattern)[role], role)
-        except re.error as error:
-            raise ConfigError(f"--set from_path={pattern}: {error}") from None
+        counts = count_values(_list_paths(proposal).str.extract(pattern)[role], role)
         if len(counts) > MOST_WORDS:
             raise ConfigError(f"--set from_path: {len(counts):,} different values are not words for a {role}")
         rows = add_codes(proposal, "", role, counts, guess_words(role, role, counts))

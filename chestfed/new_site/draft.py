@@ -197,7 +197,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
     if pattern is None and (not shares or max(shares.values()) < 0.5):
         raise ConfigError(
             f"the images are not DICOM files ({pictures.listed_endings}), and no level of folders is "
-            "called like findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>...)'"
+            "called like findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>PATTERN)'"
         )
     if pattern is None:
         best = max(shares, key=lambda level: shares[level])
@@ -211,8 +211,10 @@ def _draft_folders(proposal: Proposal) -> Draft:
                 "patient: no table says whose the images are. Without patients, images of one person may be in both "
                 "training and test",
                 f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
-                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>...)')}'",
+                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>PATTERN)')}'",
             )
+    if "(?P<finding>" not in pattern:
+        raise ConfigError(f"--set from_path={pattern}: a group (?P<finding>PATTERN) says where the findings are")
     groups = paths.str.extract(pattern)
     if lost := int(groups.isna().any(axis=1).sum()):
         proposal.ask(f"from_path does not fit {lost:,} of {len(paths):,} paths: change it, or move these images away")

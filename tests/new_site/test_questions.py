@@ -123,6 +123,7 @@ def test_dates_are_no_patients(bring: Bring) -> None:
         ("--set", "colour=blue"),
         ("--set", "rows.colour=drop"),
         ("--set", "header_row=x"),
+        ("--set", "from_path=("),
         ("--labels", "nowhere.csv"),
     ],
 )
@@ -274,3 +275,18 @@ def test_header_below_a_title_is_hinted_at(tmp_path: Path) -> None:
     names = ("--images", "images", "--labels", "labels.csv", "--no-input")
     assert "header_row" in call("site", "new", "hospital", *names, folder=tmp_path).out
     assert call("site", "new", "hospital", *names, "--set", "header_row=2", folder=tmp_path).code == 0
+
+
+def test_proposed_pattern_has_to_be_filled_in(tmp_path: Path) -> None:
+    """The option as it is printed must not take any three letters of the names for the patients."""
+    made = films(doubt=False)
+    folders = ("NORMAL", "PNEUMONIA")
+    Place(tmp_path).pictures(made, lambda film: f"images/{folders[film.said['edema'] == 1]}/{film.file}")
+    names = ("site", "new", "hospital", "--images", "images", "--no-input", "--no-split")
+    out = call(*names, folder=tmp_path).out
+    pattern = next(line.split("'")[1] for line in out.splitlines() if "--set 'from_path=" in line)
+    result = call(*names, "--set", pattern, folder=tmp_path)
+    assert result.code == 2
+    assert "from_path does not fit" in result.out
+    assert call(*names, "--set", "from_path=(", folder=tmp_path).code == 1
+    assert call(*names, "--set", "from_path=(?P<patient>.)", folder=tmp_path).code == 1
