@@ -23,7 +23,7 @@ from chestfed.new_site.lexicon import (
     suggest,
 )
 from chestfed.new_site.proposal import NONE, Proposal, find_called, list_rows, option
-from chestfed.new_site.votes import is_numbered_reader, name_readers, set_joint_labels_aside
+from chestfed.new_site.votes import is_numbered_reader, name_readers, note_rule, set_joint_labels_aside
 from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
 from chestfed.sites.tables.melt import PERCENT, compare_to_threshold
 from chestfed.sites.tables.rows import match_reader
@@ -132,7 +132,7 @@ def _combine_groups(proposal: Proposal, groups: Sequence[dict[str, str]], column
                 proposal.ask(
                     f"labels: {pattern} would also take the votes of {listed_names}: rename or remove these columns"
                 )
-        proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
+        note_rule(proposal, number)
         proposal.evidence["raters"] = f"{number} annotators in columns: {', '.join(names[:8])}"
         columns |= by_disease
         return
@@ -456,7 +456,7 @@ def _find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> 
             return
     number = float(frame[column].groupby(image).nunique().median())
     proposal.take("reader", column, f"{frame[column].nunique():,} annotators, {number:g} per image")
-    proposal.table["raters"] = proposal.answers.raters or ("majority" if number >= 3 else "any")
+    note_rule(proposal, number)
     proposal.evidence["raters"] = f"{number:g} annotators per image" if proposal.answers.raters is None else "given"
 
 

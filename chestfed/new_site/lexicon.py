@@ -67,7 +67,7 @@ TURNING: Final = _plain_set(_DATA["turning"])
 PASSING: Final = _plain_set(_DATA["passing"])
 QUALIFIERS: Final = _plain_set(_DATA["qualifiers"])
 SIDES: Final = _plain_set(_DATA["sides"])
-#: Words of columns that hold what annotators agreed on.
+#: Words of columns that hold what annotators agreed on, or what a program says.
 JOINT: Final = _plain_set(_DATA["joint"])
 #: Values of filter columns.
 KEPT: Final = _plain_set(_DATA["kept"])

@@ -290,3 +290,29 @@ def test_proposed_pattern_has_to_be_filled_in(tmp_path: Path) -> None:
     assert "from_path does not fit" in result.out
     assert call(*names, "--set", "from_path=(", folder=tmp_path).code == 1
     assert call(*names, "--set", "from_path=(?P<patient>.)", folder=tmp_path).code == 1
+
+
+def test_program_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
+    """Of a radiologist's and a program's columns a person says which count; they are not joined."""
+
+    def change(cells: Row, n: int) -> Row:
+        said = {f"{name}_radiologist": ("no", "yes")[n % 2] for name in ("edema", "effusion")}
+        said |= {f"{name}_AI": ("no", "yes")[n % 3 == 0] for name in ("edema", "effusion")}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | said
+
+    run = bring(change)
+    assert run().code == 2
+    assert run("--label", "edema=edema_radiologist", "--label", "pleural_effusion=effusion_AI").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float(row % 2) for row in frame["row"]]
+    assert frame["pleural_effusion"].tolist() == [float((row - 2) % 3 == 0) for row in frame["row"]]
+
+
+def test_rule_for_two_annotators_is_shown(bring: Bring) -> None:
+    def change(cells: Row, n: int) -> Row:
+        votes = {f"{name}_r{k}": ("no", "yes")[n % 2] for name in ("edema", "effusion") for k in (1, 2)}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | votes
+
+    run = bring(change)
+    assert "any one annotator" in run().out
+    assert "any one annotator" not in run("--raters", "all", "--force").out
