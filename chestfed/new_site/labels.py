@@ -70,8 +70,8 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
         else:
             text = f"'{name}' is called like {disease}, but holds more than {_MOST_VALUES} different texts: not used"
             proposal.first.append(text)
-    groups = _group_by_affix([name for name in free if name not in direct])
-    groups = set_joint_labels_aside(proposal, groups, set(columns))
+    everything = _group_by_affix([name for name in free if name not in direct])
+    groups = set_joint_labels_aside(proposal, everything, set(columns))
     open_groups = {affix: {n: d for n, d in names.items() if d not in columns} for affix, names in groups.items()}
     votes = {affix for affix, names in open_groups.items() if names and is_numbered_reader(" ".join(affix))}
     good = {
@@ -85,6 +85,10 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
         proposal.notes.append(f"stripped from the names of label columns: '{' '.join(filter(None, affix))}'")
         for name, disease in group.items():
             columns[disease].append(name)
+    used = {name for names in columns.values() for name in names}
+    idle = [name for names in everything.values() for name in names if name not in used]
+    if idle and used and not any(question.text.startswith("labels:") for question in proposal.questions):
+        proposal.first.append(f"called like a disease and more, and not used: {', '.join(idle)} (--label DISEASE=NAME)")
     return {disease: names for disease, names in columns.items() if names}
 
 

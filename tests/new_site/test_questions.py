@@ -316,3 +316,9 @@ def test_rule_for_two_annotators_is_shown(bring: Bring) -> None:
     run = bring(change)
     assert "any one annotator" in run().out
     assert "any one annotator" not in run("--raters", "all", "--force").out
+
+
+def test_unused_column_of_a_disease_is_shown(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "Edema_consensus": ("yes", "no")[n % 2]})()
+    assert result.code == 0
+    assert "not used: Edema_consensus" in result.out
