@@ -129,6 +129,8 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
         proposal.frame = frame[~totals.astype(bool)]
     number = len(frame)
     elements = propose_images(proposal, read, _HEADERS)
+    if rows.get("unnamed") == "drop":
+        _drop_unnamed(proposal)
     propose_patient(proposal)
     propose_others(proposal)
     unused = [tag for tag in elements if tag not in proposal.columns.values()]
@@ -139,6 +141,19 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     propose_filters(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
     return write_draft(proposal, f"{line}{number:,} rows in {labels.name}", {"table": files})
+
+
+def _drop_unnamed(proposal: Proposal) -> None:
+    """Leave out the rows without an image, and say what only they tell, as the base rows of a REDCap export do."""
+    column = proposal.columns.get("image")
+    if column not in proposal.headers:
+        return
+    named = proposal.frame[column].notna()
+    frame, proposal.frame, proposal.image = proposal.frame, proposal.frame[named], proposal.image[named]
+    if lost := [str(name) for name in frame if frame[name].notna().any() and proposal.frame[name].isna().all()]:
+        proposal.first.append(
+            f"only rows without an image have {', '.join(lost)}: not used (copy the cells to the rows of the images)"
+        )
 
 
 def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:

@@ -322,3 +322,18 @@ def test_unused_column_of_a_disease_is_shown(bring: Bring) -> None:
     result = bring(lambda cells, n: {**cells, "Edema_consensus": ("yes", "no")[n % 2]})()
     assert result.code == 0
     assert "not used: Edema_consensus" in result.out
+
+
+def test_what_only_dropped_rows_tell_is_shown(tmp_path: Path) -> None:
+    """Ages in rows without an image, as in REDCap's base rows, are not announced as the site's ages."""
+    place, made = Place(tmp_path), films(doubt=False)
+    place.pictures(made)
+    rows: list[Row] = []
+    for cells in wide(made):
+        rows += [{name: cells[name] if name in ("Patient", "Age") else None for name in cells}, {**cells, "Age": None}]
+    place.save(rows)
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input", "--set", "rows.unnamed=drop")
+    result = call("site", "new", "hospital", *names, folder=tmp_path)
+    assert result.code == 0
+    assert "only rows without an image have Age" in " ".join(result.out.split())
+    assert "age" not in read_site(tmp_path)["table"]["columns"]

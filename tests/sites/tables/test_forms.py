@@ -305,6 +305,7 @@ def test_negatives_from_normal_alone_are_remarked(tmp_path: Path) -> None:
     assert "negatives: 1 of 2 images" in open_table(tmp_path, TERMS, rows).notes[0]
     assert not open_table(tmp_path, TERMS, [*rows, person(3, Findings="no edema")]).notes
     assert not open_table(tmp_path, TERMS, rows, blank="negative").notes
+    assert not open_table(tmp_path, TERMS, rows, diseases=["edema"]).notes
 
 
 CELLS = st.sampled_from(["1", "0", "-1", "", "yes", "no", "1.0", "uncertain"])
