@@ -41,8 +41,8 @@ _SIDE, _COLUMNS, _TEXT = 220, 5, 84
 def label_rows(
     config: SiteConfig, data_root: Path, sample: int, seed: int = 1
 ) -> tuple[Survey, np.ndarray, pd.DataFrame]:
-    """The site, the places of some of its rows, drawn at random, and one row for each: file, row, image, the label
-    cells of the file (of all rows of the image), and per disease `finding -> label`.
+    """The site, the places of some of its rows, drawn at random, and one row for each: file, row, image, view, split,
+    the label cells of the file (of all rows of the image), and per disease `finding -> label`.
 
     Raises `SiteError` if the label files have problems.
     """
@@ -54,7 +54,8 @@ def label_rows(
     places = np.sort(drawn)
     shown = frame.iloc[places]
     rows = pd.DataFrame({"file": [survey.files[place] for place in places], "row": shown["row"].to_numpy()})
-    rows["image"] = shown["image"].to_numpy(dtype=object)
+    for name in ("image", "view", "split"):
+        rows[name] = shown[name].to_numpy(dtype=object)
     rows = rows.join(_cells(config, data_root, rows))
     for disease in config.diseases:
         said = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]

@@ -17,6 +17,7 @@ from chestfed.new_site.lexicon import name_view, plain, suggest
 from chestfed.new_site.proposal import NONE, Proposal, option
 from chestfed.sites.reader import ages
 from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, LEXICON, MISSING, Code, in_form
+from chestfed.sites.tables.melt import PERCENT
 from chestfed.sites.terms import NORMAL, Meaning, listed, parse_meaning
 
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?%?")
@@ -143,7 +144,7 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
     counts = {name: count_values(proposal.frame[name], LABEL) for name in columns}
     numbers = {name: {value for value in counts[name] if _NUMBER.fullmatch(value)} for name in columns}
     if "threshold" in proposal.table:
-        counts = {name: {v: n for v, n in counts[name].items() if v not in numbers[name]} for name in columns}
+        counts = {name: {v: n for v, n in counts[name].items() if not PERCENT.fullmatch(v)} for name in columns}
         numbers = {name: set() for name in columns}
     answered = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
     odd = any(values - {"0", "1"} or values & answered for values in numbers.values())

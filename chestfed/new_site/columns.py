@@ -7,7 +7,16 @@ from typing import Final
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.new_site.codes import MOST_WORDS, guess_words, propose_ages, propose_keep, propose_words
+from chestfed.new_site.codes import (
+    MOST_WORDS,
+    add_codes,
+    ask_codes,
+    count_values,
+    guess_words,
+    propose_ages,
+    propose_keep,
+    propose_words,
+)
 from chestfed.new_site.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
 from chestfed.new_site.proposal import ENOUGH, FOLDER, NONE, Proposal, find_called, has_dates, is_called, option
 from chestfed.sites.reader import PER_YEAR, group_spellings
@@ -115,9 +124,7 @@ def _same_groups(first: pd.Series, second: pd.Series) -> bool:
 
 def _find_folder(proposal: Proposal) -> tuple[str, str] | None:
     """The outermost folder of the images that differs, as an expression, with counts."""
-    paths = proposal.image.dropna().astype(str)
-    for root in sorted(proposal.rule.get("roots", ["."]), key=len, reverse=True):  # as `from_path` sees them
-        paths = paths.str.removeprefix(f"{root.rstrip('/')}/")
+    paths = _list_paths(proposal)
     folders = [path.split("/")[:-1] for path in paths]
     depth = min(map(len, folders), default=0)
     different = [1, *(len({tuple(parts[: level + 1]) for parts in folders}) for level in range(depth))]
@@ -126,6 +133,27 @@ def _find_folder(proposal: Proposal) -> tuple[str, str] | None:
         return None
     text = f"{different[levels[0] + 1]:,} folders at level {levels[0] + 1} of {paths.nunique():,} images"
     return f"^{'[^/]+/' * levels[0]}(?P<patient>[^/]+)/", text
+
+
+def _list_paths(proposal: Proposal) -> pd.Series:
+    """The paths of the images as `from_path` sees them."""
+    paths = proposal.image.dropna().astype(str)
+    for root in sorted(proposal.rule.get("roots", ["."]), key=len, reverse=True):
+        paths = paths.str.removeprefix(f"{root.rstrip('/')}/")
+    return paths
+
+
+def propose_path_words(proposal: Proposal) -> None:
+    """The codes of the views, sexes and splits that the user's `from_path` takes from the paths."""
+    pattern = str(proposal.answers.keys.get("from_path", ""))
+    for role in ("view", "sex", "split"):
+        if not proposal.is_in_path(role):
+            continue
+        counts = count_values(_list_paths(proposal).str.extract(pattern)[role], role)
+        if len(counts) > MOST_WORDS:
+            raise ConfigError(f"--set from_path: {len(counts):,} different values are not words for a {role}")
+        rows = add_codes(proposal, "", role, counts, guess_words(role, role, counts))
+        ask_codes(proposal, f"'{role}' in the path", role, rows)
 
 
 def propose_others(proposal: Proposal) -> None:
@@ -144,6 +172,7 @@ def propose_others(proposal: Proposal) -> None:
         column = NONE if proposal.is_in_path(role) else answer or _find_worded(proposal, role)
         if column is not None and column != NONE:
             propose_words(proposal, role, column, "given" if answer else "by its name and words")
+    propose_path_words(proposal)
     _propose_age(proposal)
     if "view" not in proposal.columns and not proposal.is_in_path("view") and "default_view" not in proposal.table:
         _ask_view_folders(proposal)

@@ -19,7 +19,7 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_words
-from chestfed.new_site.columns import propose_filters, propose_others, propose_patient
+from chestfed.new_site.columns import propose_filters, propose_others, propose_path_words, propose_patient
 from chestfed.new_site.images import propose_images
 from chestfed.new_site.labels import propose_label_columns, use_findings
 from chestfed.new_site.lexicon import VALUES, name_disease, suggest
@@ -115,6 +115,8 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     proposal.frame = frame = _drop_nameless(proposal, frame)
     _drop_totals(proposal)
     elements = propose_images(proposal, read, _HEADERS)
+    if proposal.answers.keys.get("rows", {}).get("unnamed") == "drop":
+        _drop_unnamed(proposal)
     propose_patient(proposal)
     propose_others(proposal)
     unused = [tag for tag in elements if tag not in proposal.columns.values()]
@@ -178,6 +180,19 @@ def _drop_totals(proposal: Proposal) -> None:
         proposal.frame = proposal.frame[~totals.any(axis=1).astype(bool)]
 
 
+def _drop_unnamed(proposal: Proposal) -> None:
+    """Leave out the rows without an image, and say what only they tell, as the base rows of a REDCap export do."""
+    column = proposal.columns.get("image")
+    if column not in proposal.headers:
+        return
+    named = proposal.frame[column].notna()
+    frame, proposal.frame, proposal.image = proposal.frame, proposal.frame[named], proposal.image[named]
+    if lost := [str(name) for name in frame if frame[name].notna().any() and proposal.frame[name].isna().all()]:
+        proposal.first.append(
+            f"only rows without an image have {', '.join(lost)}: not used (copy the cells to the rows of the images)"
+        )
+
+
 def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns that can be named: a column of labels without a name of its own must not be overlooked."""
     names = pd.Series([str(name) for name in frame.columns])
@@ -234,7 +249,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
     if pattern is None and (not shares or max(shares.values()) < 0.5):
         raise ConfigError(
             f"the images are not DICOM files ({pictures.listed_endings}), and no level of folders is "
-            "called like findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>...)'"
+            "called like findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>PATTERN)'"
         )
     if pattern is None:
         best = max(shares, key=lambda level: shares[level])
@@ -248,8 +263,10 @@ def _draft_folders(proposal: Proposal) -> Draft:
                 "patient: no table says whose the images are. Without patients, images of one person may be in both "
                 "training and test",
                 f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
-                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>...)')}'",
+                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>PATTERN)')}'",
             )
+    if "(?P<finding>" not in pattern:
+        raise ConfigError(f"--set from_path={pattern}: a group (?P<finding>PATTERN) says where the findings are")
     groups = paths.str.extract(pattern)
     if lost := int(groups.isna().any(axis=1).sum()):
         proposal.ask(f"from_path does not fit {lost:,} of {len(paths):,} paths: change it, or move these images away")
@@ -260,6 +277,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
     use_findings(proposal, codes)
     total = count_findings(proposal, codes, groups["finding"], None, lists=False)
     ask_policies(proposal, total, "a disease that is not mentioned")
+    propose_path_words(proposal)
     if not proposal.is_in_path("view") and "default_view" not in table:
         proposal.first.append(
             "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"
@@ -268,6 +286,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
         proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
     if proposal.answers.test_fraction is not None:
         proposal.site["splits"] = {"test_fraction": proposal.answers.test_fraction}
+        proposal.evidence["splits"] = "given; drawn by patient"
     endings = sorted({image_ending(file.rpartition("/")[2]) for file in pictures.files})
     line = f"{len(pictures.files):,} images ({pictures.listed_endings}); the labels are in their folders"
     return write_draft(proposal, line, {"images": [f"**/*{ending}" for ending in endings]})

@@ -158,7 +158,11 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
             return (
                 text + f"Those of '{name}' would if case did not matter (.png, .PNG): write the names as the files have"
             )
-    return text + f"The columns are {', '.join(map(str, frame))}. Perhaps --images is another folder"
+    return (
+        text
+        + f"The columns are {', '.join(map(str, frame))}. Perhaps --images is another folder, or these are not the "
+        "names of the columns: --set header_row=2 if they are in row 2"
+    )
 
 
 def _match_folders(proposal: Proposal, answer: str | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -13,8 +13,9 @@ from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_labels
 from chestfed.new_site.lexicon import MAYBE_VALUES, SIDES, VALUES, list_names, may_turn, name_disease, plain, suggest
 from chestfed.new_site.proposal import NONE, Proposal, find_called, option
-from chestfed.new_site.readers import combine_groups, find_reader, group_by_affix
+from chestfed.new_site.readers import choose_groups, combine_groups, find_reader, group_by_affix
 from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
+from chestfed.sites.tables.melt import PERCENT, compare_to_threshold
 from chestfed.sites.terms import listed, parse_meaning
 
 #: More different cells than this are no values of a label.
@@ -56,7 +57,7 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
             proposal.first.append(text)
     groups = group_by_affix([name for name in free if name not in direct])
     open_groups = {affix: {n: d for n, d in names.items() if d not in columns} for affix, names in groups.items()}
-    good = {affix: names for affix, names in open_groups.items() if len(set(names.values())) >= 2}
+    good = choose_groups(proposal, {affix: names for affix, names in open_groups.items() if names}, columns)
     if len(good) > 1:
         combine_groups(proposal, good, columns)
     for affix, group in good.items() if len(good) == 1 else ():
@@ -81,16 +82,17 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     columns = list(dict.fromkeys(name for names in wide.values() for name in names))
     scores = [name for name in columns if proposal.frame[name].nunique() > _MOST_VALUES]
     if scores and "threshold" not in proposal.table:
+        half = 50 if proposal.frame[scores].stack().map(_is_percent).any() else 0.5
         proposal.ask(
             f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
-            "--set threshold=0.5",
+            f"--set threshold={half:g}",
             "--set 'threshold={DISEASE: NUMBER, ...}'",
         )
-        proposal.table["threshold"] = 0.5
+        proposal.table["threshold"] = half
     books: dict[str, list[Code]] = {}
     propose_labels(proposal, columns, books)
     find_reader(proposal, columns, long=False)
-    counts = {name: _count_meanings(proposal, name, books) for name in columns}
+    counts = {name: _count_meanings(proposal, name, wide, books) for name in columns}
     total = {disease: sum((counts[name] for name in wide[disease]), Counter()) for disease in proposal.diseases}
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
@@ -100,9 +102,13 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
 
 
 def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
-    """A question about columns with label values that have the name of an unlabeled disease among other words."""
+    """A question about columns with label values that have the name of an unlabeled disease among other words.
+
+    Further columns with the name of a disease and more are listed if no question mentions labels.
+    """
     labels, unused = {name for names in wide.values() for name in names}, dict[str, str]()
-    for name in (name for name in proposal.free if name not in labels):
+    free = [name for name in proposal.free if name not in labels]
+    for name in free:
         diseases = {*list_names(name).values()} - {*wide, *proposal.answers.labels}
         values = {in_form("label", str(value)) for value in proposal.frame[name].dropna().unique()}
         if len(diseases) == 1 and values <= {*VALUES, *MAYBE_VALUES}:
@@ -113,21 +119,31 @@ def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
             " ".join(option("--label", f"{disease}={name}") for name, disease in unused.items()),
             " ".join(option("--label", f"{disease}={NONE}") for disease in dict.fromkeys(unused.values())),
         )
+    idle = [name for group in group_by_affix([n for n in free if name_disease(n) is None]).values() for name in group]
+    if idle and not any(question.text.startswith("labels:") for question in proposal.questions):
+        proposal.first.append(f"called like a disease and more, and not used: {', '.join(idle)} (--label DISEASE=NAME)")
 
 
-def _count_meanings(proposal: Proposal, name: str, books: dict[str, list[Code]]) -> Counter[str]:
+def _is_percent(cell: str) -> bool:
+    """Whether a cell is a number above 1, or has a percent sign."""
+    number = PERCENT.fullmatch(cell.strip())
+    return number is not None and (bool(number[2]) or float(number[1].replace(",", ".")) > 1)
+
+
+def _count_meanings(
+    proposal: Proposal, name: str, wide: Mapping[str, Sequence[str]], books: Mapping[str, Sequence[Code]]
+) -> Counter[str]:
+    """How many cells of a label column mean what, by its codes and the threshold."""
     rows = {code.value: code.meaning or "open" for code in [*books.get("", []), *books.get(name, [])]}
-    if "threshold" in proposal.table:
-        limit = proposal.table["threshold"]
-        limit = limit if isinstance(limit, int | float) else 0.5
-        numbers = pd.to_numeric(proposal.frame[name].str.replace(",", ".").str.rstrip("% "), errors="coerce")
-        totals = Counter({"positive": int((numbers >= limit).sum()), "negative": int((numbers < limit).sum())})
-        totals["blank"] = int(numbers.isna().sum())
-        return totals
+    limit = proposal.table.get("threshold")
+    if isinstance(limit, dict):
+        limit = next((limit[disease] for disease, names in wide.items() if name in names and disease in limit), None)
     counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
     for cell, number in proposal.frame[name].value_counts().items():
         value = in_form("label", str(cell))
-        counts[rows.get(value) or {"1": "positive", "0": "negative"}.get(value, "open")] += int(number)
+        plain_number = {"1": "positive", "0": "negative"}.get(value, "open")
+        compared = compare_to_threshold(value, limit) if limit is not None else None
+        counts[compared or rows.get(value) or plain_number] += int(number)
     return counts
 
 

@@ -64,6 +64,7 @@ MAYBE_NORMAL: Final = _plain_set(_DATA["maybe_normal"])
 _DENIALS: Final = sorted({str(word) for word in _all(_DATA["denials"])}, key=len, reverse=True)
 _DOUBTS: Final = sorted({str(word) for word in _all(_DATA["doubts"])}, key=len, reverse=True)
 TURNING: Final = _plain_set(_DATA["turning"])
+PASSING: Final = _plain_set(_DATA["passing"])
 QUALIFIERS: Final = _plain_set(_DATA["qualifiers"])
 SIDES: Final = _plain_set(_DATA["sides"])
 #: Values of filter columns.
@@ -73,6 +74,8 @@ MAYBE_KEPT: Final = _plain_set(_DATA["maybe_kept"])
 MAYBE_DROPPED: Final = _plain_set(_DATA["maybe_dropped"])
 #: What a column is -> what it may be called.
 COLUMNS: Final = {role: _plain_set(names) for role, names in _DATA["columns"].items()}
+#: Words of columns that hold what annotators agreed on, or what a program says: no annotator.
+JOINT: Final = COLUMNS["agreed"] | _plain_set(_DATA["joint"])
 #: Word in `plain` form -> meaning.
 WORDS: Final = {"view": _invert("views"), "split": _invert("splits"), "sex": _invert("sexes")}
 #: Label value in lower case -> meaning: unambiguous ones, and those that a person confirms.
@@ -153,6 +156,8 @@ def _find_names(term: str) -> Suggestion:
     listed = ", ".join(f"'{name}'" for name in names)
     if may_turn(term):
         return Suggestion(None, f"contains {listed}, and a word or sign that may reverse it")
+    if any(f" {words} " in f" {plain(term)} " for words in PASSING):
+        return Suggestion(None, f"contains {listed}, and a word for an earlier or a slight one")
     return Suggestion(Meaning(dict.fromkeys(names.values(), POSITIVE)), f"contains {listed}")
 
 

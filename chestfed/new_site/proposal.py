@@ -89,6 +89,11 @@ def parse_answers(
             raise ConfigError(f"--set {text}: rows has the keys {', '.join(Rows.model_fields)}")
         if head not in (*_SITE_KEYS, *_TABLE_KEYS, "rows"):
             raise ConfigError(f"--set {text}: '{head}' is not a key of a site's table ({', '.join(_TABLE_KEYS)})")
+        if key == "from_path":
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ConfigError(f"--set {text}: is not a regular expression: {error}") from None
         plain_text = head in ("from_path", "separator", "delimiter", "sheet", "title", "encoding")
         parsed = value.replace("\\t", "\t") if plain_text else yaml.safe_load(value)
         if tail:

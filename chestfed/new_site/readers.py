@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import pandas as pd
 
-from chestfed.new_site.lexicon import COLUMNS, NAMES, QUALIFIERS, TURNING, plain
+from chestfed.new_site.lexicon import COLUMNS, JOINT, NAMES, QUALIFIERS, TURNING, plain
 from chestfed.new_site.proposal import NONE, Proposal, find_called, list_rows, option
+from chestfed.sites.tables.rows import match_reader
 from chestfed.sites.tables.schema import READER
 
 _MOST_READERS: Final = 50
@@ -43,26 +44,84 @@ def group_by_affix(names: Sequence[str]) -> dict[Affix, dict[str, str]]:
     return groups
 
 
-def combine_groups(
+def choose_groups(
     proposal: Proposal, groups: Mapping[Affix, Mapping[str, str]], columns: dict[str, list[str]]
-) -> None:
-    """Add the columns that annotators agreed on, or their votes (`edema_r1`, `edema_r2`); else ask."""
-    by_disease: dict[str, list[str]] = defaultdict(list)
-    for group in groups.values():
-        for name, disease in group.items():
-            by_disease[disease].append(name)
-    agreed = [group for affix, group in groups.items() if {*affix[0].split(), *affix[1].split()} & COLUMNS["agreed"]]
-    if len(agreed) == 1 and {*agreed[0].values()} == {*by_disease} and len(agreed[0]) == len(by_disease):
+) -> dict[Affix, Mapping[str, str]]:
+    """The groups that may be labels: of two diseases or more, or of numbered annotators.
+
+    What annotators agreed on (`edema_consensus`) or a program says (`edema_AI`) is no annotator's vote. If annotators
+    agreed on every disease, these columns are added, and no group is left; else which of them count is asked.
+    """
+    joint = {affix: names for affix, names in groups.items() if JOINT & _split_affix(affix)}
+    votes = {affix: names for affix, names in groups.items() if affix not in joint}
+    joint_names = {name: disease for names in joint.values() for name, disease in names.items()}
+    voted = {disease for names in votes.values() for disease in names.values()}
+    rivals = voted & set(joint_names.values())
+    agreed = [names for affix, names in joint.items() if COLUMNS["agreed"] & _split_affix(affix)]
+    everything = voted | set(joint_names.values())
+    is_agreed = len(agreed) == 1 and {*agreed[0].values()} == everything and len(agreed[0]) == len(everything)
+    if is_agreed and len(groups) > 1 and proposal.answers.raters is None:
         columns |= {disease: [name] for name, disease in agreed[0].items()}
         proposal.first.append(
             f"labels are what annotators agreed on ({', '.join(agreed[0])}), not what each of them saw"
         )
-        return
+        return {}
+    if rivals and proposal.answers.raters is None:
+        single = {name: disease for names in votes.values() for name, disease in names.items()}
+        proposal.ask(
+            f"labels: {', '.join(joint_names)}: annotators' joint labels or a program's, and no further annotator's. "
+            "Do these count, or the others?",
+            _list_labels(joint_names),
+            _list_labels(single) if len(votes) == 1 else "--raters majority (the annotators' votes; or any, all)",
+        )
+    good = votes if rivals else dict(groups)
+    numbered = {affix for affix in good if _is_numbered_reader(" ".join(affix))}
+    several = len(numbered) > 1
+    return {
+        affix: names
+        for affix, names in good.items()
+        if len(set(names.values())) >= 2 or (several and affix in numbered)
+    }
+
+
+def _split_affix(affix: Affix) -> set[str]:
+    return {*" ".join(affix).split()}
+
+
+def _list_labels(diseases: Mapping[str, str]) -> str:
+    """The options that name these columns."""
+    return " ".join(option("--label", f"{disease}={name}") for name, disease in diseases.items())
+
+
+def _name_readers(texts: Iterable[str]) -> bool:
+    """Whether one of the texts has a word for an annotator, perhaps with a number: `r1`, `reader_2`."""
+    words = {word for text in texts for word in re.split(r"\W|_|\d", text.casefold())}
+    return not words.isdisjoint({*COLUMNS["reader"], "r", "rad", "reviewer"})
+
+
+def _is_numbered_reader(text: str) -> bool:
+    """Whether a text is an annotator's number, such as `r1`; not so `r`, which may be the right side."""
+    return any(map(str.isdigit, text)) and _name_readers([text])
+
+
+def combine_groups(
+    proposal: Proposal, groups: Mapping[Affix, Mapping[str, str]], columns: dict[str, list[str]]
+) -> None:
+    """Add the columns of annotators' votes (`edema_r1`, `edema_r2`); else ask."""
+    by_disease: dict[str, list[str]] = defaultdict(list)
+    for group in groups.values():
+        for name, disease in group.items():
+            by_disease[disease].append(name)
     cuts = {disease: _cut_common(names) for disease, names in by_disease.items()}
     readers = {tuple(cut[2]) for cut in cuts.values()}
-    words = {word for names in by_disease.values() for name in names for word in re.split(r"\W|_|\d", name.casefold())}
-    if len(readers) == 1 and words & {*COLUMNS["reader"], "r", "rad", "reviewer"}:
-        proposal.labels |= {disease: [f"{before}{READER}{behind}"] for disease, (before, behind, _) in cuts.items()}
+    joint = any(JOINT & _split_affix(affix) for affix in groups)
+    if not joint and len(readers) == 1 and _name_readers(name for names in by_disease.values() for name in names):
+        patterns = {disease: f"{before}{READER}{behind}" for disease, (before, behind, _) in cuts.items()}
+        proposal.labels |= {disease: [pattern] for disease, pattern in patterns.items()}
+        for disease, pattern in patterns.items():
+            if others := match_reader(pattern, proposal.headers).keys() - set(by_disease[disease]):
+                text = f"{pattern} would also take the votes of {', '.join(sorted(others))}"
+                proposal.ask(f"labels: {text}: rename or remove these columns")
         names = readers.pop()
         _ask_raters(proposal, len(names), names)
         columns |= by_disease

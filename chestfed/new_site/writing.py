@@ -54,7 +54,8 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
     title = proposal.name.replace("-", " ").replace("_", " ").title()
     rows = {**proposal.rows, **proposal.answers.keys.get("rows", {})}
     splits = {"valid_fraction": 0.0, "test_fraction": 0.0, **proposal.site.get("splits", {})}
-    by_column = f"by the column {columns['split']}" if "split" in columns else "every image is in train"
+    source = "by the path" if proposal.is_in_path("split") else "every image is in train"
+    source = f"by the column {columns['split']}" if "split" in columns else source
     entries: dict[str, Any] = {
         "site": (proposal.name, ""),
         "title": keys.pop("title", (title, "")),
@@ -69,7 +70,7 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         **keys,
         **({"rows": (rows, "left out, and counted")} if rows else {}),
         "table": _list_keys(proposal, columns),
-        "splits": (splits, why.get("splits", by_column)),
+        "splits": (splits, why.get("splits", source)),
     }
     lines = _render({key: value for key, value in entries.items() if value})
     text = f"# {proposal.name}, described by `chestfed site new`: {line}.\n" + "\n".join(lines) + "\n"

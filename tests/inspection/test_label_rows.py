@@ -32,6 +32,7 @@ def test_row_shows_cell_finding_and_label(tmp_path: Path) -> None:
     survey, places, rows = label_rows(config(tmp_path, TERMS, uncertain="positive"), tmp_path, 20)
     assert places.tolist() == [0, 1, 2, 3]
     assert rows["row"].tolist() == [2, 3, 4, 5]
+    assert [rows[name].tolist() for name in ("view", "split")] == [["pa"] * 4, ["train"] * 4]
     assert rows["cell: Findings"].tolist() == ["Edema|no Effusion", "Normal", "possible Edema", ""]
     assert rows["Edema"].tolist() == ["present -> 1", "absent -> 0", "uncertain -> 1", "not labeled -> missing"]
     assert rows["Pleural Effusion"][0] == "absent -> 0"

@@ -96,6 +96,10 @@ def test_no_denial_or_doubt_is_certain(before: str, name: str, behind: str) -> N
         ("no edema, effusion", "None", False),
         ("pericardial effusion and edema", "edema", False),
         ("müller", "None", False),
+        ("z.n. pneumonie", "None", False),
+        ("history of pneumonia", "None", False),
+        ("kardiomegalie (grenzwertig)", "None", False),
+        ("dd pneumonie", "None", False),
     ],
 )
 def test_terms_are_proposed(term: str, meaning: str, certain: bool) -> None:

@@ -123,6 +123,7 @@ def test_dates_are_no_patients(bring: Bring) -> None:
         ("--set", "colour=blue"),
         ("--set", "rows.colour=drop"),
         ("--set", "header_row=x"),
+        ("--set", "from_path=("),
         ("--labels", "nowhere.csv"),
     ],
 )
@@ -250,3 +251,164 @@ def test_totals_and_copies_are_left_out(tmp_path: Path) -> None:
     names = ("--images", "images", "--labels", "labels.csv", "--no-input")
     assert call("site", "new", "hospital", *names, folder=tmp_path).code == 0
     assert read_site(tmp_path)["rows"] == {"total": "drop", "duplicate": "drop"}
+
+
+def test_joint_label_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
+    """A column `edema_consensus` beside votes is neither a vote nor overlooked: a person says which count."""
+
+    def change(cells: Row, n: int) -> Row:
+        votes = {f"edema_r{k}": ("no", "yes")[(n + k) % 4 < 2] for k in (1, 2, 3)}
+        votes |= {f"effusion_r{k}": ("no", "yes")[(n + k) % 4 < 2] for k in (1, 2, 3)}
+        joint = {"edema_consensus": ("yes", "no")[n % 2]}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | votes | joint
+
+    run = bring(change)
+    result = run()
+    assert result.code == 2
+    assert "--label edema=edema_consensus" in result.out
+    assert run("--label", "edema=edema_consensus", "--raters", "majority").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float(row % 2 == 0) for row in frame["row"]]
+    assert read_site(tmp_path)["labels"]["pleural_effusion"] == ["effusion_r{reader}"]
+    assert run("--raters", "majority", "--force").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float((row - 2) % 4 >= 2) for row in frame["row"]]
+
+
+def test_column_like_votes_is_asked(bring: Bring) -> None:
+    def change(cells: Row, n: int) -> Row:
+        names = [f"{name}_{who}" for name in ("edema", "effusion") for who in ("reader1", "reader2", "reader_final")]
+        votes = dict.fromkeys(names, ("no", "yes")[n % 2])
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | votes
+
+    result = bring(change)("--raters", "any")
+    assert result.code == 2
+    assert "edema_reader_final" in result.out
+
+
+@pytest.mark.parametrize(("form", "half"), [("{:.1f} %", 50), ("{:.1f}", 50), ("{:.0f}%", 50)])
+def test_percent_is_read_as_it_is_counted(bring: Bring, tmp_path: Path, form: str, half: int) -> None:
+    """The proposed threshold has the unit of the cells, and the counts shown are those of the site."""
+
+    def change(cells: Row, n: int) -> Row:
+        return {**cells, "Edema": form.format(1.7 + 3.1 * n).replace(".", ",")}
+
+    run = bring(change)
+    result = run()
+    assert f"--set threshold={half}" in result.out
+    result = run("--set", f"threshold={half}")
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    positives = sum(1.7 + 3.1 * n >= 50 for n in range(36))
+    assert f"[{positives} positive, {36 - positives} negative]" in result.out
+    assert frame["edema"].tolist() == [float(1.7 + 3.1 * (row - 2) >= 50) for row in frame["row"]]
+
+
+def test_one_side_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
+    def change(cells: Row, n: int) -> Row:
+        sides = {f"Edema_{side}": ("no", "yes")[n % 2] for side in ("r", "l")}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split", "Cardiomegaly")} | sides
+
+    run, labels = bring(change), ("--label", "edema=Edema_r", "--label", "edema=Edema_l")
+    result = run()
+    assert result.code == 2
+    assert "--raters" not in result.out
+    assert " ".join(labels) in " ".join(result.out.split())
+    assert run(*labels).code == 0
+    assert read_site(tmp_path)["labels"]["edema"] == ["Edema_r", "Edema_l"]
+
+
+def test_words_in_the_path_are_asked(bring: Bring, tmp_path: Path) -> None:
+    """What `from_path` takes from the names of the images goes into the code book like the cells of a column."""
+    run = bring(roles=("split",))
+    option = ("--set", r"from_path=(?P<view>\d)\.png$")
+    result = run(*option)
+    assert result.code == 2
+    assert "--code view:0=" in result.out
+    codes = [f"--code=view:{digit}={'lateral' if digit == 9 else 'pa'}" for digit in range(10)]
+    assert run(*option, *codes).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert set(frame["view"]) == {"pa"}
+    assert not frame["image"].str.contains(r"9\.png$").any()
+
+
+def test_header_below_a_title_is_found(tmp_path: Path) -> None:
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made)
+    rows = wide(made)
+    lines = ["Radiographs of 2024", ",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (tmp_path / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input")
+    result = call("site", "new", "hospital", *names, folder=tmp_path)
+    assert result.code == 0
+    assert "header_row" in result.out
+    assert call("site", "new", "hospital", *names, "--set", "header_row=2", "--force", folder=tmp_path).code == 0
+
+
+def test_printed_pattern_must_be_filled_in(tmp_path: Path) -> None:
+    """The option as it is printed must not take any three letters of the names for the patients."""
+    made = make_films(doubt=False)
+    folders = ("NORMAL", "PNEUMONIA")
+    Place(tmp_path).pictures(made, lambda film: f"images/{folders[film.findings['edema'] == 1]}/{film.file}")
+    names = ("site", "new", "hospital", "--images", "images", "--no-input", "--no-split")
+    out = call(*names, folder=tmp_path).out
+    pattern = next(line.split("'")[1] for line in out.splitlines() if "--set 'from_path=" in line)
+    result = call(*names, "--set", pattern, folder=tmp_path)
+    assert result.code == 2
+    assert "from_path does not fit" in result.out
+    assert call(*names, "--set", "from_path=(", folder=tmp_path).code == 1
+    assert call(*names, "--set", "from_path=(?P<patient>.)", folder=tmp_path).code == 1
+
+
+def test_program_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
+    """Of a radiologist's and a program's columns a person says which count; they are not joined."""
+
+    def change(cells: Row, n: int) -> Row:
+        said = {f"{name}_radiologist": ("no", "yes")[n % 2] for name in ("edema", "effusion")}
+        said |= {f"{name}_AI": ("no", "yes")[n % 3 == 0] for name in ("edema", "effusion")}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | said
+
+    run = bring(change)
+    assert run().code == 2
+    assert run("--label", "edema=edema_radiologist", "--label", "pleural_effusion=effusion_AI").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float(row % 2) for row in frame["row"]]
+    assert frame["pleural_effusion"].tolist() == [float((row - 2) % 3 == 0) for row in frame["row"]]
+
+
+def test_unused_columns_are_shown(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "Edema_consensus": ("yes", "no")[n % 2]})()
+    assert result.code == 0
+    assert "not used: Edema_consensus" in result.out
+
+
+def test_facts_of_dropped_rows_are_shown(tmp_path: Path) -> None:
+    """Ages in rows without an image, as in REDCap's base rows, are not announced as the site's ages."""
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made)
+    rows: list[Row] = []
+    for cells in wide(made):
+        rows += [{name: cells[name] if name in ("Patient", "Age") else None for name in cells}, {**cells, "Age": None}]
+    place.save(rows)
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input", "--set", "rows.unnamed=drop")
+    result = call("site", "new", "hospital", *names, folder=tmp_path)
+    assert result.code == 0
+    assert "only rows without an image have Age" in " ".join(result.out.split())
+    assert "age" not in read_site(tmp_path)["table"]["columns"]
+
+
+def test_program_is_no_vote_beside_votes(bring: Bring, tmp_path: Path) -> None:
+    """With a rule for annotators, their columns vote and the program's does not; it is listed."""
+
+    def change(cells: Row, n: int) -> Row:
+        votes = {f"{name}_{who}": ("no", "yes")[n % 2] for name in ("edema", "effusion") for who in ("r1", "r2")}
+        votes |= {f"{name}_AI": ("no", "yes")[n % 3 == 0] for name in ("edema", "effusion")}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | votes
+
+    run = bring(change)
+    assert run().code == 2
+    result = run("--raters", "all")
+    assert result.code == 0
+    assert "not used: edema_AI" in result.out
+    assert "edema_AI" not in str(read_site(tmp_path)["labels"])
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float(row % 2) for row in frame["row"]]

@@ -30,7 +30,10 @@ _ODD: Final = re.compile(
 )
 #: A word of several letters that Windows' Western and Central European encodings read alike.
 _PLAIN_WORD: Final = re.compile("[ÁÂÄÇÉËÍÎÓÔÖÚÜŠŽ]?(?:[A-Za-z]|[áâäçéëíîóôöúüßšž](?![áâäçéëíîóôöúüšž]))+")
-_ADVICE: Final = "save the file as UTF-8, or set table.encoding in the site's YAML to its encoding (reader: table)"
+_ADVICE: Final = (
+    "save the file as UTF-8, or name its encoding: table.encoding in the site's YAML (reader: table), or "
+    "--set encoding=NAME of `chestfed site new`"
+)
 _SAVE: Final = "save it as UTF-8"
 
 

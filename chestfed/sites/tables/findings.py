@@ -172,7 +172,8 @@ def _remark_on_terms(
         for disease, codes in findings.items():
             source.unread(f"terms {reason}", disease, int((codes[group] == UNLABELLED).sum()))
     states = (code for meaning in long.meanings if meaning is not None for code in meaning.findings.values())
-    if total and "missing" in source.config.blank.values() and NEGATIVE not in set(states):
+    silent = any((codes == BLANK).any() for name, codes in findings.items() if source.config.blank[name] == "missing")
+    if total and silent and NEGATIVE not in set(states):
         healthy = int((flags.healthy & ~flags.unread).sum())
         source.remarks.append(
             f"{rows.name}: negatives: {healthy:,} of {total:,} {noun}, all from terms that mean normal; no "

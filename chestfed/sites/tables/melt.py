@@ -26,7 +26,8 @@ _CODES: Final = {
     "blank": BLANK,
     MISSING: UNLABELLED,
 }
-_PERCENT: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(%?)")
+#: A number, perhaps in percent.
+PERCENT: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(%?)")
 
 
 @dataclass(frozen=True)
@@ -150,10 +151,13 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
     of_reader: list[np.ndarray] = []
     for header, diseases in sources.items():
         labels, codes = _read_labels(rows, values, header, _threshold(rows, diseases))
-        flat.append(codes + len(meanings))
+        # A column without an annotator, beside columns with one, is what all of them say together.
+        said_by = [voters[header]] if header in voters else readers if voters else []
+        by = [np.full(len(codes), readers.index(name)) for name in said_by] or [of_row]
+        of_reader += by
+        flat += [codes + len(meanings)] * len(by)
+        places += [np.arange(len(codes))] * len(by)
         meanings += [Meaning(dict.fromkeys(diseases, _CODES[label or MISSING])) for label in labels]
-        places.append(np.arange(len(codes)))
-        of_reader.append(np.full(len(codes), readers.index(voters[header])) if voters else of_row)
     waiting = np.zeros(len(meanings), dtype=bool)
     place, meaning, reader = (np.concatenate(parts) for parts in (places, flat, of_reader))
     return Long(place, meaning, reader, meanings, waiting, readers, frozenset(config.diseases))
@@ -174,7 +178,7 @@ def _read_labels(
         threshold = rows.table.threshold if isinstance(rows.table.threshold, float) else None
         values.look_at_numbers(words if threshold is None else ())
     if threshold is not None:
-        labels = [_compare(word, threshold) or values.meaning(column, LABEL, word) for word in words]
+        labels = [compare_to_threshold(word, threshold) or values.meaning(column, LABEL, word) for word in words]
         _check_scale(rows, column, codes, words, threshold)
     else:
         labels = [values.meaning(column, LABEL, word) for word in words]
@@ -184,9 +188,9 @@ def _read_labels(
     return [*labels, empty], np.where(codes < 0, len(labels), codes)
 
 
-def _compare(word: str, threshold: float) -> str | None:
-    """The label of a number, or None."""
-    match = _PERCENT.fullmatch(word)
+def compare_to_threshold(word: str, threshold: float) -> str | None:
+    """The label of a number, such as `0.5`, `0,5` or `50,0 %`; None for any other text."""
+    match = PERCENT.fullmatch(word)
     if match is None:
         return None
     number = float(match[1].replace(",", ".")) / (100 if match[2] and threshold <= 1 else 1)
@@ -195,7 +199,7 @@ def _compare(word: str, threshold: float) -> str | None:
 
 def _check_scale(rows: TableRows, column: str, codes: np.ndarray, words: Sequence[str], threshold: float) -> None:
     """Refuse a share as the threshold of percents, and the other way round."""
-    numbers = [float(m[1].replace(",", ".")) for word in words if (m := _PERCENT.fullmatch(word)) and not m[2]]
+    numbers = [float(m[1].replace(",", ".")) for word in words if (m := PERCENT.fullmatch(word)) and not m[2]]
     bad = (threshold <= 1 and max(numbers, default=0) > 1) or (threshold > 1 and 0 < max(numbers, default=0) <= 1)
     if bad or min(numbers, default=0) < 0:
         text = f"the numbers of '{column}' do not fit table.threshold {threshold:g}"

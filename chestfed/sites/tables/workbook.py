@@ -73,7 +73,8 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
     others = [name for name, table in zip(visible, tables, strict=False) if sheet is None and table not in alike]
     others += [] if sheet is not None else [name for name in names if name not in visible]
     if others:
-        first.notes.append(f"{label}: not read: {', '.join(others)} (hidden, or another header); see table.sheet")
+        why = f"hidden, or another header in row {header_row}"
+        first.notes.append(f"{label}: not read: {', '.join(others)} ({why}); see table.sheet and table.header_row")
     if scans is not None and not scans.keys() >= set(chosen):
         text = "error values such as #N/A are read as empty cells in this format; save it as xlsx to have them refused"
         first.notes.append(f"{label}: {text}")

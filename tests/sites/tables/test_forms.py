@@ -136,6 +136,21 @@ def test_annotators_vote_in_rows_and_columns(tmp_path: Path, rule: str) -> None:
     assert labels(open_table(tmp_path, {**WIDE, "raters": rule}, voted, labels=columns)) == VOTES[rule]
 
 
+@each("rule", ["any", "majority", "all", "A"])
+def test_joint_label_counts_beside_votes(tmp_path: Path, rule: str) -> None:
+    """A disease with a column of its own has that label, whatever the rule for the others is."""
+    rows = []
+    for number, cell in enumerate([1, 0, "u", ""], start=1):
+        row = wide(number, 0, cell, 1 - number % 2, number % 2, number % 2)
+        rows.append(row | {f"Cardiomegaly_{name}": vote for name, vote in zip("ABC", (1, number % 2, 0), strict=True)})
+    columns = {**NAMES, "cardiomegaly": ["Cardiomegaly_{reader}"], "edema": ["Edema"]}
+    table = {**WIDE, "raters": rule, "codes": {"labels": {"u": "uncertain"}}}
+    read = labels(open_table(tmp_path, table, rows, labels=columns, uncertain="missing", one_class="all"))
+    assert [edema for _, edema, *_ in read] == [1, 0, N, N]
+    expected = {"any": [1, 1, 1, 1], "majority": [1, 0, 1, 0], "all": [0, 0, 0, 0], "A": [1, 1, 1, 1]}
+    assert [heart for heart, *_ in read] == expected[rule]
+
+
 def test_positive_and_uncertain_is_uncertain(tmp_path: Path) -> None:
     rows = [wide(1, *cells, Reader=f"R{place}") for place, cells in enumerate(["10000", "u0000", "00000"])]
     table = {**READERS, "codes": {"labels": {"u": "uncertain"}}, "raters": "majority"}
@@ -286,6 +301,7 @@ def test_negatives_from_normal_are_remarked(tmp_path: Path) -> None:
     assert "negatives: 1 of 2 images" in open_table(tmp_path, TERMS, rows).notes[0]
     assert not open_table(tmp_path, TERMS, [*rows, person(3, Findings="no edema")]).notes
     assert not open_table(tmp_path, TERMS, rows, blank="negative").notes
+    assert not open_table(tmp_path, TERMS, rows, diseases=["edema"]).notes
 
 
 CELLS = st.sampled_from(["1", "0", "-1", "", "yes", "no", "1.0", "uncertain"])
