@@ -247,7 +247,7 @@ def _propose_split(proposal: Proposal) -> None:
     if "split" in proposal.columns or proposal.is_in_path("split"):
         return
     maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if answer is None else []
-    if answers.test_fraction is not None or answers.no_split:  # then the user knows of no split: folds are none
+    if answers.test_fraction is not None or answers.no_split:  # the user has no split in mind, so folds are not one
         folds = [name for name in maybe if _has_folds(proposal.frame[name])]
         proposal.first += [f"'{name}' holds folds: not used as a split" for name in folds]
         maybe = [name for name in maybe if name not in folds]

@@ -146,3 +146,8 @@ def test_dry_run_names_the_finished_set(studies: Path) -> None:
     finished = [line for line in shown.splitlines() if "finished in" in line]
     assert len(finished) == 4
     assert len({line.split("runs/")[1] for line in finished}) == 4
+
+
+def test_options_without_effect_are_refused(tmp_path: Path) -> None:
+    for words in (("--subsets", "--k", "1,3"), ("--target", "vindr")):
+        assert call("study", *words, "--dry-run", folder=tmp_path).code == 2

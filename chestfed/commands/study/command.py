@@ -64,7 +64,8 @@ OfSubsets = Annotated[
     _compared(
         "--subsets",
         help="Train with every set of partners instead of every K, and say what each hospital contributes: its Shapley "
-        "value, added first and removed last. Same as --set subsets={}.",
+        "value, added first and removed last. Alternatives and other hospitals' AUCs are left out. Same as --set "
+        "subsets={}.",
     ),
 ]
 Target = Annotated[
@@ -127,7 +128,7 @@ def study(
     keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "engine": engine}
     keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device, "evaluation.interval": interval}
     keys |= {"windows": _numbers(windows, "--windows", 1) or None, "seeds": _seeds(seeds, seed)}
-    overrides = options.join_overrides(set_, keys | {"subsets": _subsets(target, wanted=subsets)})
+    overrides = options.join_overrides(set_, keys | {"subsets": _subsets(target, k, wanted=subsets)})
     with options.quick_imports():
         from chestfed.commands.study.run import prepare, run, show_plan
         from chestfed.engines.declaration import rank
@@ -147,8 +148,10 @@ def study(
         run(studies, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
 
 
-def _subsets(target: str | None, *, wanted: bool) -> str | None:
+def _subsets(target: str | None, k: str | None, *, wanted: bool) -> str | None:
     """The value of `subsets` in a pipeline; None without it."""
+    if wanted and k is not None:
+        raise typer.BadParameter("--k has no effect with --subsets, which trains with every set: remove one")
     if target is not None and not wanted:
         raise typer.BadParameter("--target is the hospital of --subsets: add it")
     return json.dumps({} if target is None else {"target": target}) if wanted else None
