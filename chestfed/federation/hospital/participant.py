@@ -23,10 +23,10 @@ import torch
 import yaml
 from pydantic import ValidationError
 
-from chestfed.core import stopping
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
+from chestfed.core.processes import stopping
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Export, Import
 from chestfed.engines.shapes import Shapes
