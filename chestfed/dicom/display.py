@@ -34,18 +34,22 @@ def refuse_unsuitable(dataset: Dataset, body_parts: Collection[str] | None, for_
     """
     modality = _read_word(dataset, "Modality")
     if modality in OTHER_MODALITIES:
-        raise UnsuitableImage(f"DICOM file of modality {modality}: a radiograph expected, such as CR or DX")
+        raise UnsuitableImage(
+            f"DICOM file of modality {modality}: a radiograph expected, such as CR or DX", kind="other modality"
+        )
     if _read_word(dataset, "PresentationIntentType") == "FORPROCESSING" and not for_processing:
         raise UnsuitableImage(
             "DICOM file FOR PROCESSING: export the image FOR PRESENTATION, or accept such files by "
-            "pictures.for_processing: true in the site's YAML"
+            "pictures.for_processing: true in the site's YAML",
+            kind="for processing",
         )
     part = _read_word(dataset, "BodyPartExamined")
     if part and body_parts is not None and part not in map(_normalize, body_parts):
         name = part if part in BODY_PARTS else "not a term of the standard"
         raise UnsuitableImage(
             f"DICOM file of another body part (Body Part Examined: {name}): remove the row, or accept the body part by "
-            "pictures.body_parts in the site's YAML"
+            "pictures.body_parts in the site's YAML",
+            kind="other body part",
         )
 
 
@@ -62,7 +66,9 @@ def read_pixel_aspect(dataset: Dataset) -> float:
         if not (0 < height < math.inf and 0 < width < math.inf):
             continue
         if max(height / width, width / height) > _LARGEST_ASPECT:
-            raise ImageError(f"DICOM file whose pixels are more than {_LARGEST_ASPECT:g} times as long as wide")
+            raise ImageError(
+                f"DICOM file whose pixels are more than {_LARGEST_ASPECT:g} times as long as wide", kind="damaged"
+            )
         return height / width if max(height / width, width / height) >= _SAME_SIZE else 1.0
     return 1.0
 
@@ -82,7 +88,9 @@ def turn_upright(gray: np.ndarray, dataset: Dataset) -> np.ndarray:
     row, column = [str(value)[:1] for value in values] if len(values) == 2 else ("", "")
     letters = "".join(map(str, values))
     if not {*letters} <= {*_OPPOSITES} or len({row, column} & {*"HF"}) != 1 or not {row, column} & {*"LRAP"}:
-        raise ImageError("DICOM file whose Patient Orientation is not that of a frontal or lateral film")
+        raise ImageError(
+            "DICOM file whose Patient Orientation is not that of a frontal or lateral film", kind="unsupported"
+        )
     while column != "F":
         gray, row, column = np.rot90(gray), column, _OPPOSITES[row]
     return np.ascontiguousarray(gray[:, ::-1] if row == "R" else gray)

@@ -48,9 +48,12 @@ def refuse_bomb(path: Path, limit: int) -> None:
             try:
                 total += len(inflater.decompress(data, _CHUNK))
             except zlib.error:
-                raise ImageError("damaged DICOM file (it cannot be decompressed)") from None
+                raise ImageError("damaged DICOM file (it cannot be decompressed)", kind="damaged") from None
             if total > limit:
-                raise ImageError(f"deflated DICOM file inflates to more than {limit:,} bytes: refused without reading")
+                raise ImageError(
+                    f"deflated DICOM file inflates to more than {limit:,} bytes: refused without reading",
+                    kind="too large",
+                )
             data = inflater.unconsumed_tail or file.read(_CHUNK)
 
 

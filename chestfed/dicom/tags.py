@@ -133,7 +133,7 @@ def told_as_image_error() -> Iterator[None]:
             panic = type(error).__name__ == "PanicException"
             if is_environment_error(error) or not (isinstance(error, Exception) or panic):
                 raise
-            raise ImageError(f"damaged or unsupported DICOM file: {reason(error)}") from None
+            raise ImageError(f"damaged or unsupported DICOM file: {reason(error)}", kind="damaged") from None
 
 
 def reason(error: BaseException) -> str:

@@ -44,13 +44,14 @@ class CachedImages:
         """
         records = self.records[rows]
         if (records < 0).any():
-            raise ImageError(f"row {np.asarray(rows)[records < 0][0]} has no readable image")
+            raise ImageError(f"row {np.asarray(rows)[records < 0][0]} has no readable image", kind="unreadable row")
         pixels = np.zeros((len(records), self.size, self.size), np.uint8)
         self.database.read_pixels(records.tolist(), pixels.reshape(len(pixels), -1))
         if [digest_pixels(picture.data) for picture in pixels] != unpack_keys(self.digests[rows]):
             raise ImageError(
                 f"{self.database.file}: this cache is damaged or was pruned meanwhile. Run `chestfed cache prune`, "
-                f"which removes damaged images, then the same command, which decodes them again"
+                f"which removes damaged images, then the same command, which decodes them again",
+                kind="damaged cache",
             )
         return pixels
 

@@ -268,7 +268,9 @@ class Database:
         text = str(error) if isinstance(error, sqlite3.Error) else f"damaged: {error}"
         return ChestfedError(
             f"{self.file}: this cache cannot be read ({text}). If no other process uses it, delete this file; it will "
-            f"be made again"
+            f"be made again",
+            kind="damaged cache",
+            file=self.file.name,
         )
 
 

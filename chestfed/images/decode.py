@@ -90,13 +90,15 @@ def decode_stored(
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
-        raise ImageError("not a file but a folder, a pipe or a device")
+        raise ImageError("not a file but a folder, a pipe or a device", kind="not a file")
     if status.st_size > MAX_BYTES:
-        raise ImageError(f"{status.st_size:,} bytes: more than {MAX_BYTES:,}, refused without reading")
+        raise ImageError(
+            f"{status.st_size:,} bytes: more than {MAX_BYTES:,}, refused without reading", kind="too large"
+        )
     with path.open("rb") as file:
         head = file.read(132)
     if not head:
-        raise ImageError("the file is empty (0 bytes)")
+        raise ImageError("the file is empty (0 bytes)", kind="empty")
     with limit_time(_SECONDS):
         if head.startswith((_JPEG, PNG)):
             decoded = _picture(path, None if levels == "percentiles" else least)
@@ -105,7 +107,7 @@ def decode_stored(
             gray, unwindowed, turned = decode_dicom(path, stored, levels)
             return Decoded(gray, gray.shape, True, unwindowed, turned)
     other = next((f" but {name}: save it as PNG" for begin, name in _OTHERS.items() if head.startswith(begin)), "")
-    raise ImageError(f"not a JPEG, PNG or DICOM file{other}")
+    raise ImageError(f"not a JPEG, PNG or DICOM file{other}", kind="not an image")
 
 
 def prepared(path: Path, stored: Stored, preprocess: Preprocess) -> tuple[np.ndarray, bytes]:
@@ -150,18 +152,22 @@ def _picture(path: Path, least: int | None) -> Decoded:
             with Image.open(BytesIO(stored), formats=("JPEG", "PNG")) as image:
                 check_size(image.width, image.height)
                 if (frames := getattr(image, "n_frames", 1)) != 1:
-                    raise ImageError(f"animated PNG or MPO of {frames} images: one radiograph expected")
+                    raise ImageError(
+                        f"animated PNG or MPO of {frames} images: one radiograph expected", kind="several images"
+                    )
                 return _jpeg(stored, image, least) if isinstance(image, JpegImageFile) else Decoded(*_rows(image))
     except ImageError:
         raise
     except Image.UnidentifiedImageError:
-        raise ImageError("damaged, or of a kind that is not read, such as a JPEG of 12 bits: save it as PNG") from None
+        raise ImageError(
+            "damaged, or of a kind that is not read, such as a JPEG of 12 bits: save it as PNG", kind="unsupported"
+        ) from None
     except Image.DecompressionBombError:
-        raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused without decoding") from None
+        raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused without decoding", kind="too large") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
         if is_environment_error(error):
             raise
-        raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
+        raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})", kind="damaged") from None
 
 
 def _rows(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
@@ -176,7 +182,7 @@ def _rows(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
         rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
         pixels[top : top + _ROWS] = np.asarray(rows if wide else rows.convert("L"))
     if halved and pixels.max() < 1 << 7:  # of which Pillow keeps 8 bits: too few if it uses 12
-        raise ImageError("dark 16-bit PNG in color or with transparency: save it as 16-bit gray")
+        raise ImageError("dark 16-bit PNG in color or with transparency: save it as 16-bit gray", kind="color")
     return pixels, (image.height, image.width)
 
 
@@ -189,7 +195,7 @@ def _jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
         image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
         return Decoded(*_rows(image), jpeg=digest)
     if size_of(stored) != (image.width, image.height, image.layers):
-        raise ImageError("damaged JPEG: its header contradicts itself")
+        raise ImageError("damaged JPEG: its header contradicts itself", kind="damaged")
     times = 0 if least is None or turned != 1 else min(image.width, image.height) // least
     scale = next((scale for scale in (8, 4, 2) if times >= scale), 1)
     gray = decode_jpeg(stored, scale)

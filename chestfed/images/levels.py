@@ -61,7 +61,7 @@ def percentile_range(values: np.ndarray, counts: np.ndarray) -> tuple[float, flo
 def scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """`low`..`high` to uint8 0..255, clipped; a constant image becomes black. Raises ImageError if not finite."""
     if not np.isfinite([low, high]).all():
-        raise ImageError("pixel values that are not finite")
+        raise ImageError("pixel values that are not finite", kind="damaged")
     if high <= low:
         return np.zeros(values.shape, np.uint8)
     return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
@@ -93,10 +93,13 @@ def _full_range(largest: int, bits: int | None) -> int:
     if bits is None and largest < 1 << 15:
         raise ImageError(
             f"16-bit file whose values end at {largest:,}: set pictures.bits in the site's YAML: "
-            f"{largest.bit_length()} if its images use so many bits, 16 if this one is just dark"
+            f"{largest.bit_length()} if its images use so many bits, 16 if this one is just dark",
+            kind="unknown bits",
         )
     if largest >> (bits or 16):
-        raise ImageError(f"a value of {largest:,} in a file of {bits} bits (pictures.bits in the site's YAML)")
+        raise ImageError(
+            f"a value of {largest:,} in a file of {bits} bits (pictures.bits in the site's YAML)", kind="unknown bits"
+        )
     return (1 << (bits or 16)) - 1
 
 

@@ -20,7 +20,7 @@ from chestfed.dicom.files import meta_uids, refuse_bomb
 from chestfed.images import decode as module
 from chestfed.images.decode import decode
 from chestfed.images.decoding.compressed import MAX_SCANNED_PIXELS, MAX_SCANS, refuse_scan_bomb, size_of
-from tests.cases import each
+from tests.cases import assert_refused, each
 from tests.inspection.planted import FILES, jpeg_of_scans, picture, png_bomb, save
 from tests.inspection.planted import dicom as film
 
@@ -64,7 +64,7 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("side", [6_500, 10_000, 50_000])
 def test_a_png_of_too_many_pixels_is_refused(tmp_path: Path, side: int) -> None:
     png_bomb(tmp_path / "a.png", side)
-    with pytest.raises(ImageError, match=r"40,000,000.*refused without"):
+    with assert_refused(ImageError, "too large"):
         decode(tmp_path / "a.png")
 
 
@@ -75,11 +75,11 @@ def test_a_deflated_file_inflates_in_pieces(tmp_path: Path) -> None:
     save(dataset, path)
     size = 2 * picture(0).size
     refuse_bomb(path, size + 2000)
-    with pytest.raises(ImageError, match="inflates to more"):
+    with assert_refused(ImageError, "too large"):
         refuse_bomb(path, size - 1)
     (length,) = struct.unpack_from("<I", path.read_bytes(), 140)
     path.write_bytes(path.read_bytes()[: 144 + length] + b"\xff" * 300)
-    with pytest.raises(ImageError, match="cannot be decompressed"):
+    with assert_refused(ImageError, "damaged"):
         refuse_bomb(path, size)
 
 
@@ -147,7 +147,7 @@ def test_jpeg_2000_boxes_are_not_decoded(tmp_path: Path, monkeypatch: pytest.Mon
         data.PixelData = encapsulate([cut])
         save(data, tmp_path / "a")
         given.clear()
-        with pytest.raises(ImageError, match="not begin as JPEG 2000"):
+        with assert_refused(ImageError, "damaged"):
             decode(tmp_path / "a")
         assert given == []
 
@@ -155,7 +155,7 @@ def test_jpeg_2000_boxes_are_not_decoded(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_file_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(tmp_path / "a.png")
     monkeypatch.setattr(module, "MAX_BYTES", 10)
-    with pytest.raises(ImageError, match="bytes: more than 10, refused without"):
+    with assert_refused(ImageError, "too large"):
         decode(tmp_path / "a.png")
 
 
@@ -170,7 +170,7 @@ def test_a_jpeg_of_too_many_scans_is_refused(tmp_path: Path, wrapped: bool) -> N
             data.PixelData = encapsulate([(tmp_path / "a").read_bytes()])
             save(data, tmp_path / "a")
         if scans > MAX_SCANS:
-            with pytest.raises(ImageError, match=r"scans, refused without"):
+            with assert_refused(ImageError, "too large"):
                 decode(tmp_path / "a")
         elif not wrapped:  # decoded, it is refused as damaged: no encoder repeats a scan
             refuse_scan_bomb((tmp_path / "a").read_bytes(), 1)
@@ -179,7 +179,7 @@ def test_a_jpeg_of_too_many_scans_is_refused(tmp_path: Path, wrapped: bool) -> N
 def test_a_large_jpeg_may_have_fewer_scans() -> None:
     stream = b"\xff\xd8" + b"\xff\xda\0\2" * 12
     refuse_scan_bomb(stream, MAX_SCANNED_PIXELS // 12)
-    with pytest.raises(ImageError, match="more than 11 scans"):
+    with assert_refused(ImageError, "too large"):
         refuse_scan_bomb(stream, MAX_SCANNED_PIXELS // 12 + 1)
 
 
@@ -202,7 +202,7 @@ def test_an_rle_panic_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixtur
     data = bytearray((tmp_path / "a").read_bytes())
     data[data.index(b"\x02\x00\x00\x00\x40\x00\x00\x00") + 8] = 0xFF
     (tmp_path / "a").write_bytes(bytes(data))
-    with pytest.raises(ImageError, match="damaged or unsupported"):
+    with assert_refused(ImageError, "damaged"):
         decode(tmp_path / "a")
     os.write(2, b"still there")
     assert capfd.readouterr().err == "still there"

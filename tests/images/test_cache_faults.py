@@ -117,7 +117,11 @@ CASES: dict[str, tuple[Callable[[Table, Path], tuple[int, int, int]], int]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+#: Processes that are spawned again import for seconds; `test_a_killed_decoder_costs_one_image` forks them.
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=SLOW if "killed" in case else ()) for case in CASES])
 def test_failures_lose_nothing_for_good(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_store, "_PAUSES", (0.0, 0.0))
     fail, expected = CASES[case]

@@ -19,7 +19,7 @@ from pydicom.uid import JPEGBaseline8Bit
 from chestfed.core.errors import ImageError
 from chestfed.images.decode import decode, decode_stored
 from chestfed.public_datasets.pixels import FilePixels
-from tests.cases import each
+from tests.cases import assert_refused, each
 from tests.images.test_decode import dicom, save
 
 FLIPS = 150
@@ -81,7 +81,7 @@ def test_a_png_without_its_end_is_refused(tmp_path: Path) -> None:
     data = film("PNG")
     for cut in range(1, 30):
         (tmp_path / "bad").write_bytes(data[:-cut])
-        with pytest.raises(ImageError, match="PNG"):
+        with assert_refused(ImageError, "damaged"):
             decode(tmp_path / "bad")
 
 
@@ -96,7 +96,7 @@ def test_a_jpeg_reporting_damage_is_refused(tmp_path: Path, kind: str, least: in
         "without an end": data[:-2],
     }.items():
         (tmp_path / name).write_bytes(bad)
-        with pytest.raises(ImageError, match="JPEG"):
+        with assert_refused(ImageError, "damaged"):
             decode_stored(tmp_path / name, least=least)
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_jpeg_in_dicom_is_refused(tmp_path: Path) -> None:
         dataset.file_meta.TransferSyntaxUID = JPEGBaseline8Bit
         save(dataset, tmp_path / str(len(stream)))
     assert decode(tmp_path / str(len(data))).shape == (48, 40)
-    with pytest.raises(ImageError, match="JPEG"):
+    with assert_refused(ImageError, "damaged"):
         decode(tmp_path / str(len(stream)))
 
 

@@ -21,7 +21,7 @@ from chestfed.images.decoding.polarity import MEAN_FILM
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
 from chestfed.samples.layouts import make_dicom
-from tests.cases import each
+from tests.cases import assert_refused, each
 
 RAMP = np.linspace(0, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
 
@@ -62,7 +62,7 @@ def test_16_bit_png_keeps_its_range(tmp_path: Path, bits: int | None, largest: i
 @each(("bits", "largest"), [(None, 4095), (None, 32_767), (None, 0), (12, 4096), (9, 65_535)])
 def test_16_bit_png_of_other_bits_is_refused(tmp_path: Path, bits: int | None, largest: int) -> None:
     Image.fromarray((RAMP * largest).astype(np.uint16)).save(tmp_path / "a.png")
-    with pytest.raises(ImageError, match=r"pictures\.bits"):
+    with assert_refused(ImageError, "unknown bits"):
         decode(tmp_path / "a.png", Stored(bits=bits))
 
 
@@ -74,7 +74,7 @@ def test_dark_16_bit_png_in_color_is_refused(tmp_path: Path) -> None:
             if largest == 65_535:
                 assert np.abs(decode(tmp_path / f"{channels}.png") - RAMP * 255).max() <= 1
             else:
-                with pytest.raises(ImageError, match="save it as 16-bit gray"):
+                with assert_refused(ImageError, "color"):
                     decode(tmp_path / f"{channels}.png", Stored(bits=12))
 
 
@@ -176,7 +176,7 @@ def test_upper_bits_are_refused(tmp_path: Path) -> None:
     stored = (RAMP * 4095).astype(np.uint16)
     window = {"WindowCenter": "2047", "WindowWidth": "4096"}
     plain = decode(save(dicom(stored, **window), tmp_path / "a.dcm"))
-    with pytest.raises(ImageError, match="HighBit is not BitsStored - 1"):
+    with assert_refused(ImageError, "unsupported"):
         decode(save(dicom(stored << 4, HighBit=15, **window), tmp_path / "b.dcm"))
     for signed in (0, 1):
         swapped = dicom(stored, PixelRepresentation=signed, PixelData=(stored - 2048 * signed).astype(">u2").tobytes())

@@ -20,7 +20,7 @@ from pydicom.uid import (
 from chestfed.core.errors import ImageError
 from chestfed.images.decode import decode
 from chestfed.images.decoding import compressed
-from tests.cases import each
+from tests.cases import assert_refused, each
 from tests.images.test_decode import RAMP, dicom, save
 
 
@@ -32,19 +32,19 @@ def real_file(name: str) -> Path:
 
 
 @each(
-    ("name", "reason"),
+    ("name", "kind"),
     [
-        ("rtplan.dcm", "without pixels"),
-        ("rtstruct.dcm", "not a JPEG, PNG or DICOM|without pixels"),
-        ("rtdose.dcm", "multi-frame"),
+        ("rtplan.dcm", "no pixels"),
+        ("rtstruct.dcm", "not an image"),
+        ("rtdose.dcm", "several images"),
         ("SC_rgb_rle.dcm", "color"),
-        ("examples_palette.dcm", "neither MONOCHROME1 nor MONOCHROME2"),
-        ("MR_truncated.dcm", "modality MR"),
-        ("no_meta.dcm", "not a JPEG, PNG or DICOM"),
+        ("examples_palette.dcm", "color"),
+        ("MR_truncated.dcm", "other modality"),
+        ("no_meta.dcm", "not an image"),
     ],
 )
-def test_awkward_real_files_are_refused(name: str, reason: str) -> None:
-    with pytest.raises(ImageError, match=reason):
+def test_awkward_real_files_are_refused(name: str, kind: str) -> None:
+    with assert_refused(ImageError, kind):
         decode(real_file(name))
 
 
@@ -72,19 +72,19 @@ def test_dicom_without_a_syntax_is_refused(tmp_path: Path) -> None:
     path = save(dicom((RAMP * 4095).astype(np.uint16)), tmp_path / "a.dcm")
     data = pydicom.dcmread(path)
     del data.PixelData
-    with pytest.raises(ImageError, match="without pixels") as caught:
+    with assert_refused(ImageError, "damaged") as caught:
         decode(save(data, tmp_path / "b.dcm"))
     assert "Doe" not in str(caught.value)
     assert "4711" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"", "empty"), (b"hello world" * 50, "not a JPEG, PNG or DICOM"), (b"\x89PNG\r\n\x1a\n" + b"x" * 200, "damaged")],
+    ("content", "kind"),
+    [(b"", "empty"), (b"hello world" * 50, "not an image"), (b"\x89PNG\r\n\x1a\n" + b"x" * 200, "damaged")],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes, kind: str) -> None:
     (tmp_path / "a.png").write_bytes(content)
-    with pytest.raises(ImageError, match=reason):
+    with assert_refused(ImageError, kind):
         decode(tmp_path / "a.png")
 
 
@@ -93,7 +93,7 @@ def test_a_jpeg_of_12_bits_is_refused(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "a.jpg").read_bytes())
     data[data.index(b"\xff\xc0") + 4] = 12
     (tmp_path / "a.jpg").write_bytes(data)
-    with pytest.raises(ImageError, match="JPEG of 12 bits"):
+    with assert_refused(ImageError, "unsupported"):
         decode(tmp_path / "a.jpg")
 
 
@@ -105,7 +105,7 @@ def test_a_missing_file_is_not_a_damaged_one(tmp_path: Path) -> None:
 def test_a_huge_image_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray((RAMP * 255).astype(np.uint8)).save(tmp_path / "a.png")
     monkeypatch.setattr(compressed, "MAX_PIXELS", 1000)
-    with pytest.raises(ImageError, match="refused without"):
+    with assert_refused(ImageError, "too large"):
         decode(tmp_path / "a.png")
 
 
@@ -142,7 +142,7 @@ def test_a_decoder_panic_is_a_damaged_file(tmp_path: Path) -> None:
     data = bytearray(a_file("dicom", tmp_path).read_bytes())
     data[data.index(b"\x02\x00\x00\x00\x40\x00\x00\x00") + 8] = 0xFF
     (tmp_path / "bad").write_bytes(bytes(data))
-    with pytest.raises(ImageError, match="damaged or unsupported DICOM file"):
+    with assert_refused(ImageError, "damaged"):
         decode(tmp_path / "bad")
 
 
@@ -165,7 +165,7 @@ def test_a_dicom_file_cut_short_is_refused(tmp_path: Path, syntax: str | None) -
         dataset.compress(syntax, encoding_plugin="pylibjpeg")
     data = save(dataset, tmp_path / "whole").read_bytes()
     (tmp_path / "cut").write_bytes(data[: len(data) * 2 // 3])
-    with pytest.raises(ImageError, match="truncated"):
+    with assert_refused(ImageError, "damaged"):
         decode(tmp_path / "cut")
 
 
@@ -173,7 +173,7 @@ def test_dicom_of_float_pixels_is_refused(tmp_path: Path) -> None:
     wide = dicom(
         np.zeros((64, 48), np.uint16), BitsAllocated=32, BitsStored=32, HighBit=31, PixelData=bytes(64 * 48 * 4)
     )
-    with pytest.raises(ImageError, match="more than 16 bits"):
+    with assert_refused(ImageError, "unsupported"):
         decode(save(wide, tmp_path / "a.dcm"))
 
 
@@ -182,5 +182,5 @@ def test_several_pictures_are_refused(tmp_path: Path, kind: str) -> None:
     pictures = [Image.fromarray((RAMP * level).astype(np.uint8)) for level in (200, 250)]
     saved = "PNG" if kind == "APNG" else kind
     pictures[0].save(tmp_path / "a.png", saved, save_all=True, append_images=pictures[1:])
-    with pytest.raises(ImageError, match="2 images" if kind in ("APNG", "MPO") else kind):
+    with assert_refused(ImageError, "several images" if kind in ("APNG", "MPO") else "not an image"):
         decode(tmp_path / "a.png")

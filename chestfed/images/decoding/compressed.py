@@ -52,9 +52,11 @@ def check_size(width: int, height: int) -> None:
     Raises `ImageError` if it is.
     """
     if width * height > MAX_PIXELS:
-        raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused without decoding")
+        raise ImageError(
+            f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused without decoding", kind="too large"
+        )
     if min(width, height) < 16:
-        raise ImageError(f"{width}x{height} pixels: too small for a radiograph")
+        raise ImageError(f"{width}x{height} pixels: too small for a radiograph", kind="too small")
 
 
 def check_png(stored: bytes) -> None:
@@ -70,9 +72,9 @@ def check_png(stored: bytes) -> None:
             length, kind = int.from_bytes(view[place : place + 4]), bytes(view[place + 4 : place + 8])
             end = place + 8 + length
             if end + 4 > len(view):
-                raise ImageError("damaged or truncated PNG: its end is missing")
+                raise ImageError("damaged or truncated PNG: its end is missing", kind="damaged")
             if zlib.crc32(view[place + 4 : end]) != int.from_bytes(view[end : end + 4]):
-                raise ImageError("damaged PNG: a part of it does not fit its checksum")
+                raise ImageError("damaged PNG: a part of it does not fit its checksum", kind="damaged")
             place = end + 4
 
 
@@ -103,7 +105,7 @@ def bare_jpeg_2000(stream: bytes) -> bytes:
     begin = max(stream.find(_J2K, 0, 1 << 16), 0) if stream.startswith(_JP2) else 0
     bare = stream[begin:]
     if not bare.startswith(_J2K) or size_of(bare) is None:
-        raise ImageError("its compressed image does not begin as JPEG 2000, refused without decoding")
+        raise ImageError("its compressed image does not begin as JPEG 2000, refused without decoding", kind="damaged")
     return bare
 
 
@@ -120,7 +122,7 @@ def refuse_scan_bomb(stream: bytes, pixels: int) -> None:
     most = min(MAX_SCANS, MAX_SCANNED_PIXELS // max(pixels, 1))
     scans = islice(_SCANS.finditer(stream, place), most + 1) if stream[:2] == _SOI else ()
     if sum(1 for _ in scans) > most:
-        raise ImageError(f"JPEG of more than {most} scans, refused without decoding")
+        raise ImageError(f"JPEG of more than {most} scans, refused without decoding", kind="too large")
 
 
 def decode_jpeg(stored: bytes, scale: int) -> np.ndarray:
@@ -137,7 +139,7 @@ def decode_jpeg(stored: bytes, scale: int) -> np.ndarray:
     content = np.frombuffer(stored, np.uint8)
     gray, report = capture_stderr(lambda: cv2.imdecode(content, flag))
     if gray is None or any(words in report for words in _DAMAGE):
-        raise ImageError("damaged or truncated JPEG")
+        raise ImageError("damaged or truncated JPEG", kind="damaged")
     return np.asarray(gray)
 
 

@@ -86,14 +86,14 @@ def _read_pixels(dataset: Dataset) -> np.ndarray:
     pixels: np.ndarray = _run_length(dataset) if run_length else pixel_array(dataset)
     del dataset.PixelData  # as large as the pixels
     if pixels.ndim != (2 if gray else 3):
-        raise ImageError(f"the pixels have {pixels.ndim} dimensions, expected height and width")
+        raise ImageError(f"the pixels have {pixels.ndim} dimensions, expected height and width", kind="several images")
     return pixels if pixels.dtype.isnative else pixels.byteswap(inplace=True).view(pixels.dtype.newbyteorder("="))
 
 
 def _remove_color(channels: np.ndarray) -> np.ndarray:
     """The luminance uint8 `[h, w]` of a secondary capture whose channels are alike."""
     if has_colors(channels):
-        raise ImageError("color DICOM file: a gray radiograph expected")
+        raise ImageError("color DICOM file: a gray radiograph expected", kind="color")
     return cv2.cvtColor(np.ascontiguousarray(channels), cv2.COLOR_RGB2GRAY)
 
 
@@ -164,7 +164,7 @@ def _windowed(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
     center, width = (_first(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
     function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
-        raise ImageError("DICOM file of an unknown VOI LUT Function")
+        raise ImageError("DICOM file of an unknown VOI LUT Function", kind="unsupported")
     if center is None or width is None or not np.isfinite([center, width]).all():
         return None
     if width <= 0 or (width < 1 and function == "LINEAR"):
@@ -207,25 +207,30 @@ def _syntax(dataset: Dataset) -> UID:
 def _check(dataset: Dataset, path: Path) -> None:
     """That it is one gray picture of a radiograph's size, and compressed, if it is, as a picture of that size."""
     if "TransferSyntaxUID" not in dataset.file_meta:
-        raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
+        raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably", kind="unsupported")
     if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
         described = "Rows" in dicom_tags.read(path, ("Rows",))  # of a file cut in its pixels nothing was kept above
         lost = ": its header describes an image, but the pixels are truncated or missing" if described else ""
-        raise ImageError(f"DICOM file without pixels{lost}")
+        raise ImageError(f"DICOM file without pixels{lost}", kind="damaged" if described else "no pixels")
     if int(dataset.get("NumberOfFrames") or 1) != 1:
-        raise ImageError("multi-frame DICOM file: one radiograph expected")
+        raise ImageError("multi-frame DICOM file: one radiograph expected", kind="several images")
     samples = int(dataset.get("SamplesPerPixel") or 1)
     if dataset.get("PhotometricInterpretation") not in {1: _GRAY, 3: _COLOR}.get(samples, ()):
-        raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2 nor RGB")
+        raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2 nor RGB", kind="color")
     if "PixelData" not in dataset or _integer(dataset, "BitsAllocated") > 16:
-        raise ImageError("DICOM file of more than 16 bits per pixel or of floating-point pixels: a radiograph expected")
+        raise ImageError(
+            "DICOM file of more than 16 bits per pixel or of floating-point pixels: a radiograph expected",
+            kind="unsupported",
+        )
     if samples == 3 and _integer(dataset, "BitsAllocated") != 8:
-        raise ImageError("color DICOM file of more than 8 bits: a gray radiograph expected")
+        raise ImageError("color DICOM file of more than 8 bits: a gray radiograph expected", kind="color")
     check_size(_integer(dataset, "Columns"), _integer(dataset, "Rows"))
     if _syntax(dataset).is_encapsulated:
         _check_compressed(dataset)
     elif dataset.get("HighBit") not in (None, _integer(dataset, "BitsStored") - 1):
-        raise ImageError("DICOM file whose HighBit is not BitsStored - 1: the position of its values is unknown")
+        raise ImageError(
+            "DICOM file whose HighBit is not BitsStored - 1: the position of its values is unknown", kind="unsupported"
+        )
 
 
 def _check_compressed(dataset: Dataset) -> None:
@@ -245,7 +250,7 @@ def _check_compressed(dataset: Dataset) -> None:
     samples = int(dataset.get("SamplesPerPixel") or 1)
     if size_of(stream) not in (None, (width, height, samples)):
         text = "whose compressed image does not have the size in its header"
-        raise ImageError(f"DICOM file {text}, refused without decoding")
+        raise ImageError(f"DICOM file {text}, refused without decoding", kind="too large")
     refuse_scan_bomb(stream, width * height)
     if syntax == JPEGBaseline8Bit:
         decode_jpeg(stream, 8)  # for its reports: pydicom's decoder gives none
