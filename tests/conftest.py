@@ -19,6 +19,9 @@ from chestfed.core.pseudonyms import VARIABLE, make_key
 from tests import command_line
 from tests.command_line import Called, call
 
+#: Before numpy and torch are imported: two workers on two cores compute with one thread each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 #: Files that take longest, or have the longest tests.
 LONG = (
     "training/test_seeds.py",

@@ -197,8 +197,9 @@ def test_bad_arguments_are_refused_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "runs").exists()
 
 
-def test_script_needs_no_main_guard(tmp_path: Path) -> None:
-    settings = [*(one for one in SETTINGS if not one.startswith("k=")), "k=[1]"]
+def test_script_needs_no_main_guard(tiny_hospitals: Path, tmp_path: Path) -> None:
+    (tmp_path / "synthetic_hospitals").symlink_to(tiny_hospitals)
+    settings = [*(setting for setting in SETTINGS if not setting.startswith("k=")), "k=[1]"]
     (tmp_path / "script.py").write_text(
         "import sys, chestfed\n"
         f"study = chestfed.run(overrides={settings!r}, quiet=True)\n"

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import __main__ as speed
 from benchmarks import gpu, scale, source_addition
+from benchmarks.speed_parts import training
 from benchmarks.speed_parts.pairs import paired
 from chestfed.results.collect import collect
 from chestfed.results.run_folder import RunFolder
@@ -16,7 +17,9 @@ from chestfed.results.sentences import state_verdict
 from tests.results.finished_runs import NAMES, write_run
 
 
-def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path) -> None:
+def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (gpu, training):
+        monkeypatch.setattr(module, "SIZE", 128)
     gpu.main(["training", "--smoke", "--workers", "1", "--save", str(tmp_path / "gpu.json")])
     report = json.loads((tmp_path / "gpu.json").read_text())
     assert [row["precision"] for row in report["rows"]] == list(gpu.PRECISIONS)
@@ -54,7 +57,7 @@ def test_speed_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_scale_model_counts_the_papers_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    d = 6_958_981
+    d = 69_581
     costs = scale.Costs(dict.fromkeys(scale.FILMS, 0.1), 0.01, 0.001, 0.0, 0.0, d, 0)
     monkeypatch.setattr(scale, "measure_films", lambda: costs.film)
     monkeypatch.setattr(scale, "measure", lambda pipeline, films: costs)

@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Callable[[Table, Path], tuple[int, int, int]], int]] = {
 }
 
 
-#: Processes that are spawned again import for seconds; `test_a_killed_decoder_costs_one_image` forks them.
+#: `test_a_killed_decoder_costs_one_image` is the same with four images; spawned processes import for seconds.
 SLOW = pytest.mark.slow
 
 

@@ -153,6 +153,7 @@ def test_hospital_in_parts_has_studys_aucs(tiny_hospitals: Path, tmp_path: Path)
         assert (found.statistics.choice, found.statistics.notes) == ("own", ())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_captions_name_the_statistics(tiny_study: Path, run: Path, tmp_path: Path) -> None:
     sentence, study = describe_statistics("own"), chestfed.Study.load(run)
     assert study.table().attrs["scored"] == study.table(wide=True).attrs["scored"] == sentence

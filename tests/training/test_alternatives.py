@@ -79,6 +79,7 @@ def test_a_second_start_repeats_nothing(home: Path, folder: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_shows_the_table(folder: Path) -> None:
     assert TITLES["alternatives"] in make_report(RunFolder.open(folder)).html
 
