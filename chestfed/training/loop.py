@@ -5,6 +5,7 @@ The state on disk is everything that a round needs, so that a killed study resum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -77,8 +78,8 @@ class Training:
         if self.round == self.settings.schedule[self.stage].rounds:
             engine, state, output = self.engine, self.state, self.output
             beyond = self._end_stage()
-            rule = self.settings.stage_output
-            if self.stage == len(self.settings.schedule) and rule != "random_round":
+            rule, in_the_open = self.settings.stage_output, self.settings.aggregation != "secure_sum"
+            if self.stage == len(self.settings.schedule) and rule != "random_round" and in_the_open:
                 # Not counted as images or bytes: nothing is trained on it.
                 outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(output, state)}
                 outputs.pop(rule, None)  # it is scored as the run's own
@@ -86,6 +87,8 @@ class Training:
         entry = asdict(record) | {"round": len(self.history) + 1, "stage": self.stage + (self.round > 0)}
         if not entry["absent"]:
             del entry["absent"]
+        if math.isnan(entry["drift"]):  # of a secure sum nobody knows how far the clients are apart
+            del entry["drift"], entry["gradient_drift"]
         for part in beyond:
             entry["bytes_up"] += part.bytes_up
             entry["bytes_down"] += part.bytes_down

@@ -44,6 +44,7 @@ def hospital_with(folder: Path, **policy: Any) -> Hospital:
         ("most_rounds", 100, 1),
         ("require", [], ["clipping"]),
         ("require", [], ["noise"]),
+        ("require", [], ["secure_sum"]),
     ],
 )
 def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, refused: object) -> None:

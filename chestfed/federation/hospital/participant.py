@@ -4,6 +4,7 @@ greet      compare versions, labels, preprocessing, pipeline and model; no file 
 open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
+sum        a step of a round whose updates are summed with masks
 ask        a request of `chestfed.engines.requests` to this hospital's client
 score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from pydantic import ValidationError
@@ -27,8 +29,9 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.core.processes import stopping
+from chestfed.engines.fixed_point import Masked, weigh
 from chestfed.engines.host import Host
-from chestfed.engines.requests import Export, Import
+from chestfed.engines.requests import Export, Import, Request, Start, Work
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
@@ -47,6 +50,7 @@ from chestfed.federation.hospital.local import (
     save_host,
     scored_hospitals,
 )
+from chestfed.federation.hospital.summing import STEPS, Summing
 from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
@@ -68,6 +72,8 @@ class Begun:
     host: Host
     shapes: Shapes
     file: Path
+    members: tuple[str, ...]
+    weight: float
 
 
 @dataclass
@@ -83,6 +89,7 @@ class Study:
     usage: policy.Usage
     data: OwnData | None = None
     begun: Begun | None = None
+    summing: Summing | None = None
 
     def opened(self) -> OwnData:
         if self.data is None:
@@ -160,6 +167,7 @@ class Participant:
         study = self._studies.get(str(values.get("study")))
         if study is not None:
             is_round = b'"Worked"' in reply.packed.header or b'"Stepped"' in reply.packed.header
+            is_round = is_round or b'"Masked"' in reply.packed.header
             study.usage.add(study.folder, is_round=is_round, seconds=seconds, sent=reply.size)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
@@ -263,21 +271,43 @@ class Participant:
         some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
         file = study.folder / f"k{k}{some}.safetensors"
         restore_host(host, file, cohort, study.network)
-        study.begun = Begun(k, host, cohort.shapes(*sizes, number), file)
+        shapes, weight = cohort.shapes(*sizes, number), cohort.weights[number]
+        study.begun = Begun(k, host, shapes, file, tuple(counts), weight)
         self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.kept)}")
         return Parcel({})
 
     def _ask(self, study: Study, question: Parcel) -> Parcel:
-        begun = study.begun
-        if begun is None or begun.k != question.values.get("k"):
-            raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
-        like = begun.shapes.request(*peek(question.packed.header, "the server"), "the server")
-        if isinstance(like, Export | Import):
+        begun, request = _requested(study, question)
+        if isinstance(request, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
-        request = unpack(question.packed, like, "the server", study.machine.device)
+        if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
+            raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
         reply = answer_request(begun.host, request)
         save_host(begun.host, begun.file)
         return Parcel({}, pack(reply))
+
+    def _sum(self, study: Study, question: Parcel) -> Parcel:
+        begun, values = _begun(study, question), question.values
+        if study.pipeline.federated.aggregation != "secure_sum":
+            raise Refused("this study has no secure sums")
+        step = values.get("step")
+        study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
+        if step == "keys":
+            return Parcel(study.summing.begin(begun.k, begun.members, values))
+        if not study.summing.holds(values):
+            return Parcel({"lost": True})
+        if step == "mask":
+            _, request = _requested(study, question)
+            if not isinstance(request, Work):
+                raise Refused("a secure sum is of local work")
+            reply = answer_request(begun.host, request)
+            save_host(begun.host, begun.file)
+            numbers = weigh(reply, begun.weight, study.summing.members)
+            masked = study.summing.mask(numbers, request.after, values)
+            return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
+        if step not in STEPS:
+            raise Refused("a step of a secure sum that does not exist")
+        return Parcel(getattr(study.summing, step)(values))
 
     def _score(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
@@ -300,8 +330,23 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "pretrain": Participant._pretrain,
     "begin": Participant._begin,
     "ask": Participant._ask,
+    "sum": Participant._sum,
     "score": Participant._score,
 }
+
+
+def _begun(study: Study, question: Parcel) -> Begun:
+    """Stage 2 with as many hospitals as a question says."""
+    if study.begun is None or study.begun.k != question.values.get("k"):
+        raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
+    return study.begun
+
+
+def _requested(study: Study, question: Parcel) -> tuple[Begun, Request[Any]]:
+    """The request in a question, checked."""
+    begun = _begun(study, question)
+    like = begun.shapes.request(*peek(question.packed.header, "the server"), "the server")
+    return begun, unpack(question.packed, like, "the server", study.machine.device)
 
 
 def _members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[str, int]]:
@@ -344,7 +389,7 @@ def _request_entry(question: Parcel | WireError) -> dict[str, Any]:
         "test": test if test in ("own", "study") else None,
         "received": question.size,
     }
-    if kind == "ask":
+    if kind in ("ask", "sum") and question.packed.header:
         with suppress(WireError):
             record, plain = peek(question.packed.header, "the server")
             turn = plain.get("after")

@@ -14,6 +14,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Move, Record
 from chestfed.core.checkpoint import write_json
 from chestfed.core.errors import ConfigError
+from chestfed.engines.fixed_point import Masked, unweigh
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import Answer, Request, Work, Worked
 from chestfed.engines.shapes import Shapes
@@ -41,6 +42,7 @@ from chestfed.federation.records import (
 )
 from chestfed.federation.server.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.server.membership import Membership
+from chestfed.federation.server.summing import SumServer
 from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
 from chestfed.results.run_folder import FEDERATION
@@ -338,14 +340,14 @@ class HospitalFleet(Fleet):
         self._present = [number for number, name in enumerate(cohort.names) if name in active]
         self._conversation, self._faults = conversation, faults
         self._k, self._shapes, self._device = cohort.k, shapes, device
+        self._sums: SumServer | None = None
 
     @property
     def present(self) -> Sequence[int]:
         return self._present
 
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
-        if enough is not None:
-            enough = min(len(requests), max(enough, self._faults.least_hospitals))
+        enough = self._enough(len(requests), enough)
         questions = {self.names[number]: self._question(number, request) for number, request in requests.items()}
         work = {self.names[number]: request for number, request in requests.items() if isinstance(request, Work)}
 
@@ -355,6 +357,25 @@ class HospitalFleet(Fleet):
 
         answers = self._conversation.ask(questions, judge if work else None, enough)
         return {number: answers[self.names[number]] for number in requests if self.names[number] in answers}
+
+    def ask_sum(
+        self, requests: Mapping[int, Work[Move]], weights: Sequence[float], enough: int | None = None
+    ) -> tuple[Worked[Move], list[int]]:
+        """As `Fleet.ask_sum`, of masked numbers: the sum alone is known here."""
+        like = self._shapes[next(iter(requests))].worked
+        if self._sums is None:
+            self._sums = SumServer(
+                self._conversation, self._conversation.study, self._k, Masked.like(like), self._faults.tries
+            )
+        work = {self.names[number]: pack(request) for number, request in requests.items()}
+        turns = "-".join(str(request.after) for request in requests.values())
+        total, names = self._sums.sum(work, turns, self._enough(len(requests), enough))
+        numbers = [self.names.index(name) for name in names]
+        share = sum(weights[number] for number in numbers)
+        return unweigh(total, share, like, self._device), numbers
+
+    def _enough(self, asked: int, enough: int | None) -> int | None:
+        return None if enough is None else min(asked, max(enough, self._faults.least_hospitals))
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """Nothing: each hospital keeps its own, by turn."""
