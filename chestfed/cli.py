@@ -13,10 +13,9 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Annotated, TextIO
+from typing import Annotated, Final, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
@@ -37,8 +36,10 @@ from chestfed.commands.machine.key import key
 from chestfed.commands.options import print_error
 from chestfed.commands.power import power
 from chestfed.commands.report import report
+from chestfed.commands.runs import runs
 from chestfed.commands.samples import samples
 from chestfed.commands.schema import schema
+from chestfed.commands.shell import Command, Commands, Lists, Root, show_all_help, with_output
 from chestfed.commands.site.card import site_card
 from chestfed.commands.site.check import site_check
 from chestfed.commands.site.new import site_new
@@ -49,33 +50,13 @@ from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
-from chestfed.core.stopping import Stopped, handle_signals
+from chestfed.core.stopping import handle_signals
 
-
-class _Commands(TyperGroup):
-    """A group of commands that prints its help when called without one, and says how to go on after Ctrl-C."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["--help"]))
-
-    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            say(open_console(stderr=True), "interrupted. Finished work is kept; run the same command again to resume")
-            raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
-
-
-class _Lists(_Commands):
-    """A group that lists what there is when called without a command."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["list"]))
-
+_MORE: Final = "More"
 
 app = typer.Typer(
     name="chestfed",
-    cls=_Commands,
+    cls=Root,
     help="Federated learning on the chest X-rays of several hospitals.\n\n"
     "Start with `chestfed study`: it runs the source-addition study on synthetic sample hospitals, in minutes, "
     "without downloading data and without a GPU.",
@@ -85,33 +66,26 @@ app = typer.Typer(
 )
 
 
-def _group(name: str, text: str, *commands: Callable[..., None], kind: type[_Commands] = _Commands) -> typer.Typer:
+def _group(name: str, text: str, *commands: Callable[..., None], kind: type[Commands] = Commands) -> typer.Typer:
     group = typer.Typer(name=name, cls=kind, help=text, rich_markup_mode="markdown")
     for command in commands:
-        group.command(command.__name__.removeprefix(f"{name}_"))(command)
+        group.command(command.__name__.removeprefix(f"{name}_"), cls=Command)(with_output(command))
     return group
 
 
-_STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
-for _panel, _commands in (
-    (_STUDIES, (study, tune, power, algorithms, samples)),
-    (_RESULTS, (evaluate, compare, report, submit, leaderboard, ui)),
-    (_HOSPITALS, (key,)),
-    (_STUDIES, (schema, doctor)),
-):
-    for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+for _command in (study, report, evaluate, compare, algorithms, runs):
+    app.command(cls=Command)(with_output(_command))
+for _command in (tune, power, samples, submit, leaderboard, ui, key, schema, doctor):
+    app.command(cls=Command, rich_help_panel=_MORE)(with_output(_command))
 _ABOUT = "Describe a new hospital, check it, write its card; count images and labels."
-site = _group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table)
-app.add_typer(site, rich_help_panel=_HOSPITALS)
+app.add_typer(_group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table))
 _ABOUT = "List open releases of chest X-rays that need no registration, and download them."
-films = _group("films", _ABOUT, films_list, films_show, films_get, kind=_Lists)
-app.add_typer(films, rich_help_panel=_HOSPITALS)
-cache = _group("cache", "List and prune the caches of decoded images.", cache_list, cache_prune)
-app.add_typer(cache, rich_help_panel=_HOSPITALS)
+app.add_typer(_group("films", _ABOUT, films_list, films_show, films_get, kind=Lists))
+_ABOUT = "List and prune the caches of decoded images."
+app.add_typer(_group("cache", _ABOUT, cache_list, cache_prune), rich_help_panel=_MORE)
 _ABOUT = "Run a study across real hospitals, each of which keeps its images."
 _PARTS = (federation_init, federation_server, federation_hospital, federation_run, federation_status)
-app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_STUDIES)
+app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_MORE)
 
 
 def _print_version(wanted: bool) -> None:
@@ -124,6 +98,9 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    help_all: Annotated[
+        bool, typer.Option("--help-all", callback=show_all_help, is_eager=True, help="List all commands, and exit.")
     ] = False,
 ) -> None:
     pass

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Study = Annotated[
     list[Path],
     typer.Argument(
+        callback=options.run_paths,
         help="A pipeline, whose test set is planned with the assumptions below; or the finished run folders of one "
         "study with two or more seeds, a pilot that gives them.",
         show_default=False,
@@ -137,7 +138,7 @@ def _describe(frame: pd.DataFrame) -> str:
 def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]], str]:
     """Of the target's test set, the patients with positive and with negative images of each disease."""
     from chestfed.commands.samples import hospitals_to_look_at
-    from chestfed.core.bundled import pipeline_file
+    from chestfed.core.names import pipeline_file
     from chestfed.experiment.loading import load_pipeline
     from chestfed.training.data.sites import TEST, open_sites, resolve_data_root
 

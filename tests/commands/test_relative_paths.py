@@ -48,6 +48,7 @@ key --new trial.key
 key --names site_configs/st-anne_fixed.yaml --out anne.json
 key --common anne.json --common anne.json
 study pipelines/small.yaml --add-site site_configs/st-anne_fixed.yaml --k 1,3
+runs
 report runs/synthetic-small-*
 runs/synthetic-small-*: report . --out page.html
 evaluate runs/synthetic-small-* --site site_configs/st-anne_fixed.yaml --split test --resamples 10

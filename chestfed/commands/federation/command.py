@@ -13,9 +13,11 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.core.bundled import install_command, pipeline_file
-from chestfed.core.console import command, open_console, say
+from chestfed.core.bundled import install_command
+from chestfed.core.console import command, open_console, say, show_answer
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.names import pipeline_file
+from chestfed.core.output import output
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]
 Insecure = Annotated[
@@ -154,6 +156,7 @@ def federation_run(
         study = run_over_hospitals(loaded, pipeline.stem, members, line, out, reporters, partial(say, console))
     show_study(console, study)
     say(console, f"took {time.monotonic() - started:.0f} s")
+    show_answer(console, str(output().result["answer"]))
 
 
 def federation_status(
