@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
-from chestfed.core.names import pipeline_file, site_file
 from chestfed.core.plugins import Catalogue
 from chestfed.evaluation.intervals import DEFAULT
 

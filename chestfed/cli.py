@@ -73,10 +73,10 @@ def _group(name: str, text: str, *commands: Callable[..., None], kind: type[Comm
     return group
 
 
-for _command in (study, report, evaluate, compare, algorithms, runs):
-    app.command(cls=Command)(with_output(_command))
-for _command in (tune, power, samples, submit, leaderboard, ui, key, schema, doctor):
-    app.command(cls=Command, rich_help_panel=_MORE)(with_output(_command))
+_FIRST: tuple[Callable[..., None], ...] = (study, report, evaluate, compare, algorithms, runs)
+_OTHERS: tuple[Callable[..., None], ...] = (tune, power, samples, submit, leaderboard, ui, key, schema, doctor)
+for _command in (*_FIRST, *_OTHERS):
+    app.command(cls=Command, rich_help_panel=None if _command in _FIRST else _MORE)(with_output(_command))
 _ABOUT = "Describe a new hospital, check it, write its card; count images and labels."
 app.add_typer(_group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table))
 _ABOUT = "List open releases of chest X-rays that need no registration, and download them."

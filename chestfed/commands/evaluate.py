@@ -12,9 +12,9 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.shell import RARE
+from chestfed.core.bundled import list_runs, suggest
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
-from chestfed.core.names import list_runs, suggest
 from chestfed.evaluation.intervals import DEFAULT
 
 if TYPE_CHECKING:

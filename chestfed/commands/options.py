@@ -15,9 +15,9 @@ import typer
 
 from chestfed.commands.algorithms import known_algorithms
 from chestfed.commands.shell import RARE
+from chestfed.core.bundled import list_pipelines, list_runs, list_sites, run_path, site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
-from chestfed.core.names import list_pipelines, list_runs, list_sites, run_path, site_file
 from chestfed.evaluation.intervals import MethodName
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ def runs(
 
 def _list_studies(folder: Path) -> Iterator[dict[str, Any]]:
     """The latest first."""
+    from chestfed.core.bundled import list_runs
     from chestfed.core.errors import ChestfedError
-    from chestfed.core.names import list_runs
 
     studies = sorted(list_runs(folder).values(), key=lambda path: -path.stat().st_mtime)
     for path in studies:

@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from chestfed.core.bundled import pipeline_file
 from chestfed.core.config import StrictModel, load_config
 from chestfed.core.diseases import DiseaseName
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.names import pipeline_file
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey
 from chestfed.films.registry import find_release

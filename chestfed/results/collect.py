@@ -358,9 +358,9 @@ def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, flo
     if len(models) < 2 or any(run.row(model.k).scores_stay for model in ends for run in model.runs):
         return None
     merged = [merge_seeds([load_predictions(run.path, model.k) for run in model.runs]) for model in ends]
-    columns = [[scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged]
-    images = len(merged[0].frames[0])
-    counts = count_recognized(*columns, enough_resamples(min(how.resamples, _RESAMPLES), images))
+    first, last = ([scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged)
+    resamples = enough_resamples(min(how.resamples, _RESAMPLES), len(merged[0].frames[0]))
+    counts = count_recognized(first, last, resamples)
     return None if counts is None else counts.to_plain()
 
 

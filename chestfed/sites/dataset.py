@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.bundled import site_file
 from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
-from chestfed.core.names import site_file
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.opening import open_site
 from chestfed.sites.reader import SPLITS, VIEWS

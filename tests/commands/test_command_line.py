@@ -20,9 +20,8 @@ from chestfed.cli import app
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.samples import samples
 from chestfed.commands.site.new import site_new
-from chestfed.core.bundled import bundled
+from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.errors import ConfigError
-from chestfed.core.names import pipeline_file
 from chestfed.evaluation.protocols import PROTOCOLS
 from chestfed.sites.dataset import load_site
 from tests.command_line import call, commands

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import chestfed
+from chestfed.commands.study.summary import render_summary
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column
 from chestfed.evaluation.metrics import sensitivity_at_specificity
@@ -22,7 +23,6 @@ from chestfed.results.answer import Answer, answer_study, state_gains
 from chestfed.results.collect import Results, collect, load_results
 from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.summary import render_summary
 from tests.results.finished_runs import write_run
 
 ABOUT = {"images": 202, "patients": 200, "adds_hospitals": True, "target": "a", "batch_norm": None}

@@ -13,10 +13,9 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.core.bundled import install_command
+from chestfed.core.bundled import install_command, pipeline_file
 from chestfed.core.console import command, open_console, say, show_answer
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.names import pipeline_file
 from chestfed.core.output import output
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]

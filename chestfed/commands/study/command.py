@@ -11,9 +11,8 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.shell import RARE
-from chestfed.core.bundled import bundled
+from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.console import open_console
-from chestfed.core.names import pipeline_file
 from chestfed.evaluation.intervals import MethodName
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"

@@ -15,6 +15,7 @@ from rich.console import Console
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study.jobs import Job, run_jobs, run_ks
+from chestfed.commands.study.summary import render_summary
 from chestfed.core.config import load_config
 from chestfed.core.console import command, say, show_answer
 from chestfed.core.disk import check_folder
@@ -43,7 +44,6 @@ from chestfed.results.contributions import (
 from chestfed.results.frames import list_records
 from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.results.sentences import describe_chance
-from chestfed.results.summary import render_summary
 from chestfed.results.views import list_held_out_metrics, list_metrics, render_tables
 from chestfed.training.assemble import Deployment
 from chestfed.training.costs import duration, time_steps

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
+from chestfed.core.bundled import pipeline_file
 from chestfed.core.console import open_console
-from chestfed.core.names import pipeline_file
 
 
 def tune(
