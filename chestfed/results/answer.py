@@ -123,7 +123,7 @@ def _state_meaning(results: Results) -> str:
     if not counts:
         return ""
     change = counts["model"] - counts["reference"]
-    more = f"{abs(change):.0f} {'more' if change >= 0 else 'fewer'}"
+    more = f"{abs(change):.0f} {'more' if change >= 0.5 else 'fewer'}" if abs(change) >= 0.5 else "as many"
     if counts["low"] is not None:
         more += f" [{counts['low']:+.0f}, {counts['high']:+.0f}]".replace("-", "−")
     return (

@@ -17,6 +17,7 @@ from chestfed.results.collect import Results
 from chestfed.results.frames import list_records
 from chestfed.results.grid import number, p_value, pair, signed
 from chestfed.results.sentences import average_seen, describe_chance, group_rows
+from chestfed.results.views import list_left_out, list_undefined
 
 #: With more models than this, the table has the first and the last one.
 _MODELS: Final = 5
@@ -29,7 +30,7 @@ def render_summary(results: Results, answer: Answer) -> Group:
     parts: list[Any] = [Text(mark)] if mark else []
     parts.append(Text(_plain(str(answer)), "bold"))
     parts.append(_make_table(results))
-    texts = [answer.meaning, answer.resolution, _explain_brackets(results)]
+    texts = [answer.meaning, answer.resolution, _explain_brackets(results), _list_missing(results)]
     parts += [Text(_plain(text)) for text in texts if text]
     if describe_chance(results):
         text = "Warning: mean AUCs below 0.5 where the model was trained: reversed labels, or too little training"
@@ -116,6 +117,16 @@ def _explain_brackets(results: Results) -> str:
     if hospitals.empty or hospitals["takes_part"].all():
         return ""
     return "K hospitals train together; in parentheses: before this one took part."
+
+
+def _list_missing(results: Results) -> str:
+    """What a mean is without."""
+    if len(results.view("held_out")):
+        rows = [row for row in list_records(results.view("held_out")) if row["auc"] is None and not row["takes_part"]]
+        undefined = [f"{row['model']}, {title_of(row['disease'])}: {row['reason']}" for row in rows]
+    else:
+        undefined = list_undefined(results) + list_left_out(results)
+    return f"Left out of the mean: {'; '.join(undefined)}." if undefined else ""
 
 
 def _name_disease(name: str) -> str:
