@@ -50,7 +50,7 @@ from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
-from chestfed.core.stopping import handle_signals
+from chestfed.core.processes.stopping import handle_signals
 
 _MORE: Final = "More"
 

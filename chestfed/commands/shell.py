@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError
 from chestfed.core.output import begin_output, encode, output
-from chestfed.core.stopping import Stopped
+from chestfed.core.processes.stopping import Stopped
 
 #: The panel of options that --help leaves out.
 RARE: Final = "Rare options"

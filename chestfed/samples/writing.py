@@ -16,12 +16,12 @@ from filelock import FileLock
 
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import parallel_map
+from chestfed.core.processes.workers import parallel_map
+from chestfed.samples.drawing.phantom import draw_film
 from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
-from chestfed.samples.phantom import draw_film
 
 #: Raised when the same seed gives other hospitals than before.
 SAMPLES_VERSION: Final = 7
@@ -83,6 +83,15 @@ def write_hospitals(
                 if progress is not None:
                     progress(done, total)
     return [_summary(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
+
+
+def write_labels(folder: Path, *, seed: int = 1, size: str = "default") -> None:
+    """Write the label files of the five hospitals below an empty folder, for a plan: no image is drawn."""
+    for hospital in HOSPITALS:
+        root = folder / hospital.folder
+        root.mkdir(parents=True)
+        (root / MARKER).write_bytes(MARKER_TEXT.encode())
+        WRITERS[hospital.name](root, films_of(hospital, seed, SIZES[size]), hospital, seed)
 
 
 def _write_all(

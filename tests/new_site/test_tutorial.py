@@ -69,7 +69,7 @@ def test_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], head: 
     """To two decimals: on another processor sums are rounded otherwise, which training amplifies."""
     _, outputs = printed
     shown, printed_numbers = (read_numbers(text, head) for text in (STEPS[-1][1], outputs[-1]))
-    assert len(shown) == len(printed_numbers) >= 3
+    assert min(len(shown), len(printed_numbers)) >= 3
     assert shown[:2] == pytest.approx(printed_numbers[:2], abs=0.01)
 
 

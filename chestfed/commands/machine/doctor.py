@@ -19,8 +19,8 @@ from chestfed.core.console import open_console, plural, show_answer, text_table
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ChestfedError
 from chestfed.core.output import add_result
+from chestfed.core.processes.workers import cores
 from chestfed.core.pseudonyms import VARIABLE, default_file, read_key
-from chestfed.core.workers import cores
 
 State = Literal["ok", "note", "problem"]
 _GIGABYTE: Final = 1 << 30

@@ -34,13 +34,14 @@ from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
 from chestfed.results.answer import answer_study
-from chestfed.results.collect import Fold, Results, collect, collect_folds, write_comparison, write_folds
-from chestfed.results.contributions import (
+from chestfed.results.clients.contributions import (
     collect_contributions,
     describe_contributions,
     render_contributions,
     write_contributions,
 )
+from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
+from chestfed.results.collect import Results, collect, write_comparison
 from chestfed.results.frames import list_records
 from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.results.sentences import describe_chance
@@ -91,7 +92,10 @@ def prepare(
 ) -> Studies:
     """Read the pipeline and check that all its studies can run."""
     loaded = load_pipeline(file, overrides, added)
-    pipeline, variants = loaded.resolve(), list_variants(loaded, file)
+    pipeline = loaded.resolve()
+    entry = pipeline.collection
+    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
+    variants = list_variants(loaded, file)
     design = None if loaded.subsets is None else Design(pipeline, file, loaded.subsets)
     pipeline = pipeline if design is None else design.pipeline
     check_runs([variant.pipeline for variant in variants])
@@ -104,8 +108,6 @@ def prepare(
             f"--jobs {jobs}: this is a single run. --jobs needs several K, --seeds, --methods, --windows or "
             f"held-out sites"
         )
-    entry = pipeline.collection
-    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
     engine = engine_for(pipeline.engine)
     if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
         raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")
@@ -295,12 +297,13 @@ def _plans(studies: Studies) -> list[StudyPlan]:
     """One plan per variant; of variants that are compared, which read the same, the first."""
     pipeline, variants = studies.pipeline, studies.variants
     shown = variants if pipeline.held_out is not None else [max(variants, key=lambda one: len(one.pipeline.sites))]
-    timings = time_steps(shown[0].pipeline, studies.machine)
     if pipeline.collection is not None or studies.root is None:
         experiment = load_collection(pipeline, studies.root, studies.machine)
+        timings = time_steps(shown[0].pipeline, studies.machine)
         return [plan_study(shown[0].label, replace(experiment, pipeline=shown[0].pipeline), timings)]
-    with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
-        experiments = _experiments(studies, shown, place)
+    with hospitals_to_look_at(pipeline, studies.root) as place:
+        experiments = _experiments(studies, shown, place)  # before a step is timed: a wrong folder is found at once
+        timings = time_steps(shown[0].pipeline, studies.machine)
         return [plan_study(one.label, its, timings) for one, its in zip(shown, experiments, strict=True)]
 
 
