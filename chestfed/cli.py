@@ -33,12 +33,13 @@ from chestfed.commands.leaderboard import leaderboard, submit
 from chestfed.commands.machine.cache import cache_list, cache_prune
 from chestfed.commands.machine.doctor import doctor
 from chestfed.commands.machine.key import key
+from chestfed.commands.machine.runs import runs
+from chestfed.commands.machine.schema import schema
+from chestfed.commands.machine.ui import ui
 from chestfed.commands.options import print_error
 from chestfed.commands.power import power
 from chestfed.commands.report import report
-from chestfed.commands.runs import runs
 from chestfed.commands.samples import samples
-from chestfed.commands.schema import schema
 from chestfed.commands.shell import Command, Commands, Lists, Root, show_all_help, with_output
 from chestfed.commands.site.card import site_card
 from chestfed.commands.site.check import site_check
@@ -47,7 +48,6 @@ from chestfed.commands.site.stats import site_stats
 from chestfed.commands.site.table import site_table
 from chestfed.commands.study.command import study
 from chestfed.commands.tune.command import tune
-from chestfed.commands.ui import ui
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.core.processes.stopping import handle_signals

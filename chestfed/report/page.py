@@ -25,7 +25,7 @@ from chestfed.report.run_figures import draw_curves, draw_hospitals, draw_page, 
 from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.answer import answer_study, state_gains
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.collect import Results, load_results, read_comparison
 from chestfed.results.frames import list_records
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number

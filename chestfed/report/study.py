@@ -25,7 +25,7 @@ from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import draw_over_seeds, list_auc_lines, list_curves
 from chestfed.results.answer import answer_study
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.collect import Results, collect, name_folder, read_comparison
 from chestfed.results.differences import compare_with_first
 from chestfed.results.frames import read_differences, select

@@ -20,8 +20,8 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import mean_of, spread_of
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
-from chestfed.evaluation.recognized import count_recognized
-from chestfed.results.batch_norm import read_statistics
+from chestfed.evaluation.joining.recognized import count_recognized
+from chestfed.results.clients.batch_norm import read_statistics
 from chestfed.results.differences import list_differences
 from chestfed.results.files import expected, read_json_file
 from chestfed.results.frames import (

@@ -15,7 +15,7 @@ from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.answer import state_gains
-from chestfed.results.batch_norm import describe_held_out, describe_statistics
+from chestfed.results.clients.batch_norm import describe_held_out, describe_statistics
 from chestfed.results.collect import OUTPUTS, Results, find_largest_windows
 from chestfed.results.frames import list_records
 from chestfed.results.grid import (

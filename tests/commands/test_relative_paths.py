@@ -75,8 +75,10 @@ def test_every_command_takes_relative_paths(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
-    monkeypatch.setattr("chestfed.commands.ui.serve", lambda *_: 0)
-    monkeypatch.setattr("chestfed.commands.ui.socket.create_server", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("chestfed.commands.machine.ui.serve", lambda *_: 0)
+    monkeypatch.setattr(
+        "chestfed.commands.machine.ui.socket.create_server", lambda _: SimpleNamespace(close=lambda: None)
+    )
     monkeypatch.setattr("chestfed.films.fetch.fetch_release", lambda *_, **__: 0)
     stand_in_for_flower(monkeypatch)
     for name in ("pipelines", "site_configs"):

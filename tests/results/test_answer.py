@@ -15,9 +15,9 @@ from rich.console import Console
 import chestfed
 from chestfed.commands.study.summary import render_summary
 from chestfed.core.provenance import Origin
+from chestfed.evaluation.joining.recognized import count_recognized
 from chestfed.evaluation.labeled import Column
 from chestfed.evaluation.metrics import sensitivity_at_specificity
-from chestfed.evaluation.recognized import count_recognized
 from chestfed.report.page import make_report
 from chestfed.results.answer import Answer, answer_study, state_gains
 from chestfed.results.collect import Results, collect, load_results
