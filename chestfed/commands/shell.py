@@ -138,16 +138,18 @@ _SHARED: Final = {
 
 
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options that all have."""
+    """The command with the options that all have, unless it declares them itself."""
     signature = inspect.signature(command, eval_str=True)
+    own = set(signature.parameters)
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
         for name, option in _SHARED.items()
+        if name not in own
     ]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        command(**{name: value for name, value in values.items() if name not in _SHARED})
+        command(**{name: value for name, value in values.items() if name in own})
 
     parameters = [*signature.parameters.values(), *shared]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

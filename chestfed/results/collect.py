@@ -51,8 +51,6 @@ from chestfed.results.table import Row, find_paper, name_paper
 ALTERNATIVE_TITLES: Final = {OWN_DATA: "own data alone", FINE_TUNED: "fine-tuned", CENTRALIZED: "centralized"}
 #: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
-#: Bootstrap resamples of recognized findings.
-_RESAMPLES: Final = 500
 #: Counters of a round, summed from the start of stage 2 over all clients.
 _COUNTERS: Final = ("bytes_up", "bytes_down", "images", "gradients")
 
@@ -326,7 +324,7 @@ def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, flo
         return None
     merged = [merge_seeds([load_predictions(run.path, model.k) for run in model.runs]) for model in ends]
     first, last = ([scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged)
-    resamples = enough_resamples(min(how.resamples, _RESAMPLES), len(merged[0].frames[0]))
+    resamples = enough_resamples(min(how.resamples, 500), len(merged[0].frames[0]))
     counts = count_recognized(first, last, resamples)
     return None if counts is None else counts.to_plain()
 

@@ -312,6 +312,13 @@ def show_study(console: Console, study: StudyResult, *, verbose: bool = False) -
     _show_results(console, study.results, study.folder, verbose=verbose)
 
 
+def show_finished_study(console: Console, study: StudyResult, seconds: float) -> None:
+    """Print what a study found, how long it took, and the answer."""
+    show_study(console, study)
+    say(console, f"took {seconds:.0f} s")
+    show_answer(console, str(output().result["answer"]))
+
+
 def _show_results(console: Console, results: Results, folder: Path, *, verbose: bool) -> None:
     answer = answer_study(results)
     if verbose:
