@@ -10,9 +10,9 @@ from typing import cast
 import numpy as np
 from torch import Tensor
 
-from chestfed.algorithms.variables import Move, Record, Rule, from_named_tensors, named_tensors
+from chestfed.algorithms.variables import Message, Record, Rule, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.fixed_point import unweigh, weigh
+from chestfed.engines.sums.fixed_point import unweigh, weigh
 from chestfed.engines.host import Client, Host
 from chestfed.engines.requests import Answer, Done, Export, Import, Request, Work, Worked
 from chestfed.engines.topology import Graph
@@ -48,8 +48,8 @@ class Fleet(ABC):
         return self.ask({number: make(number) for number in self.present})
 
     def ask_sum(
-        self, requests: Mapping[int, Work[Move]], weights: Sequence[float], enough: int | None = None
-    ) -> tuple[Worked[Move], list[int]]:
+        self, requests: Mapping[int, Work[Message]], weights: Sequence[float], enough: int | None = None
+    ) -> tuple[Worked[Message], list[int]]:
         """The mean of the clients' answers to local work by a sum of integers, and whose answers are in it.
 
         Here the answers are summed in the open; a fleet over hospitals learns their sum alone, with the same bits.
@@ -57,7 +57,7 @@ class Fleet(ABC):
         answers = self.ask(requests, enough)
         values = [weigh(answer, weights[number], len(requests)) for number, answer in answers.items()]
         share, first = sum(weights[number] for number in answers), next(iter(answers.values()))
-        total = np.sum(values, axis=0, dtype=np.uint64)
+        total = np.asarray(np.sum(values, axis=0, dtype=np.uint64))
         return unweigh(total, share, first, first.buffers.device), list(answers)
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:

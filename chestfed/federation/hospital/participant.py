@@ -11,11 +11,9 @@ score      of the study's test images, at the target, or of a hospital's own: pr
 
 from __future__ import annotations
 
-import logging
-import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -29,7 +27,7 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.core.processes import stopping
-from chestfed.engines.fixed_point import Masked, weigh
+from chestfed.engines.sums.fixed_point import Masked, weigh
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Export, Import, Request, Start, Work
 from chestfed.engines.shapes import Shapes
@@ -50,6 +48,7 @@ from chestfed.federation.hospital.local import (
     save_host,
     scored_hospitals,
 )
+from chestfed.federation.hospital.log import DIGEST, hospital_log, request_entry
 from chestfed.federation.hospital.summing import STEPS, Summing
 from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
@@ -59,9 +58,6 @@ from chestfed.models.pretrained import IMAGENET
 from chestfed.training.assemble import Federation, host_of, starting_network
 from chestfed.training.data.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
-
-#: Of a study and of a record, as the log of requests quotes them from a question.
-_DIGEST, _RECORD = re.compile("[0-9a-f]{16}"), re.compile("[A-Za-z]{1,20}")
 
 
 @dataclass
@@ -135,7 +131,7 @@ class Participant:
         reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
         seconds = round(time.monotonic() - started, 3)
         self._count(given, seconds, reply)
-        self._log.info({**_request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
+        self._log.info({**request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
         return reply
 
     def answer(self, question: Parcel) -> Parcel:
@@ -171,7 +167,7 @@ class Participant:
             study.usage.add(study.folder, is_round=is_round, seconds=seconds, sent=reply.size)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
-        if not _DIGEST.fullmatch(digest):  # it names a folder here
+        if not DIGEST.fullmatch(digest):  # it names a folder here
             raise Refused("the study is not named by a digest")
         theirs = values.get("passport")
         if not isinstance(theirs, dict):
@@ -369,35 +365,6 @@ def _members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[st
         raise Refused("the hospitals' numbers of rows are invalid")
     assert isinstance(k, int)
     return k, counts
-
-
-def hospital_log(hospital: Hospital) -> logging.Logger:
-    """The logger of a hospital: texts, and a dictionary for each request."""
-    return logging.getLogger(f"chestfed.hospital.{hospital.file.hospital}")
-
-
-def _request_entry(question: Parcel | WireError) -> dict[str, Any]:
-    """What the log says of a request: kind, study, K, what the client does and at which turn, and bytes; no numbers."""
-    if isinstance(question, WireError):
-        return {"request": "unreadable", "received": 0}
-    values = question.values
-    kind, study, k, test = (values.get(key) for key in ("kind", "study", "k", "test"))
-    entry = {
-        "request": kind if kind == "greet" or (isinstance(kind, str) and kind in _ANSWERS) else "unknown",
-        "study": study if isinstance(study, str) and _DIGEST.fullmatch(study) else None,
-        "k": k if type(k) is int else None,
-        "test": test if test in ("own", "study") else None,
-        "received": question.size,
-    }
-    if kind in ("ask", "sum") and question.packed.header:
-        with suppress(WireError):
-            record, plain = peek(question.packed.header, "the server")
-            turn = plain.get("after")
-            entry |= {
-                "record": record if _RECORD.fullmatch(record) else None,
-                "turn": turn if type(turn) is int else None,
-            }
-    return {key: value for key, value in entry.items() if value is not None}
 
 
 def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from chestfed.core.errors import TrainingError
-from chestfed.engines.fixed_point import Masked
+from chestfed.engines.sums.fixed_point import Masked
 from chestfed.engines.wire import Packed, WireError, unpack
 from chestfed.federation.hospital.summing import SumRound, threshold_of
 from chestfed.federation.parcels import Parcel

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Move, from_named_tensors, named_tensors
+from chestfed.algorithms.variables import Message, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
 from chestfed.engines.requests import Worked
 
@@ -46,7 +46,7 @@ class Masked:
     values: Tensor
 
     @classmethod
-    def like(cls, worked: Worked[Move]) -> Masked:
+    def like(cls, worked: Worked[Message]) -> Masked:
         """That of an answer to local work."""
         size = sum(part.numel() for part in _parts(worked)) + _PLAIN
         return cls(torch.empty(size, dtype=torch.int64, device="meta"))
@@ -56,14 +56,14 @@ class Masked:
 _PLAIN: Final = 3
 
 
-def weigh(worked: Worked[Move], weight: float, members: int) -> np.ndarray:
+def weigh(worked: Worked[Message], weight: float, members: int) -> np.ndarray:
     """A client's update, buffers and loss times its weight, and its counts, as `encode` gives them: uint64 `[n]`."""
     parts = [weight * part.detach().cpu().double().reshape(-1).numpy() for part in _parts(worked)]
     plain = np.array([weight * worked.loss, worked.gradients, worked.images], np.float64)
     return encode(np.concatenate([*parts, plain]), members)
 
 
-def unweigh(total: np.ndarray, share: float, like: Worked[Move], device: torch.device) -> Worked[Move]:
+def unweigh(total: np.ndarray, share: float, like: Worked[Message], device: torch.device) -> Worked[Message]:
     """The mean of the clients whose numbers are in a sum uint64 `[n]`; `share` is the sum of their weights.
 
     `like` has the shapes; `slope`, which is no part of the sum, is empty.
@@ -80,5 +80,5 @@ def unweigh(total: np.ndarray, share: float, like: Worked[Move], device: torch.d
     return Worked(update, tensors[-1], slope, float(loss) / share, round(gradients), round(images))
 
 
-def _parts(worked: Worked[Move]) -> list[Tensor]:
+def _parts(worked: Worked[Message]) -> list[Tensor]:
     return [*named_tensors(worked.update).values(), worked.buffers]
