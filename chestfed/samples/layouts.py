@@ -135,7 +135,11 @@ def save_png(picture: Image.Image, path: Path) -> None:
     values = rows.astype(rows.dtype.newbyteorder(">")).reshape(height, -1).view(np.uint8)
     filtered = np.pad(values, ((0, 0), (1, 0)))  # each row begins with the number of its filter: none
     header = struct.pack(">IIBBBBB", width, height, bits, _COLOR_TYPES[picture.mode], 0, 0, 0)
-    parts = (b"IHDR", header), (b"tEXt", b"Comment\0" + COMMENT.encode()), (b"IDAT", zlib.compress(filtered, 0))
+    parts = (
+        (b"IHDR", header),
+        (b"tEXt", b"Comment\0" + COMMENT.encode()),
+        (b"IDAT", zlib.compress(filtered.tobytes(), 0)),
+    )
     path.write_bytes(_PNG + b"".join(_png_part(*part) for part in (*parts, (b"IEND", b""))))
 
 

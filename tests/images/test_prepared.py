@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -61,7 +62,7 @@ def test_progressive_and_turned_jpegs_too(tmp_path: Path, save: dict[str, bool])
     assert apart.mean() < (0 if save.get("exif") else 0.5) + 1e-9
 
 
-def as_dicom(gray: np.ndarray, path: Path, bits: int = 12, **elements: object) -> Path:
+def as_dicom(gray: np.ndarray, path: Path, bits: int = 12, **elements: Any) -> Path:
     """A lossless JPEG 2000 in DICOM, with a window."""
     from pydicom.uid import JPEG2000Lossless
 
@@ -95,7 +96,7 @@ def test_reduced_jpeg_2000_is_near(tmp_path: Path, height: int, width: int, time
         {"PatientOrientation": ["P", "F"]},
     ],
 )
-def test_whole_jpeg_2000_where_it_matters(tmp_path: Path, elements: dict[str, object]) -> None:
+def test_whole_jpeg_2000_where_it_matters(tmp_path: Path, elements: dict[str, Any]) -> None:
     path = as_dicom(film(452, 508), tmp_path / "a", **elements)
     whole = "PatientOrientation" in elements and elements["PatientOrientation"] == ["P", "F"]
     reduced = decode_stored(path, least=SMALL.least).gray.shape != decode(path).shape

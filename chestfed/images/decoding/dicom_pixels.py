@@ -127,7 +127,7 @@ def _reduced_jpeg_2000(dataset: Dataset, scale: int) -> np.ndarray | None:
         return None
     try:
         with Image.open(BytesIO(stream), formats=("JPEG2000",)) as image:
-            image.reduce = scale.bit_length() - 1
+            setattr(image, "reduce", scale.bit_length() - 1)  # noqa: B010 a property, which its type hides
             image.load()
             values = np.asarray(image)
     except (OSError, SyntaxError, ValueError):  # damaged, or of fewer resolutions
