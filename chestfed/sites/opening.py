@@ -193,7 +193,7 @@ def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, lab
         problems.append(Problem("similar patients", str(raw["file"].iat[place]), text, row, advice))
     if labels and config.reader.name == "table" and config.one_class != "all" and len(frame):
         for disease, counts in zip(table.diseases, count_labels(table.labels()), strict=True):
-            if disease not in config.one_class and not (counts.positive and counts.negative):
+            if disease not in (*config.one_class, *config.constant) and not (counts.positive and counts.negative):
                 text = f"{disease} has {counts.positive:,} positive and {counts.negative:,} negative images"
                 advice = "check what the values mean (table.codes, 'blank'); if it is so, name it in 'one_class'"
                 problems.append(Problem("one class", str(raw["file"].iat[0]), text, None, advice))
