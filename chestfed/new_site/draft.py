@@ -39,12 +39,14 @@ from chestfed.new_site.proposal import (
 from chestfed.new_site.writing import Draft, write_draft
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.encodings import as_utf8
-from chestfed.sites.label_files.source import ROW, Source, unpacked
+from chestfed.sites.label_files.open import OpenedTable, open_table
+from chestfed.sites.label_files.options import FileFormat
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import FILE, ROW, unpacked
 from chestfed.sites.tables.codebook import in_form
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.open import FILE, OpenedTable, open_table
 from chestfed.sites.tables.rows import SUM
-from chestfed.sites.tables.schema import FileFormat, TableFormat
+from chestfed.sites.tables.schema import TableFormat
 
 #: Role -> the DICOM element that holds it.
 _HEADERS: Final = {

@@ -14,7 +14,8 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
-from chestfed.sites.folders import Folders, composed
+from chestfed.sites.folders import Folders
+from chestfed.sites.label_files.text import composed
 from chestfed.sites.tables.image_paths import image_names, in_roots
 from chestfed.sites.tables.schema import Images
 

@@ -13,10 +13,11 @@ from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, gi
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import CHEST, InvertedBy
+from chestfed.sites.label_files.options import FileFormat
 from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.tables.codebook import FINDING
-from chestfed.sites.tables.schema import READER, ROLES, FileFormat, TableFormat
+from chestfed.sites.tables.schema import READER, ROLES, TableFormat
 from chestfed.sites.terms import parse_meaning
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "load_site_config"]

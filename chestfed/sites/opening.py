@@ -329,7 +329,7 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         )
         advice += "they do, or set splits.official: false"
         problems += note(strayed, "patient in two splits", elsewhere, advice)
-    if source.keep_going and source.has_images:
+    if source.keep_going and source.has_images and config.reader.name != "table":  # which looks at them itself
         folders = Folders(source.root)
         links = np.array([fine and folders.strays(name) for name, fine in zip(image, sound, strict=True)], dtype=bool)
         told = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}

@@ -71,8 +71,9 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
         return Placed(first, paths, strays, ambiguous)
     chosen, below = first.to_numpy(dtype=object, copy=True), paths.to_numpy(dtype=object, copy=True)
     safe = (paths.notna() & ~leaves_root(paths)).to_numpy(dtype=bool)
+    names = paths.tolist()
     for place in np.flatnonzero(safe).tolist():
-        name = str(paths.iat[place])
+        name = names[place]
         if images.recursive:
             matches = {file: file.removeprefix(prefix) for prefix in prefixes for file in folders.below(prefix, name)}
             ambiguous[place] = len(matches) > 1

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.folders import composed
+from chestfed.sites.label_files.text import composed
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 from chestfed.sites.tables.codebook import FINDING, LABEL, MISSING, in_form
 from chestfed.sites.tables.rows import TableRows, match_reader

@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.folders import composed
-from chestfed.sites.label_files.source import ROW, Source
+from chestfed.sites.label_files.open import open_table
+from chestfed.sites.label_files.options import FileFormat
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import FILE, ROW, composed
 from chestfed.sites.left_out import TOTAL_ROW
-from chestfed.sites.tables.open import FILE, open_table
-from chestfed.sites.tables.schema import READER, FileFormat, Join, TableFormat
+from chestfed.sites.tables.schema import READER, Join, TableFormat
 
 #: A cell that names a sum of the rows above it.
 SUM: Final = (  # SUM001 is the name of a patient
@@ -99,20 +100,19 @@ def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
 
 
 def _read_columns(source: Source, path: Path, options: FileFormat, wanted: Sequence[str]) -> pd.DataFrame | None:
-    opened = open_table(source, [path], options)
+    def choose(headers: Sequence[str]) -> list[str]:
+        names: list[str] = []
+        for name in map(composed, dict.fromkeys(wanted)):
+            names += match_reader(name, headers) or [name] if READER in name else [name]
+        return list(dict.fromkeys(names))
+
+    advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
+    opened = open_table(source, [path], options, choose)
     if opened is None:
         return None
     source.remarks += opened.notes
-    headers = [name for name in opened.frame.columns if name not in (ROW, FILE)]
-    names: list[str] = []
-    for name in map(composed, dict.fromkeys(wanted)):
-        names += match_reader(name, headers) or [name] if READER in name else [name]
-    names = list(dict.fromkeys(names))
-    advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
-    if not source.has_columns(path, headers, names, row=options.header_row, advice=advice):
-        return None
-    empty = "" if source.problems else "export the table again"
-    return source.clean(path, opened.frame[[*names, ROW, FILE]], names, ROW, empty=empty)
+    names, empty = choose(opened.headers), "" if source.problems else "export the table again"
+    return source.select(path, opened.frame, opened.headers, names, row=options.header_row, advice=advice, empty=empty)
 
 
 def _read_other(source: Source, join: Join) -> pd.DataFrame | None:

@@ -21,9 +21,9 @@ import pyarrow as pa
 from python_calamine import CalamineError, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
 
 from chestfed.core.console import plural
-from chestfed.sites.label_files import source as limits
-from chestfed.sites.label_files.source import TOO_LARGE, UnreadableError, nearest
-from chestfed.sites.tables.columns import Sheet, as_text
+from chestfed.sites.label_files import text as limits
+from chestfed.sites.label_files.columns import as_text
+from chestfed.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, nearest
 
 _AGAIN: Final = "save it as xlsx without a password, or as CSV"
 #: What Excel itself allows: a small file may name any place.
