@@ -45,7 +45,7 @@ from chestfed.sites.label_files.source import Source
 from chestfed.sites.label_files.text import FILE, ROW, unpacked
 from chestfed.sites.tables.codebook import in_form
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.rows import SUM
+from chestfed.sites.tables.rows import find_sums
 from chestfed.sites.tables.schema import TableFormat
 
 #: Role -> the DICOM element that holds it.
@@ -181,7 +181,7 @@ def _count_known(opened: OpenedTable | None) -> int:
 
 def _drop_totals(proposal: Proposal) -> None:
     """Leave out rows of totals: if the user says so, or those below the table that name no image or patient."""
-    totals = proposal.frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False))
+    totals = proposal.frame.apply(find_sums)
     policy = proposal.answers.keys.get("rows", {}).get("total")
     names = [name for name in proposal.headers if is_called("image", name) or is_called("patient", name)]
     named = totals[names].any(axis=1).astype(bool)

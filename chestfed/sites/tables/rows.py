@@ -10,6 +10,8 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from chestfed.sites.label_files.open import open_table
 from chestfed.sites.label_files.options import FileFormat
@@ -19,10 +21,12 @@ from chestfed.sites.left_out import TOTAL_ROW
 from chestfed.sites.tables.schema import READER, Join, TableFormat
 
 #: A cell that names a sum of the rows above it.
-SUM: Final = (  # SUM001 is the name of a patient
+_SUM: Final = (  # SUM001 is the name of a patient
     "(?:(?:(?:grand |sub)?totale?s?|total general|sum|summe|gesamt(?:summe|zahl)?|somme|suma|soma|razem|celkem|итого)"
     r"(?!\d)|合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
 )
+#: What each of them has, to look at few cells of many.
+_MAYBE_SUM: Final = "(?i)tot|sum|som|razem|celkem|итого|合|總|总"
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,14 @@ def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[
             rows = TableRows(source, source.name(path), table, frame)
             frame = None if other is None else _join(rows, join, other)
     return None if frame is None else _drop_totals(TableRows(source, source.name(path), table, frame))
+
+
+def find_sums(cells: pd.Series) -> np.ndarray:
+    """Which cells name a sum of the rows above them, bool `[n]`."""
+    maybe = pc.match_substring_regex(pa.array(cells, pa.string(), from_pandas=True), _MAYBE_SUM)
+    sums = pc.fill_null(maybe, False).to_numpy(zero_copy_only=False).copy()
+    sums[sums] = cells[sums].str.fullmatch(_SUM, flags=re.IGNORECASE).to_numpy(dtype=bool)
+    return sums
 
 
 def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
@@ -165,7 +177,7 @@ def _drop_totals(rows: TableRows) -> TableRows:
     sums = np.zeros(len(rows.frame), dtype=bool)
     for name in (columns.image, columns.patient):
         if name in rows.frame:
-            sums |= rows.frame[name].str.fullmatch(SUM, flags=re.IGNORECASE).fillna(False).to_numpy(dtype=bool)
+            sums |= find_sums(rows.frame[name])
     advice = "remove the row from the table, or set rows.total: drop in the site's YAML"
     rows.report(TOTAL_ROW, sums, "this row is a total", advice)
     return rows.select(~sums)
