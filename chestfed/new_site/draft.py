@@ -166,7 +166,8 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
         proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
         proposal.evidence["encoding"] = "detected: look whether accented letters are right"
         notes = {note: None for note in notes if "which was detected" not in note}
-    proposal.notes += notes
+    for note in notes:
+        (proposal.first if ": not read: " in note else proposal.notes).append(note)
     return opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ _SUM: Final = (  # SUM001 is the name of a patient
     r"(?!\d)|合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
 )
 #: What each of them has, to look at few cells of many.
-_MAYBE_SUM: Final = "(?i)tot|sum|som|razem|celkem|итого|合|總|总"
+_MAYBE_SUM: Final = "(?i)tot|sum|som|gesamt|razem|celkem|итого|合|總|总|합계"
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[
 
 def find_sums(cells: pd.Series) -> np.ndarray:
     """Which cells name a sum of the rows above them, bool `[n]`."""
-    maybe = pc.match_substring_regex(pa.array(cells, pa.string(), from_pandas=True), _MAYBE_SUM)
-    sums = pc.fill_null(maybe, False).to_numpy(zero_copy_only=False).copy()
+    maybe: Any = pc.match_substring_regex(pa.array(cells, pa.string(), from_pandas=True), _MAYBE_SUM)
+    sums: np.ndarray = maybe.fill_null(False).to_numpy(zero_copy_only=False).copy()
     sums[sums] = cells[sums].str.fullmatch(_SUM, flags=re.IGNORECASE).to_numpy(dtype=bool)
     return sums
 
