@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -115,7 +116,11 @@ def _refuse_idle(proposal: Proposal) -> None:
             if names and disease not in (*proposal.labels, *proposal.constant)
         ]
     if unused:
-        raise ConfigError(f"{', '.join(unused)}: the table has no such value or column, so this would have no effect")
+        kinds = {code.kind for code in proposal.answers.codes if code.evidence == OPTION and not code.column}
+        lacking = sorted(kinds & {"view", "split", "sex", "age"} - proposal.columns.keys())
+        hint = "".join(f"; no column is called like the {kind}: name it with --column {kind}=NAME" for kind in lacking)
+        text = "the table has no such value or column, so this would have no effect"
+        raise ConfigError(f"{', '.join(unused)}: {text}{hint}")
 
 
 def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
@@ -160,7 +165,8 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
             proposal.table["header_row"] = rows[0]
             proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
     if opened is None:
-        raise SiteError(proposal.name, source.problems)
+        options_of = partial(re.sub, r"set table\.(\w+)( in the site's YAML)?", r"add --set \1=...")
+        raise SiteError(proposal.name, [replace(one, advice=options_of(one.advice)) for one in source.problems])
     notes = dict.fromkeys([*opened.notes, *source.remarks])
     if "encoding" not in options and any("which was detected" in note for note in notes):
         proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]

@@ -114,6 +114,12 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     ask_policies(proposal, total, "an empty cell")
 
 
+def _may_be_labels(cells: pd.Series) -> bool:
+    """Whether a column holds two or more values, all of them such as labels have."""
+    values = {in_form("label", str(value)) for value in cells.dropna().unique()}
+    return len(values) > 1 and values <= {"0", "1", *VALUES, *MAYBE_VALUES}
+
+
 def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     """A question about columns with label values that have the name of an unlabeled disease among other words.
 
@@ -132,9 +138,20 @@ def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
             " ".join(option("--label", f"{disease}={name}") for name, disease in unused.items()),
             " ".join(option("--label", f"{disease}={NONE}") for disease in dict.fromkeys(unused.values())),
         )
+    values = {in_form("label", str(cell)) for name in labels for cell in proposal.frame[name].dropna().unique()}
+    alike = [name for name in free if _share_values(proposal.frame[name], values - {"0", "1"})]
+    if alike:
+        proposal.first.append(
+            f"hold values of the label columns, and are not used: {', '.join(alike)} (--label DISEASE=NAME)"
+        )
     idle = [name for group in group_by_affix([n for n in free if name_disease(n) is None]).values() for name in group]
     if idle and not any(question.text.startswith("labels:") for question in proposal.questions):
         proposal.first.append(f"called like a disease and more, and not used: {', '.join(idle)} (--label DISEASE=NAME)")
+
+
+def _share_values(cells: pd.Series, values: set[str]) -> bool:
+    """Whether all of a column's values are among these, two or more."""
+    return 2 <= cells.nunique() <= _MOST_VALUES and {in_form("label", str(cell)) for cell in cells.dropna()} <= values
 
 
 def _is_percent(cell: str) -> bool:
@@ -249,11 +266,20 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     cells, images = proposal.frame[column], proposal.image.dropna()
     several = bool(len(images) and images.duplicated().any()) and separator is None
     long = "finding" in proposal.answers.columns or (several and "findings" not in proposal.answers.columns)
+    counted: pd.Series | None = cells
     proposal.take(
         "finding" if long else "findings", column, "a row per finding" if long else "all findings of an image"
     )
     if long:
         value = proposal.get_answer("value") or next(iter(find_called("value", proposal.free)), None)
+        maybe = [name for name in proposal.free if value is None and _may_be_labels(proposal.frame[name])]
+        counted = counted if value is None and not maybe else None
+        if maybe:
+            proposal.ask(
+                f"value: a row per finding; does {' or '.join(maybe)} say whether the finding is present?",
+                *(option("--column", f"value={name}") for name in maybe),
+                f"{option('--column', f'value={NONE}')} (a finding that has a row is present)",
+            )
         if value not in (None, NONE):
             proposal.take("value", str(value), "yes or no")
             propose_labels(proposal, [str(value)], {})
@@ -278,7 +304,7 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     use_findings(proposal, rows)
     ask_policies(
         proposal,
-        count_findings(proposal, rows, None if "value" in proposal.columns else cells, separator, lists),
+        count_findings(proposal, rows, counted, separator, lists),
         "a disease that is not mentioned",
     )
 

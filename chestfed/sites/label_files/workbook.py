@@ -73,7 +73,8 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
     others += [] if sheet is not None else [name for name in names if name not in visible]
     if others:
         why = f"hidden, or another header in row {header_row}"
-        first.notes.append(f"{label}: not read: {', '.join(others)} ({why}); see table.sheet and table.header_row")
+        keys = "table.sheet reads another one, and table.join adds its columns"
+        first.notes.append(f"{label}: not read: {', '.join(others)} ({why}); {keys}")
     return alike
 
 
