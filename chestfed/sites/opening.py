@@ -329,13 +329,17 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         )
         advice += "they do, or set splits.official: false"
         problems += note(strayed, "patient in two splits", elsewhere, advice)
-    if source.keep_going and source.has_images and config.reader.name != "table":  # which looks at them itself
-        folders = Folders(source.root)
-        links = np.array([fine and folders.strays(name) for name, fine in zip(image, sound, strict=True)], dtype=bool)
-        told = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}
+    if source.keep_going and source.has_images:
+        reported = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}
+        if config.reader.name == "table":  # which looks for links itself
+            rows = zip(raw["file"], raw["row"].tolist(), strict=True) if reported else ()
+            links = np.array([row in reported for row in rows] or [False] * len(raw), dtype=bool)
+        else:
+            folders = Folders(source.root)
+            links = np.array([fine and folders.strays(name) for name, fine in zip(image, sound, strict=True)], bool)
         text = "the image's path leads through a link out of the site's root"
         strays = note(links, _OUTSIDE, text, "put the images below the root")
-        problems += [one for one in strays if (one.file, one.row) not in told]
+        problems += [problem for problem in strays if (problem.file, problem.row) not in reported]
         sound &= ~links
     return problems, sound
 
