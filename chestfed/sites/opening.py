@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -331,17 +331,28 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         problems += note(strayed, "patient in two splits", elsewhere, advice)
     if source.keep_going and source.has_images:
         reported = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}
-        if config.reader.name == "table":  # which looks for links itself
-            rows = zip(raw["file"], raw["row"].tolist(), strict=True) if reported else ()
-            links = np.array([row in reported for row in rows] or [False] * len(raw), dtype=bool)
-        else:
-            folders = Folders(source.root)
-            links = np.array([fine and folders.strays(name) for name, fine in zip(image, sound, strict=True)], bool)
+        links = _find_links(raw, config, source, sound, reported)
         text = "the image's path leads through a link out of the site's root"
         strays = note(links, _OUTSIDE, text, "put the images below the root")
         problems += [problem for problem in strays if (problem.file, problem.row) not in reported]
         sound &= ~links
     return problems, sound
+
+
+def _find_links(
+    raw: pd.DataFrame,
+    config: SiteConfig,
+    source: Source,
+    sound: np.ndarray,
+    reported: Collection[tuple[str, int | None]],
+) -> np.ndarray:
+    """Which of the sound rows have an image behind a link out of the root, bool `[n]`."""
+    if config.reader.name != "table":
+        folders = Folders(source.root)
+        return np.array([fine and folders.strays(name) for name, fine in zip(raw["image"], sound, strict=True)], bool)
+    if not reported:  # the reader looks for links itself
+        return np.zeros(len(raw), dtype=bool)
+    return np.array([row in reported for row in zip(raw["file"], raw["row"].tolist(), strict=True)], dtype=bool)
 
 
 def _known_and_rounded(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:
