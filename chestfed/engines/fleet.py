@@ -12,9 +12,9 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Message, Record, Rule, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.sums.fixed_point import unweigh, weigh
 from chestfed.engines.host import Client, Host
 from chestfed.engines.requests import Answer, Done, Export, Import, Request, Work, Worked
+from chestfed.engines.sums.fixed_point import unweigh, weigh
 from chestfed.engines.topology import Graph
 
 _log = logging.getLogger("chestfed.engines")

@@ -27,10 +27,10 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.core.processes import stopping
-from chestfed.engines.sums.fixed_point import Masked, weigh
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Export, Import, Request, Start, Work
 from chestfed.engines.shapes import Shapes
+from chestfed.engines.sums.fixed_point import Masked, weigh
 from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Message, Move, Record
-from chestfed.engines.sums.fixed_point import Masked, unweigh
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import Answer, Request, Work, Worked
 from chestfed.engines.shapes import Shapes
+from chestfed.engines.sums.fixed_point import Masked, unweigh
 from chestfed.engines.wire import pack, unpack
 from chestfed.federation.server.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.server.summing import SumServer

@@ -11,8 +11,8 @@ import torch
 
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError, TrainingError
-from chestfed.engines.sums.fixed_point import decode, unweigh, weigh
 from chestfed.engines.requests import Worked
+from chestfed.engines.sums.fixed_point import decode, unweigh, weigh
 from chestfed.federation import keys
 from chestfed.federation.hospital.summing import Summing
 from chestfed.federation.parcels import Parcel, Refused
