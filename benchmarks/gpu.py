@@ -82,7 +82,7 @@ def measure(
     if device.type == "cuda":
         torch.cuda.empty_cache()  # of the row before, which may not have fitted
         torch.cuda.reset_peak_memory_stats(device)
-    model = network_options("small", pool=8) if options.smoke else network_options("densenet121")
+    model = network_options("small", pool=8, blocks=[1]) if options.smoke else network_options("densenet121")
     network = FlatModule(build_model(model, 5, 1), device, channels_last=True)
     weights, nothing = network.parameters(), torch.zeros(0, device=device)
     input_ = batches(images, Augment(), batch, options.workers, device)

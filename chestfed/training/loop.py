@@ -5,6 +5,7 @@ The state on disk is everything that a round needs, so that a killed study resum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -58,6 +59,7 @@ class Training:
     stage: int = 0
     round: int = 0
     history: History = field(default_factory=list)
+    compare_outputs: bool = True
 
     @property
     def settings(self) -> Federated:
@@ -66,7 +68,8 @@ class Training:
     def run_round(self) -> tuple[dict[str, Any], Point, dict[str, StageEnd]]:
         """One round, and the change to the next stage if it ends one: what to record, and the point to evaluate.
 
-        After the last round of all also what the other rules of output would have returned, by their names.
+        After the last round also what the other rules of output would have returned, by their names, if these are
+        compared.
         """
         self.state, record = self.engine.run_round(self.state)
         self.round += 1
@@ -78,7 +81,8 @@ class Training:
             engine, state, output = self.engine, self.state, self.output
             beyond = self._end_stage()
             rule = self.settings.stage_output
-            if self.stage == len(self.settings.schedule) and rule != "random_round":
+            last = self.stage == len(self.settings.schedule)
+            if last and self.compare_outputs and rule != "random_round":
                 # Not counted as images or bytes: nothing is trained on it.
                 outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(output, state)}
                 outputs.pop(rule, None)  # it is scored as the run's own
@@ -86,6 +90,8 @@ class Training:
         entry = asdict(record) | {"round": len(self.history) + 1, "stage": self.stage + (self.round > 0)}
         if not entry["absent"]:
             del entry["absent"]
+        if math.isnan(entry["drift"]):  # of a secure sum nobody knows how far the clients are apart
+            del entry["drift"], entry["gradient_drift"]
         for part in beyond:
             entry["bytes_up"] += part.bytes_up
             entry["bytes_down"] += part.bytes_down
@@ -175,7 +181,9 @@ def begin_training(
     fleet = deployment.fleet(experiment, pretrained, federation, network)
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
     state = engine.start_stage(start, buffers)
-    return Training(federation, network, fleet, monitor, engine, state, start, buffers)
+    compare = experiment.pipeline.evaluation.compare_outputs
+    compare = compare and federation.settings.aggregation != "secure_sum"  # clients would send statistics in the open
+    return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
 
 
 def train_federated(
