@@ -36,7 +36,9 @@ ALLOWED: dict[str, set[str]] = {
     "inspection": {"dicom", "images", "sites"},
     "new_site": {"dicom", "sites"},
     "engines": {"algorithms", "objectives", "models"},
-    "experiment": {"algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"},
+    "experiment": {
+        *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites", "public_datasets"),
+    },
     "results": {"evaluation"},
     "training": {
         *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"),

@@ -271,8 +271,8 @@ class Conditions(StrictModel):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """What the network predicts, in the order of its outputs: diseases, or a collection's task."""
-        return tuple(self.diseases) if self.collection is None else (self.collection.task,)
+        """What the network predicts, in the order of its outputs: diseases, or a collection's tasks."""
+        return tuple(self.diseases if self.collection is None else self.collection.tasks)
 
 
 #: A pipeline's file, or a study of one method.

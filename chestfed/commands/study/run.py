@@ -30,7 +30,7 @@ from chestfed.experiment.rules import check_runs
 from chestfed.experiment.subsets import Design
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
-from chestfed.public_datasets.collection import DIGITS
+from chestfed.public_datasets.collection import find_collection
 from chestfed.results.collect import Fold, collect, collect_folds, write_comparison, write_folds
 from chestfed.results.contributions import (
     collect_contributions,
@@ -100,7 +100,8 @@ def prepare(
             f"held-out sites"
         )
     entry = pipeline.collection
-    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
+    collection = None if entry is None else find_collection(entry.name)
+    root = resolve_data_root(pipeline, data) if collection is None or collection.has_files else None
     engine = engine_for(pipeline.engine)
     if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
         raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")
