@@ -188,8 +188,8 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
         chestfed.compare("a", "b", resamples=-1)
     with pytest.raises(ConfigError, match=r"resamples=2\.5: give a whole number"):
         chestfed.evaluate("model.onnx", "site.yaml", resamples=2.5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="output_names='edema': give a list"):
-        chestfed.evaluate("model.onnx", "site.yaml", output_names="edema")
+    with pytest.raises(ConfigError, match="diseases='edema': give a list"):
+        chestfed.evaluate("model.onnx", "site.yaml", diseases="edema")
     with pytest.raises(ConfigError, match="site=None, data=None: give the YAML"):
         chestfed.evaluate("model.onnx", None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="overrides='title=x': give a list"):

@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "scoring": {"models", "evaluation", "images", "sites", "experiment", "results", "training"},
     "testing": {"algorithms", "objectives", "models", "engines", "experiment", "images", "inspection", "sites"},
-    "report": {"evaluation", "images", "inspection", "sites", "results"},
+    "report": {"evaluation", "experiment", "images", "inspection", "scoring", "sites", "results"},
     "leaderboard": {
         *("evaluation", "experiment", "films", "images", "report", "results", "samples", "sites", "training"),
     },

@@ -140,15 +140,15 @@ def _part_of_arrays(file: Path, arrays: Mapping[str, np.ndarray], suffix: str) -
         classes = label_patterns(labels)
     if classes.dtype.kind not in "iub" or classes.ndim != 1:
         raise ConfigError(f"{file}: y{suffix} is {classes.dtype} {list(classes.shape)}; expected integers [n]")
-    names = [arrays.get(f"{key}{suffix}") for key in ("patient", "client")]
-    for key, values in zip(("patient", "client"), names, strict=True):
+    patients, clients = (arrays.get(f"{key}{suffix}") for key in ("patient", "client"))
+    for key, values in {"patient": patients, "client": clients}.items():
         if values is not None and (values.dtype.kind not in "iuU" or values.shape != classes.shape):
             text = f"is {values.dtype} {list(values.shape)}; expected strings or integers {list(classes.shape)}"
             raise ConfigError(f"{file}: {key}{suffix} {text}")
         if values is not None and values.dtype.kind == "U" and (np.char.strip(values) == "").any():
             raise ConfigError(f"{file}: {key}{suffix} has {int((np.char.strip(values) == '').sum())} empty strings")
     try:
-        return Part(ArrayPixels(images), classes.astype(np.int64), *names, labels)
+        return Part(ArrayPixels(images), classes.astype(np.int64), patients, clients, labels)
     except ValueError as error:
         raise ConfigError(f"{file}: x{suffix}: {error}") from None
 

@@ -26,6 +26,7 @@ from chestfed.training.data.experiment import Experiment, load_images, make_sele
 from chestfed.training.data.sites import open_sites, with_validation
 from chestfed.training.plan import plan_study
 from chestfed.training.reporting import Reporters, use
+from chestfed.training.run import StudyResult
 from chestfed.tuning.outcome import render, write_tuned
 from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, refuse_without_optuna
 
@@ -100,8 +101,8 @@ def _show(tuning: Tuning, source: Experiment) -> None:
 
 def run(
     tuning: Tuning, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
-) -> Path:
-    """Search, or go on searching, write `tuned.yaml`, and run the study that it describes; returns its path."""
+) -> tuple[Path, list[StudyResult]]:
+    """Search, or go on searching, write `tuned.yaml`, and run what it describes: its path, and the finished runs."""
     studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
     study_run.check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
@@ -128,9 +129,9 @@ def run(
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
     tested = study_run.prepare(console, tuned, [], [], tuning.data)
-    study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+    results = study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
     say(console, f"to run them again: {command('study', tuned, '--out', out)}")
-    return tuned
+    return tuned, results
 
 
 def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> Experiment:
