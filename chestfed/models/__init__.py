@@ -15,6 +15,7 @@ from chestfed.models.building import (
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import factory_of
 from chestfed.models.flat import FlatModule, convolve_channels_last
+from chestfed.models.groups import NetworkGroups, find_groups
 from chestfed.models.seeded import seeded
 from chestfed.models.weights import load_trained, read_weights
 
@@ -23,10 +24,12 @@ __all__ = [
     "FlatModule",
     "ModelOptions",
     "ModelSpec",
+    "NetworkGroups",
     "build_model",
     "convolve_channels_last",
     "factory_of",
     "find_classifier",
+    "find_groups",
     "find_norms",
     "load_trained",
     "network_options",
