@@ -22,6 +22,7 @@ _NOT_IDENTITY = (
     ("titles",),
     ("data_root",),
     ("method",),
+    ("tuning",),
     ("published",),
     ("alternatives",),  # beside the models of every K; their folders know their own settings
     ("engine",),

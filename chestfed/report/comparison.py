@@ -11,6 +11,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.report.study import Study
 from chestfed.results.collect import Results, name_folder, read_comparison
+from chestfed.results.method_settings import summarize_hospitals, tabulate_settings
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.sentences import state_verdict
 
@@ -95,6 +96,17 @@ class Comparison:
     def significance(self) -> pd.DataFrame:
         """The other methods against the first, per disease and in the mean; empty with one seed."""
         return self._results.gains("study")
+
+    def settings(self) -> pd.DataFrame:
+        """One row per method: its settings, how they were found (`chosen`), rounds, gradients, and megabytes sent."""
+        return tabulate_settings(self._results.about["methods"])
+
+    def fairness(self) -> pd.DataFrame:
+        """One row per method: AUC at the worst hospital, spread over hospitals, share of them below the first method.
+
+        Empty unless hospitals were scored on patients of their own.
+        """
+        return summarize_hospitals(self._results.view("hospitals"), self.methods[0])
 
     def curves(self) -> pd.DataFrame:
         """One row per method, seed and evaluated round: AUC, loss, and sums of bytes, images and gradients."""

@@ -30,6 +30,7 @@ from chestfed.results.frames import (
     select,
     write_frames,
 )
+from chestfed.results.method_settings import describe_method
 from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,
@@ -58,8 +59,8 @@ class Results:
     """AUCs of finished runs and their differences.
 
     `about` is plain data: `model`, `protocol`, `images`, `patients`, `batch_norm`, `seeds`, `untested` hospitals,
-    `published` figures, `objectives`, `step_sizes`, `machine`, `versions`, and the `runs` with label, seed, folder and
-    digest.
+    `published` figures, `objectives`, `methods` that are compared, `machine`, `versions`, and the `runs` with label,
+    seed, folder and digest.
     """
 
     title: str
@@ -140,7 +141,7 @@ def collect(
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
-        _describe_runs(runs, models, untested),
+        _describe_runs(runs, models, untested, by_window=by_window),
         make_estimates(estimates),
         make_differences(compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
@@ -351,7 +352,9 @@ def _compare(
 # ---- what captions and curves need -------------------------------------------------------------------------------
 
 
-def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str]) -> dict[str, Any]:
+def _describe_runs(
+    runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str], *, by_window: bool
+) -> dict[str, Any]:
     """The `about` of results; `untested` are hospitals without alternatives."""
     first = runs[0]
     return first.about["scored"] | {
@@ -363,7 +366,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": _list_objectives(runs),
-        "step_sizes": _list_step_sizes(runs),
+        "methods": _describe_methods(models) if len({run.settings.method for run in runs}) > 1 or by_window else [],
         "machine": first.about["machine"],
         "versions": first.about["versions"],
         "runs": [
@@ -385,12 +388,9 @@ def _list_objectives(runs: Sequence[RunFolder]) -> str:
     return _list_users(runs, [texts[objective] for objective in trained])
 
 
-def _list_step_sizes(runs: Sequence[RunFolder]) -> str:
-    """Which of several methods trained with which `local_lr`; empty with one method."""
-    sizes = [run.settings.local_lr for run in runs]
-    if len({run.settings.method for run in runs}) == 1 or None in sizes:
-        return ""
-    return _list_users(runs, [f"{size:g}" for size in sizes])
+def _describe_methods(models: Sequence[_Model]) -> list[dict[str, Any]]:
+    """Settings and costs of what is compared; see `describe_method`."""
+    return [describe_method(model.name, model.runs, model.k) for model in models]
 
 
 def _list_users(runs: Sequence[RunFolder], values: Sequence[str]) -> str:

@@ -94,7 +94,6 @@ class Settings:
     #: Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection.
     adds_hospitals: bool
     tests_first_hospital: bool  #: whether all test images are of the first hospital
-    local_lr: float | None = None  #: `federated.local_lr`, the step size with which stage 2 begins
     over_hospitals: str = ""  #: what an AUC is that is over several hospitals: `describe_hospitals`
 
     @property
@@ -122,7 +121,6 @@ class Settings:
             protocol=evaluation["protocol"] + several if sites else "test images",
             adds_hospitals=adds,
             tests_first_hospital=adds and sum(site["test_fraction"] is not None for site in sites) < 2,
-            local_lr=federated.get("local_lr"),
             over_hospitals=several,
         )
 

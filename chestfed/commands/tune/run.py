@@ -16,8 +16,8 @@ from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.engines.declaration import refuse_several
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.methods import PipelineFile
-from chestfed.experiment.ranges import Range
+from chestfed.experiment.methods import Method, PipelineFile
+from chestfed.experiment.ranges import Grid, Space
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.costs import estimated, time_steps
@@ -28,7 +28,7 @@ from chestfed.training.plan import plan_study
 from chestfed.training.reporting import Reporters, use
 from chestfed.training.run import StudyResult
 from chestfed.tuning.outcome import render, write_tuned
-from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, refuse_without_optuna
+from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, list_grid
 
 #: Share of the target's training patients, or of a collection's training images, that settings are chosen on.
 _VALIDATION = 0.25
@@ -42,7 +42,7 @@ class Tuning:
     pipeline: PipelineFile  #: with validation patients set aside
     overrides: Sequence[str]
     data: Path | None
-    ranges: Mapping[str, Mapping[str, Range]]
+    ranges: Mapping[str, Mapping[str, Space]]
     trials: int
     seeds: int
 
@@ -57,14 +57,27 @@ def prepare(
     seeds: int,
 ) -> Tuning:
     """Read the pipeline and check that all trials can run."""
-    refuse_without_optuna()
     refuse_several("chestfed tune")
     loaded = load_pipeline(file, overrides)
     if loaded.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
     studies = study_run.prepare(console, file, overrides, [], data)
-    pipeline = with_validation(loaded.model_copy(update={"windows": []}), _VALIDATION)
+    pipeline = with_validation(_list_windows(loaded), _VALIDATION)
     return Tuning(studies, pipeline, overrides, data, declared_ranges(pipeline), trials, seeds)
+
+
+def _list_windows(pipeline: PipelineFile) -> PipelineFile:
+    """The pipeline with a method for each window, where windows are compared: each is tuned by itself."""
+    if not pipeline.windows:
+        return pipeline
+    methods = [
+        Method.model_validate(
+            method.model_dump(exclude_unset=True) | {"name": f"{method.name}:I={window}", "window": window}
+        )
+        for method in pipeline.selected_methods
+        for window in pipeline.windows
+    ]
+    return pipeline.model_copy(update={"windows": [], "methods": methods, "selected": None})
 
 
 def show_plan(tuning: Tuning) -> None:
@@ -79,20 +92,22 @@ def show_plan(tuning: Tuning) -> None:
 
 def _show(tuning: Tuning, source: Experiment) -> None:
     pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
-    rows, seconds = [], 0.0
+    rows, seconds, total = [], 0.0, 0
     for name, ranges in tuning.ranges.items():
         for key, one in ranges.items():
-            low, high, scale = one.plain()
-            rows.append([name, key, f"{low:g}", f"{high:g}", scale])
+            scale = "grid" if isinstance(one, Grid) else "log" if one.log else "linear"
+            rows.append([name, key, one.description, scale])
+        trials = len(list_grid(ranges, tuning.trials, pipeline.seed)) or tuning.trials
+        total += trials
         variant = pipeline.resolve(name).model_copy(update={"k": pipeline.k[-1:]})
         plan = plan_study(name, replace(source, pipeline=variant), time_steps(variant, tuning.studies.machine))
-        seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (tuning.trials + 1)
+        seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (trials + 1)
     seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
-    heads = ("method", "setting", "from", "to", "scale")
+    heads = ("method", "setting", "values", "scale")
     console.print(text_table(f"{pipeline.title}: what would be searched", heads, (), rows))
-    each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
+    each, test = total * tuning.seeds, len(names) * tuning.seeds
     text = (
-        f"{len(names)} methods, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
+        f"{len(names)} methods, {total:,} trials together, {tuning.seeds} seeds per trial: {each:,} runs of "
         f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} test "
         f"runs with the selected settings. {estimated(seconds, plan.timings)}. Nothing was written."
     )

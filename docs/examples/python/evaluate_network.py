@@ -18,14 +18,13 @@ def make_network(outputs: int) -> nn.Module:
     return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, outputs))
 
 
-def main() -> "chestfed.Evaluation":
+def main() -> None:
     if not HOSPITALS.exists():
         write_hospitals(HOSPITALS, size="tiny")
     site = chestfed.load_site("site_configs/synthetic/chexpert.yaml", data=HOSPITALS)
     network = make_network(outputs=3)
     result = chestfed.evaluate(network, site, diseases=["cardiomegaly", "edema", "-"], size=64, resamples=200)
     print(result.summary.metrics.query("metric == 'auc'")[["disease", "value", "low", "high"]])
-    return result
 
 
 if __name__ == "__main__":

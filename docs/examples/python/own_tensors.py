@@ -4,30 +4,37 @@ import torch
 from torch.utils.data import TensorDataset
 
 import chestfed
-from chestfed.plugins import AlgorithmSpec, LocalStepAlgorithm, Point
+from chestfed.plugins import AlgorithmSpec, LocalStepAlgorithm, Options
 
 
-class Halving(LocalStepAlgorithm[Point, Point, Point]):
-    """FedAvg whose steps shrink by a half with every second local step."""
+class SignSGD(LocalStepAlgorithm):
+    """Local steps along the sign of the gradient, then averaging."""
 
-    def client_step(self, message: Point, client: Point, gradients) -> None:
-        gradient = gradients(client.primal, client.dual).primal
-        client.primal.sub_(gradient, alpha=self.local_lr)
+    def __init__(self, window: int, local_lr: float) -> None:
+        self.window, self.local_lr = window, local_lr
+
+    def client_step(self, local, message, client, gradients) -> None:
+        gradient, _ = gradients(local.primal, message.dual)
+        local.primal.sub_(self.local_lr * gradient.sign())
 
 
-def make_hospital(count: int, shift: float, seed: int) -> TensorDataset:
+SIGN = AlgorithmSpec(
+    name="sign_sgd", title="Sign SGD", family="minimization", paper="-", where="-", takes=("minimization",),
+    objective="cross_entropy", sends="d", sent="w", exact="no", options=Options, rule=SignSGD,
+    build=lambda options, setting: SignSGD(setting.window, setting.local_lr / 100),
+)  # fmt: skip
+
+
+def make_hospital(count: int, seed: int) -> TensorDataset:
     """Gray images uint8 `[n, 16, 16]`, brighter in the middle where the label is 1."""
-    generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % 2
-    images = torch.rand(count, 16, 16, generator=generator) * 0.5 + shift
-    images[:, 6:10, 6:10] += 0.2 * labels[:, None, None]
-    return TensorDataset((255 * images.clamp(0, 1)).byte(), labels)
-
-
-def main() -> "chestfed.Comparison":
-    clients = [make_hospital(48, shift, seed) for seed, shift in enumerate((0.0, 0.1, 0.3))]
-    ...
+    images = torch.rand(count, 16, 16, generator=torch.Generator().manual_seed(seed)) * 0.7
+    images[:, 5:11, 5:11] += 0.3 * labels[:, None, None]
+    return TensorDataset((255 * images).byte(), labels)
 
 
 if __name__ == "__main__":
-    main()
+    clients = [make_hospital(48, seed) for seed in range(3)]
+    short = ["federated.stages=1", "federated.stage_steps=32", "federated.window=8", "federated.batch_size=16"]
+    data = {"clients": clients, "test": make_hospital(200, 99), "tasks": ["bright"]}
+    print(chestfed.run(methods=[SIGN, "fedavg"], **data, overrides=short, quiet=True).table(wide=True))

@@ -11,14 +11,13 @@ STUDY = {
 }
 
 
-def main() -> "chestfed.Study":
-    study = chestfed.run(STUDY, algorithm="codasca", k=[2, 3, 4], jobs=2, quiet=True)
+def main() -> None:
+    study = chestfed.run(STUDY, algorithm="codasca", k=[2, 4], jobs=2, quiet=True)
     print(study.table(wide=True))
     last_rounds = study.rounds(k=4).tail(3)
     print(last_rounds[["round", "loss", "auc_positive"]])
     network = study.network(4)
     print(f"{sum(tensor.numel() for tensor in network.parameters()):,} weights")
-    return study
 
 
 if __name__ == "__main__":
