@@ -51,17 +51,15 @@ def evaluate(
         `[n, 3, size, size]` to outputs `[n, len(diseases)]`, of which a copy is scored in evaluation mode.
     site, split
         A `Site`, or the YAML of one with its `data`; train, valid, test, or held-out: patients that its study held out.
-    k
-        Which model of a study; the largest by default.
-    diseases
-        Of a model from elsewhere: one name per output, in their order; `-` ignores an output.
+    k, diseases
+        Which model of a study, by default the largest; of a model from elsewhere one name per output (`-`: ignored).
     size, input
         Side of its images, by default 320; for a module also `channels`, `range`, `mean` and `std`, by default
         ImageNet's, as under `input` in docs/evaluation.md.
     output_type, model_config
         logits (default), probabilities or scores; the description of a file, see docs/evaluation.md.
     batch_norm
-        Statistics to score with: of the site's own training images, or as stored; by default as the model's study did.
+        own: statistics of the site's training images; stored: the model's. Default: as the model's study did.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.report.study import Study
 from chestfed.results.collect import Results, name_folder, read_comparison
-from chestfed.results.method_settings import summarize_hospitals, tabulate_settings
+from chestfed.results.methods.settings import summarize_hospitals, tabulate_settings
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.sentences import state_verdict
 

@@ -26,7 +26,7 @@ from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.batch_norm import describe_statistics
 from chestfed.results.collect import Results, load_results, read_comparison
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
-from chestfed.results.method_settings import make_fairness_grid, make_settings_grid
+from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.sentences import (
     HOLM,

@@ -30,7 +30,7 @@ from chestfed.results.frames import (
     select,
     write_frames,
 )
-from chestfed.results.method_settings import describe_method
+from chestfed.results.methods.settings import describe_method
 from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,

@@ -32,7 +32,7 @@ from chestfed.results.grid import (
     rich_table,
     signed,
 )
-from chestfed.results.method_settings import make_fairness_grid, make_settings_grid
+from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.sentences import (
     HOLM,
     Record,

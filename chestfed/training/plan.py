@@ -27,9 +27,9 @@ from chestfed.images.decode import prepared
 from chestfed.models import title_of
 from chestfed.results.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
 from chestfed.sites.label_counts import count_labels
-from chestfed.training.class_counts import draw_class_counts
 from chestfed.training.client_summary import weights_of_largest_k
 from chestfed.training.costs import Timings, bytes_per_client_round, duration, estimated
+from chestfed.training.data.class_counts import draw_class_counts
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.data.sites import TRAIN
 

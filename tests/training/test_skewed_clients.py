@@ -11,7 +11,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.public_datasets.memory import register_samples
-from chestfed.training.class_counts import draw_class_counts
+from chestfed.training.data.class_counts import draw_class_counts
 from chestfed.training.data.experiment import Experiment
 from tests.command_line import call
 from tests.training.tiny_studies import read_collection
