@@ -10,10 +10,10 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.report.study import Study
+from chestfed.results.answer import answer_study
 from chestfed.results.collect import Results, name_folder, read_comparison
 from chestfed.results.methods.settings import summarize_hospitals, tabulate_settings
 from chestfed.results.run_folder import COMPARISON, RunFolder
-from chestfed.results.sentences import state_verdict
 
 
 class Comparison:
@@ -71,8 +71,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The sentence on the largest difference; empty with one seed."""
-        return state_verdict(self._results.gains("study"))
+        """The question of the comparison and its answer in one sentence, as terminal and page have it."""
+        return str(answer_study(self._results))
 
     def table(self, *, wide: bool = False) -> pd.DataFrame:
         """AUC, spread over seeds, n+ and n- per method and disease (and the mean): columns as in `table.csv`.

@@ -187,11 +187,13 @@ class RunFolder:
     @property
     def pipeline_file(self) -> dict[str, Any]:
         """The resolved configuration in the form of a pipeline's file, whose only method is that of the study."""
-        data = {key: value for key, value in self.configuration.items() if key not in ("method", "federated")}
+        own = ("method", "tuning", "federated")
+        data = {key: value for key, value in self.configuration.items() if key not in own}
         federated = dict(self.configuration["federated"])
         parts = {key: federated.pop(key) for key in ("algorithm", "objective") if key in federated}
         name = {"name": self.configuration["method"]} if "method" in self.configuration else {}
-        return {**data, "methods": [name | parts], "federated": federated}
+        tuning = {"tuning": self.configuration["tuning"]} if self.configuration.get("tuning") else {}
+        return {**data, "methods": [name | parts | tuning], "federated": federated}
 
     @cached_property
     def settings(self) -> Settings:

@@ -269,7 +269,7 @@ def test_grid_is_tried_point_by_point(home: Path) -> None:
     table = results(home)
     for _, part in table.groupby("algorithm"):
         points = part.groupby("trial")[["local_lr", "window"]].first().to_numpy().tolist()
-        assert points == [[0.1, 2], [0.1, 4], [0.5, 2], [0.5, 4]]
+        assert points == [[0.1, 2], [0.5, 2], [0.1, 4], [0.5, 4]]
     (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
     pipeline = load_pipeline(tuned)
     best = table.groupby(["algorithm", "trial"])["validation_auc"].mean()["fedprox"]
