@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
+import chestfed
 from chestfed.commands.tune import run as tune_run
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError, TrainingError
@@ -278,7 +279,8 @@ def test_grid_is_tried_point_by_point(home: Path) -> None:
     assert (method.tuning.trials, method.tuning.seeds, method.tuning.grid) == (4, [1001, 1002], True)
     assert method.tuning.validation_auc == pytest.approx(best.max(), abs=1e-6)
     assert isinstance(method.federated.window, int)
-    assert "grid: 4 trials of 2 seeds" in " ".join(done.out.split())
+    (compared,) = (home / "runs").glob("comparison-*")
+    assert set(chestfed.Comparison.load(compared).settings()["chosen"]) == {"grid: 4 trials of 2 seeds"}
     for change in ("federated.local_lr=0.2", "methods.fedprox.local_lr=0.2"):  # then they were not found by it
         assert load_pipeline(tuned, [change]).resolve("fedprox").tuning is None
 
