@@ -202,7 +202,18 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     parts = text_table("What would run", ["part"], columns, _parts(plan))
     picture = draw_class_counts({client.name: client.classes for client in plan.clients})
     pictures = [Text(f"{picture}\n")] if picture else []
-    return Group(clients, *pictures, *map(Text, _remarks(plan)), parts, Text(facts))
+    return Group(
+        clients, *pictures, *map(Text, _remarks(plan)), parts, Text(facts), *map(Text, propose_settings(machine))
+    )
+
+
+def propose_settings(machine: Machine) -> list[str]:
+    """Settings with which this machine would be faster; each makes another run."""
+    if not machine.lacks_bf16:
+        return []
+    return [
+        "Proposed on this GPU: --set runtime.bf16=true. The network then moves half the bytes; the last digits change."
+    ]
 
 
 def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) -> RenderableType:
