@@ -16,7 +16,7 @@ MISTAKES = [
     ("stduy", 2, "Did you mean 'study'"),
     ("studies", 2, "No such command"),
     ("site chek chexpert", 2, "check"),
-    ("study --epochs 5", 2, "--set pretrain.epochs=5"),
+    ("study --epochs 5", 2, "--set pretrain.epochs=VALUE"),
     ("study --lr 0.1", 2, "No such option"),
     ("study --seed", 2, "requires an argument"),
     ("study --seeds three", 2, "whole numbers"),

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Commands with words that stand for others.
 PLACEHOLDER = re.compile(r"[A-Z]{3,}|\u2026|\.\.\.|<|\{|\|")
+DRAWING = re.compile(r"-{3,}")
 
 
 def list_commands(page: Path) -> Iterator[str]:
@@ -29,7 +30,14 @@ def list_commands(page: Path) -> Iterator[str]:
     yield from (re.sub(r"\s+", " ", span) for span in re.findall(r"`(chestfed\s+[a-z][^`]*)`", text))
 
 
-COMMANDS = sorted({(page.relative_to(ROOT).as_posix(), line) for page in PAGES for line in list_commands(page)})
+COMMANDS = sorted(
+    {
+        (page.relative_to(ROOT).as_posix(), line)
+        for page in PAGES
+        for line in list_commands(page)
+        if not DRAWING.search(line)
+    }
+)
 
 
 def parse(words: list[str]) -> None:
