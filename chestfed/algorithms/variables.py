@@ -166,6 +166,26 @@ def blocks(flat: Tensor) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, len(flat), size))
 
 
+def select(vector: Tensor, cuts: Sequence[slice]) -> Tensor:
+    """The numbers of a vector in these slices, one behind the other."""
+    return torch.cat([vector[:0], *(vector[cut] for cut in cuts)])
+
+
+def complement(cuts: Sequence[slice], size: int) -> tuple[slice, ...]:
+    """The slices of a vector `[size]` that are between these, which are in order."""
+    starts, stops = [0, *(cut.stop for cut in cuts)], [*(cut.start for cut in cuts), size]
+    return tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop)
+
+
+def with_parts(vector: Tensor, cuts: Sequence[slice], values: Tensor) -> Tensor:
+    """A copy of a vector with `values` in these slices: the inverse of `select`."""
+    copy, first = vector.clone(), 0
+    for cut in cuts:
+        last = first + cut.stop - cut.start
+        copy[cut], first = values[first:last], last
+    return copy
+
+
 def mean_of(records: Sequence[Like], weights: Sequence[float]) -> Like:
     """The `weighted_mean` of states or messages of one type, field by field."""
     named = [named_tensors(record) for record in records]
@@ -283,6 +303,14 @@ class Restarting(Protocol):
 
     def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
         """The point from which the next stage starts."""
+
+
+@runtime_checkable
+class Personal(Algorithm[Server, Message, Client], Protocol):
+    """An algorithm with a point per client: the client is scored with it, and begins the next stage at it."""
+
+    def local_point(self, point: Point, client: Client) -> Point:
+        """The client's point, given the server's current one and the client's state."""
 
 
 class PeerAlgorithm(Protocol[Node, Message]):

@@ -99,6 +99,10 @@ class Engine(ABC, Generic[State]):
     def current(self, state: State) -> Point:
         """The point to evaluate after a round."""
 
+    def local_points(self, state: State, point: Point) -> dict[str, Point]:
+        """The clients' points by name, given the server's; empty unless the algorithm is `Personal`."""
+        return {}
+
     def finish_stage(self, state: State) -> StageEnd:
         """What the algorithm returns after a stage."""
         return StageEnd(self.current(state), state.buffers, turns=state.turns)

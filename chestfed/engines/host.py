@@ -16,6 +16,7 @@ from chestfed.algorithms.variables import (
     Gradients,
     Iterate,
     Move,
+    Personal,
     Point,
     Record,
     is_finite,
@@ -123,9 +124,11 @@ class Host:
     def _answer(self, request: Request[Record]) -> Record:
         match request:
             case requests.Start():
-                self._state_at(request.after)
+                point = self._local_point(request.point, request.after)
                 self._take_rule(request.stage)
-                self._keep(request.after + 1, self.start_at(request.point))
+                self._keep(request.after + 1, self.start_at(point))
+            case requests.Locate():
+                return requests.Located(self._local_point(request.point, request.after))
             case requests.Work():
                 return self._work(request)
             case requests.Steps():
@@ -156,6 +159,14 @@ class Host:
 
     def _take_rule(self, stage: int) -> None:
         self.stage, self.rule = stage, self._rule_of(stage)
+
+    def _local_point(self, point: Point, turn: int) -> Point:
+        """The client's point at a turn, given the server's."""
+        state = self._state_at(turn)
+        if state is None or not isinstance(self.rule, Personal):
+            return point
+        located: Point = self.rule.local_point(point, state)
+        return located
 
     def start_at(self, point: Point) -> Record:
         """The state of the algorithm at this client, at the start of the stage."""
@@ -225,13 +236,13 @@ class Host:
         slope, loss = client.mean_gradient(), client.mean_loss()
         return requests.Stepped(messages, slope, loss, run.gradients, run.images)
 
-    def _take(self, request: requests.Take[Move]) -> requests.Taken:
+    def _take(self, request: requests.Take[Move]) -> requests.Located:
         if request.after not in self.stepped:
             raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
         stepped = self.stepped[request.after]
         node = self.rule.exchange(stepped.state, dict(zip(request.edges, request.messages, strict=True)))
         self.kept[request.after + 1] = replace(stepped, state=node)
-        return requests.Taken(self.rule.current(node))
+        return requests.Located(self.rule.current(node))
 
     def _drop_before(self, turn: int) -> None:
         self.kept = {number: kept for number, kept in self.kept.items() if number >= turn}

@@ -80,19 +80,27 @@ class Steps(Request[Stepped[Message]]):
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Where the node is."""
+class Located:
+    """Where the node, or the client, is."""
 
     point: Point
 
 
 @dataclass(frozen=True)
-class Take(Request[Taken], Generic[Message]):
+class Take(Request[Located], Generic[Message]):
     """What came along these edges, after the `Steps` from the same turn. A turn."""
 
     after: int
     edges: tuple[int, ...]
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Locate(Request[Located]):
+    """The client's point of a `Personal` algorithm, given the server's."""
+
+    after: int
+    point: Point
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from chestfed.algorithms.variables import (
     Finishing,
     Message,
     Partial,
+    Personal,
     Point,
     Restarting,
     Server,
@@ -26,7 +27,7 @@ from chestfed.algorithms.variables import (
 from chestfed.engines.aggregation import MEAN, Aggregation, Privacy
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.requests import BestDual, Finish, Statistics, Work
+from chestfed.engines.requests import BestDual, Finish, Locate, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
 
@@ -198,6 +199,12 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
 
     def current(self, state: Federation[Server]) -> Point:
         return self.algorithm.current(state.server)
+
+    def local_points(self, state: Federation[Server], point: Point) -> dict[str, Point]:
+        if not isinstance(self.algorithm, Personal):
+            return {}
+        answers = self.fleet.ask_all(lambda number: Locate(int(state.turns[number]), point))
+        return {self.fleet.names[number]: answer.point for number, answer in answers.items()}
 
     def finish_stage(self, state: Federation[Server]) -> StageEnd:
         """The point that the algorithm returns after a stage, and what the clients send for it."""

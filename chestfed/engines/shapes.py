@@ -80,6 +80,8 @@ class Shapes:
                 return requests.Steps(0, self._buffers, edges)
             case "Take" if self.graph is not None:
                 return requests.Take(0, edges, (self._along_edge,) * len(edges))
+            case "Locate" if self.graph is None:
+                return requests.Locate(0, self.point)
             case "Statistics":
                 return requests.Statistics(0, self.point.primal, self._buffers, 0)
             case "BestDual":
@@ -107,7 +109,9 @@ class Shapes:
             case requests.Steps():
                 return requests.Stepped((self._along_edge,) * len(request.edges), self.point.primal, 0.0, 0, 0)
             case requests.Take():
-                return requests.Taken(self._rule.current(self._state))
+                return requests.Located(self._rule.current(self._state))
+            case requests.Locate():
+                return requests.Located(self.point)
             case requests.Statistics():
                 return requests.Gathered(self._buffers, 0)
             case requests.BestDual():

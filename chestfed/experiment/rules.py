@@ -91,6 +91,8 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     objective = objective_of(settings, population)
     if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
         yield (f"objective.pairs: {settings.spec.name} has all images in one place, as one site; remove this option")
+    if settings.spec.personal and run.alternatives is not None:
+        yield f"alternatives: {settings.spec.name} has a model per hospital, and no common one to compare; remove this"
     if settings.spec.decentralized:
         try:
             refuse_running_statistics(buffers)

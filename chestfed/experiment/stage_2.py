@@ -167,6 +167,8 @@ class Federated(Parts):
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
                 f"{_those_with('partial_rounds')}"
             )
+        if spec.personal and self.stage_output != "last":
+            raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
         self._check_aggregation()
         self._check_privacy()
         if self.absent != "wait" and not spec.partial_rounds:
@@ -203,6 +205,7 @@ class Federated(Parts):
                 f"edges, states); noise is possible with {_those_with('averages')}"
             )
         reasons = {
+            "algorithm": bool(self.spec.personal) and "points of clients would leave without noise",
             "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
             "aggregation": self.aggregation != "mean" and "epsilon is known for the mean alone",
             "absent": self.absent != "wait" and "who is absent would set the weights",

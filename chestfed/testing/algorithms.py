@@ -20,6 +20,7 @@ from chestfed.algorithms.variables import (
     Move,
     Partial,
     PeerAlgorithm,
+    Personal,
     Point,
     Record,
     Restarting,
@@ -54,10 +55,12 @@ STEP, STAGES, ROUNDS, TOLERANCE, LOOK_EVERY = 0.1, 8, 500, 1e-6, 25
 
 WINDOW_1, WINDOW_8 = "window 1: it ends at the optimum", "window 8: it ends at the optimum"
 NEARER = "window 1: it ends nearer to the optimum than it begins"
-_STEPS = (PeerAlgorithm, Partial, Finishing, Restarting)
+_STEPS = (PeerAlgorithm, Partial, Finishing, Restarting, Personal)
 _ENDS = {"any window": (WINDOW_1, WINDOW_8), "window 1": (WINDOW_1,), "no": (NEARER,)}
 MEAN = "`averages`: the server's step takes the weighted mean of the updates and nothing else"
 COUNTS = "the server's step counts every client by its weight, in any order"
+TRAINED = "every weight that is scored is trained"
+BETTER = "the clients' own points are better for them than the start"
 TENSORS = "states and messages are dataclasses of tensors"
 
 
@@ -97,9 +100,9 @@ class _Trial(Contract):
         #: Primal and dual variables of the problem.
         self.sizes = (WEIGHTS, 0) if minimizes else (PRIMAL, DISEASES)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
-        claimed = () if self.composed else _ENDS.get(spec.exact, ())
+        claimed = () if self.composed or spec.personal else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
-        unclaimed |= set() if spec.averages else {MEAN}
+        unclaimed |= (set() if spec.averages else {MEAN}) | (set() if spec.personal else {BETTER})
         self.unclaimed = frozenset(unclaimed | ({COUNTS} if spec.decentralized or spec.pooled else set()))
 
     def engine(
@@ -220,6 +223,32 @@ class _Trial(Contract):
                 )
         return None
 
+    @rule(TRAINED)
+    def trains_what_is_scored(self) -> str | None:
+        engine = self.engine()
+        is_personal = isinstance(engine, ServerEngine) and isinstance(engine.algorithm, Personal)
+        if is_personal != bool(self.spec.personal):
+            return "`personal` is declared and the rule has no `local_point`, or the other way round"
+        for name, point in self.points(engine, self.run(engine, 2)).items():
+            still = (point.primal == self.origin.primal).nonzero().flatten().tolist()
+            if still:
+                return f"{name}: after two rounds the weights {still} of {len(point.primal)} are where they began"
+        return None
+
+    @rule(BETTER)
+    def personal_points_are_better(self) -> str | None:
+        engine, parts = self.engine(), problems(*self.sizes)
+        points = engine.local_points(state := self.run(engine, ROUNDS // 10), engine.current(state))
+        pairs = zip(points.values(), parts, strict=True)
+        change = sum(part.loss(point) - part.loss(self.origin) for point, part in pairs)
+        return None if change < 0 else f"their loss changes by {change:+.2e} in {ROUNDS // 10} rounds"
+
+    def points(self, engine: Engine[Any], state: EngineState) -> dict[str, Point]:
+        """What is scored, by the client, or by `the server`."""
+        common = engine.current(state)
+        local = engine.local_points(state, common)
+        return local if self.spec.personal == "only" else local | {"the server": common}
+
     @rule("the bytes sent are those of the formula")
     def bytes_match(self) -> str | None:
         engine, spec = self.engine(), self.spec
@@ -291,7 +320,10 @@ class _Trial(Contract):
     def uses_its_options(self) -> str | None:
         def end(step: float = STEP, options: Options | None = None) -> dict[str, Tensor]:
             engine = self.engine(step=step, options=options)
-            return named_tensors(engine.finish_stage(self.run(engine, 3)).point)
+            state = self.run(engine, 3)
+            if self.spec.personal:
+                return {name: point.primal for name, point in self.points(engine, state).items()}
+            return named_tensors(engine.finish_stage(state).point)
 
         idle = [] if _differences(end(), end(STEP / 2)) else ["federated.local_lr"]
         for name, field in type(self.options).model_fields.items():

@@ -33,6 +33,10 @@ class Quadratic:
     d: Tensor
     e: Tensor
 
+    def loss(self, point: Point) -> float:
+        """F_k at a point without dual variables."""
+        return float(point.primal @ (self.a @ point.primal) / 2 - self.b @ point.primal)
+
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         return self.a @ primal - self.b + self.c @ dual, self.c.T @ primal - self.d @ dual + self.e
 

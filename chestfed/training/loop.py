@@ -5,15 +5,17 @@ The state on disk is everything that a round needs, so that a killed study resum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
+from chestfed.algorithms.variables import mean_of as mean_point
 from chestfed.core import stopping
 from chestfed.core.checkpoint import SaveTimes, as_damaged, load_state, save_state
 from chestfed.core.errors import DamagedError
@@ -27,7 +29,7 @@ from chestfed.experiment.rules import returned_round
 from chestfed.experiment.stage_2 import Federated
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Deployment, Federation, form_federation, starting_network, watch_classes
-from chestfed.training.data.clients import Outputs
+from chestfed.training.data.clients import Outputs, TestSet
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify
 from chestfed.training.pretrain import STATE, Pretrained
@@ -37,6 +39,18 @@ Trains = TypeVar("Trains")
 
 #: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
 History = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Points:
+    """What is scored where: `local` has the points of clients that have their own, `common` is for all other images."""
+
+    common: Point
+    local: Mapping[str, Point] = field(default_factory=dict)
+
+    def at(self, site: str) -> Point:
+        """The point of a hospital; an empty name is none of them."""
+        return self.local.get(site, self.common)
 
 
 @dataclass
@@ -78,7 +92,8 @@ class Training:
             engine, state, output = self.engine, self.state, self.output
             beyond = self._end_stage()
             rule = self.settings.stage_output
-            if self.stage == len(self.settings.schedule) and rule != "random_round":
+            is_common = rule != "random_round" and not self.settings.spec.personal
+            if self.stage == len(self.settings.schedule) and is_common:
                 # Not counted as images or bytes: nothing is trained on it.
                 outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(output, state)}
                 outputs.pop(rule, None)  # it is scored as the run's own
@@ -121,6 +136,13 @@ class Training:
         self.state = self.engine.start_stage(ends[-1].point, ends[-1].buffers, ends[-1].turns)
         return ends
 
+    def locate(self, point: Point) -> Points:
+        """What is scored where, given the server's point."""
+        local = self.engine.local_points(self.state, point)
+        if not local or self.settings.spec.personal == "also":
+            return Points(point, local)
+        return Points(mean_point(list(local.values()), self.federation.weights), local)
+
     def save(self, path: Path, part: Part) -> None:
         """Write all that the next round needs."""
         tensors = self.engine.tensors(self.state) | named_tensors(self.output, "kept")
@@ -146,12 +168,17 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of stage 2: the last stage's point, its outputs on the test set, and the rounds."""
+    """The result of stage 2: the last stage's point, its outputs on the test set, and the rounds.
+
+    `points` are those of the hospitals, where they differ; `point` is the one that `outputs` are of.
+    """
 
     point: Point
     outputs: Outputs
     history: History
     network: FlatModule
+    points: Points | None = None
+    buffers: Tensor | None = None
 
 
 def begin_training(
@@ -204,8 +231,13 @@ def train_federated(
     evaluated, resumed = frozenset(experiment.pipeline.evaluated_rounds), file.exists()
     training = begin_training(experiment, k, pretrained, deployment, begins=not resumed)
 
-    def score(point: Point, buffers: Tensor) -> Outputs:
-        return deployment.score(experiment, training.network, point.primal, buffers, test)
+    def score_part(points: Points, buffers: Tensor, part: TestSet) -> Outputs:
+        return deployment.score(experiment, training.network, points.at(part.site).primal, buffers, part)
+
+    def score(points: Points, buffers: Tensor) -> Outputs:
+        if not points.local or not test.parts:
+            return score_part(points, buffers, test)
+        return Outputs(np.concatenate([score_part(points, buffers, one).scores for one in test.parts]), buffers)
 
     if resumed:
         training.restore(file, part)
@@ -217,24 +249,23 @@ def train_federated(
             entry, point, ends = training.run_round()
             entry |= _account_privacy(experiment.pipeline, k, entry["round"])
             if entry["round"] in evaluated:
-                outputs = score(point, training.state.buffers)
+                outputs = score(training.locate(point), training.state.buffers)
                 aucs = test.aucs(outputs)
                 entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
             for name, end in ends.items():
-                entry[f"auc_of_{name}"] = mean_of(test.aucs(score(end.point, end.buffers)).values())
+                entry[f"auc_of_{name}"] = mean_of(test.aucs(score(Points(end.point), end.buffers)).values())
             if ends and (rule := training.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             training.history.append(entry)
             if training.round == 0 or training.fleet.keeps_its_states or times.due:
                 times.save(partial(training.save, file, part))
             report(training.history)
+        points, buffers = training.locate(training.engine.current(training.state)), training.state.buffers
+        if outputs is None:  # everything was done before this start
+            outputs = score(points, buffers)
     finally:
         training.fleet.close()
-
-    point = training.engine.current(training.state)
-    if outputs is None:  # everything was done before this start
-        outputs = score(point, training.state.buffers)
-    return Trained(point, outputs, training.history, training.network)
+    return Trained(points.at(test.site), outputs, training.history, training.network, points, buffers)
 
 
 def retrain_if_damaged(state: Path, train: Callable[[], Trains]) -> Trains:

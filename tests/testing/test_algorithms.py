@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.minimization.fedprox import FedProx
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError
 from chestfed.objectives import OBJECTIVES

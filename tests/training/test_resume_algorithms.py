@@ -22,6 +22,7 @@ from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs, participants_of, returned_round
+from chestfed.models import NetworkGroups
 from chestfed.objectives import OBJECTIVES
 from chestfed.training import assemble, loop
 from chestfed.training.costs import bytes_per_client_round
@@ -51,8 +52,7 @@ class Interrupted(Exception):
 def pipeline_of(algorithm: str, *more: str) -> Pipeline:
     replaced = tuple(f"{setting.partition('=')[0]}." for setting in more)
     settings = [setting for setting in SETTINGS if not setting.startswith(replaced or ("-",))]
-    settings += [f"selected=[{algorithm}]", *more]
-    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).resolve()
+    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", [*settings, *more], methods=[algorithm]).resolve()
 
 
 def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Trained:
@@ -86,6 +86,12 @@ def test_interrupted_run_has_same_bits(
     assert torch.equal(again.point.primal, whole.point.primal)
     assert torch.equal(again.point.dual, whole.point.dual)
     assert again.history == whole.history
+    assert again.points is not None
+    assert whole.points is not None
+    assert {*whole.points.local} == (
+        {"digits-1", "digits-2", "digits-3"} if pipeline.federated.spec.personal else set()
+    )
+    assert all(torch.equal(point.primal, again.points.at(name).primal) for name, point in whole.points.local.items())
     assert (again.outputs.scores == whole.outputs.scores).all()
 
 
@@ -158,7 +164,9 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
     buffers = trained.outputs.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
-    sent = numbers_sent(spec.formula(pipeline.federated.algorithm), Sizes(trained.network.size, 1))
+    sent = numbers_sent(
+        spec.formula(pipeline.federated.algorithm), Sizes.of(trained.network.size, 1, NetworkGroups(pipeline.model, 1))
+    )
     if spec.decentralized:
         sent *= 2  # on the ring every node has two edges
     if not spec.pooled:
