@@ -14,10 +14,14 @@ from chestfed.algorithms.variables import (
     Gradients,
     LocalStepAlgorithm,
     PeerAlgorithm,
+    Personal,
     Point,
     Restarting,
+    complement,
     mean_of,
+    select,
     weighted_mean,
+    with_parts,
 )
 from chestfed.core.plugins import Options
 from chestfed.models.declaration import ModelOptions, ModelSpec
@@ -39,10 +43,14 @@ __all__ = [
     "ObjectiveSpec",
     "Options",
     "PeerAlgorithm",
+    "Personal",
     "Point",
     "Population",
     "Restarting",
     "Setting",
+    "complement",
     "mean_of",
+    "select",
     "weighted_mean",
+    "with_parts",
 ]

@@ -231,13 +231,8 @@ def train_federated(
     evaluated, resumed = frozenset(experiment.pipeline.evaluated_rounds), file.exists()
     training = begin_training(experiment, k, pretrained, deployment, begins=not resumed)
 
-    def score_part(points: Points, buffers: Tensor, part: TestSet) -> Outputs:
-        return deployment.score(experiment, training.network, points.at(part.site).primal, buffers, part)
-
     def score(points: Points, buffers: Tensor) -> Outputs:
-        if not points.local or not test.parts:
-            return score_part(points, buffers, test)
-        return Outputs(np.concatenate([score_part(points, buffers, one).scores for one in test.parts]), buffers)
+        return score_points(experiment, deployment, training.network, points, buffers)
 
     if resumed:
         training.restore(file, part)
@@ -266,6 +261,20 @@ def train_federated(
     finally:
         training.fleet.close()
     return Trained(points.at(test.site), outputs, training.history, training.network, points, buffers)
+
+
+def score_points(
+    experiment: Experiment, deployment: Deployment, network: FlatModule, points: Points, buffers: Tensor
+) -> Outputs:
+    """The test set with these points and buffers: of several hospitals each with its own."""
+    test = experiment.test
+
+    def score(part: TestSet) -> Outputs:
+        return deployment.score(experiment, network, points.at(part.site).primal, buffers, part)
+
+    if not points.local or not test.parts:
+        return score(test)
+    return Outputs(np.concatenate([score(part).scores for part in test.parts]), buffers)
 
 
 def retrain_if_damaged(state: Path, train: Callable[[], Trains]) -> Trains:

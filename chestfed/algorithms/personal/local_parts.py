@@ -39,7 +39,7 @@ class Client:
 
 @dataclass(frozen=True)
 class LocalParts(Algorithm[Point, Shared, Client]):
-    """`window` steps on all weights; with `head_steps`, so many on the own ones first and the window's on the others."""
+    """`window` steps on all weights; with `head_steps`, so many on the own ones first, the window's on the others."""
 
     window: int
     local_lr: float
