@@ -213,39 +213,6 @@ def list_rows(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
         yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
 
 
-# ---- held-out sites --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Fold:
-    """One held-out site: its own result, and those of the sites that were trained on."""
-
-    site: str
-    images: int
-    folder: str
-    row: Row
-    seen: Mapping[str, Row]
-
-
-def collect_folds(folds: Sequence[Fold], title: str, origin: Origin, about: Mapping[str, Any]) -> Results:
-    """The folds as results of the view `held_out`: a model is named by the site held out."""
-    rows: list[dict[str, Any]] = []
-    for fold in folds:
-        for site, row in ((fold.site, fold.row), *fold.seen.items()):
-            head = {"view": "held_out", "data": str(origin), "model": fold.site, "hospital": site, "k": row.k}
-            head |= {"takes_part": site != fold.site, "protocol": about["protocol"]}
-            rows += list_rows([row], **head, images=fold.images if site == fold.site else None)
-    return Results(title, origin, {"seeds": [], **about}, make_estimates(rows), make_differences([]))
-
-
-def write_folds(results: Results, folds: Sequence[Fold], out: Path) -> Path:
-    """Write `held_out.csv` into a folder named by the folds' runs; returns it."""
-    folder = name_folder([fold.folder for fold in folds], results.origin, out, "held-out")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_frames(folder, results.estimates, results.differences, ("held_out",))
-    return folder
-
-
 # ---- models and where their results are --------------------------------------------------------------------------
 
 

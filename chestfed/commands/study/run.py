@@ -31,13 +31,14 @@ from chestfed.experiment.subsets import Design
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
-from chestfed.results.collect import Fold, collect, collect_folds, write_comparison, write_folds
-from chestfed.results.contributions import (
+from chestfed.results.clients.contributions import (
     collect_contributions,
     describe_contributions,
     render_contributions,
     write_contributions,
 )
+from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
+from chestfed.results.collect import collect, write_comparison
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import state_verdict
 from chestfed.results.views import list_held_out_metrics, list_metrics
