@@ -36,6 +36,10 @@ class Gradients(Protocol):
         """The mean over all training images of the client, once each and without augmentation."""
 
     @property
+    def loss(self) -> Tensor:
+        """The loss of the last call, `[]`: of a full pass the mean over all images."""
+
+    @property
     def rows(self) -> Tensor:
         """Row numbers of the last batch among the client's images, int64 `[n]`."""
 
@@ -280,6 +284,25 @@ class Partial(Algorithm[Server, Message, Client], Protocol):
         self, server: Server, updates: Sequence[Message], weights: Sequence[float], share: float
     ) -> Server:
         """The server's step on the updates of some; their weights sum to 1, and to `share` among those of all."""
+
+
+@runtime_checkable
+class Encoding(Protocol):
+    """An algorithm whose clients send something else than a point or a change of it."""
+
+    def decode(self, message: Any, update: Any, /) -> Any:
+        """The update as `server_round`, the drift and robust means take it, given the message of the round."""
+
+
+@runtime_checkable
+class Preparing(Protocol[Server, Message]):
+    """An algorithm whose clients send something at the server's point before the local steps of every round."""
+
+    def prepare(self, point: Point, gradients: Gradients, /) -> Message:
+        """What a client sends; no batch may be drawn, but `gradients.full` may be called."""
+
+    def prepared(self, server: Server, parts: Sequence[Message], weights: Sequence[float]) -> Server:
+        """The server's state after what the clients sent, whose message goes down then; weights sum to 1."""
 
 
 @runtime_checkable

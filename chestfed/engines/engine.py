@@ -32,7 +32,7 @@ class RoundRecord:
     is sent once, and counted as up. `drift` is the mean
     over clients of the squared distance between a local model and the mean of the local models;
     `gradient_drift` the same for the clients' mean gradients over the round. `absent` are the clients without which the
-    round went on.
+    round went on; `steps` the local steps of those asked, where they may differ.
     """
 
     gradients: int
@@ -43,6 +43,7 @@ class RoundRecord:
     drift: float
     gradient_drift: float
     absent: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

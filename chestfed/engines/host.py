@@ -96,13 +96,13 @@ class Host:
     Parameters
     ----------
     rule_of
-        The algorithm's rule in a stage, counted from 0.
+        The algorithm's rule in a stage, counted from 0; with `steps=`, that of another number of local steps.
     graph, number
         Of a decentralized algorithm: the graph, and which of its nodes the client is.
     """
 
     def __init__(
-        self, client: Client, rule_of: Callable[[int], Any], graph: Graph | None = None, number: int = 0
+        self, client: Client, rule_of: Callable[..., Any], graph: Graph | None = None, number: int = 0
     ) -> None:
         self.client, self.graph, self.number = client, graph, number
         self.stage = 0
@@ -131,6 +131,11 @@ class Host:
                 return requests.Located(self._local_point(request.point, request.after))
             case requests.Work():
                 return self._work(request)
+            case requests.Prepare():
+                with self._running(request.after, request.buffers) as run:
+                    message = self.rule.prepare(request.point, self.client.oracle)
+                self._refuse_not_finite(named_tensors(message).values(), f"client '{self.client.name}': what it sends")
+                return requests.Prepared(message, run.gradients, run.images)
             case requests.Steps():
                 return self._steps(request)
             case requests.Take():
@@ -217,7 +222,8 @@ class Host:
         client = self.client
         with self._running(request.after, request.buffers) as run:
             self._drop_before(request.after)
-            pair: tuple[Move, Record] = self.rule.local_round(request.message, run.state, client.oracle)
+            rule = self._rule_of(self.stage, steps=request.steps) if request.steps else self.rule
+            pair: tuple[Move, Record] = rule.local_round(request.message, run.state, client.oracle)
         update, state = pair
         buffers, loss = client.buffers(), client.mean_loss()
         parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]

@@ -52,10 +52,29 @@ class Worked(Generic[Message]):
 
 @dataclass(frozen=True)
 class Work(Request[Worked[Message]]):
-    """One local round on the server's message. A turn."""
+    """One local round on the server's message, of so many `steps`; 0: the rule's window. A turn."""
 
     after: int
     message: Message
+    buffers: Tensor
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[Message]):
+    """What the client sends before its local steps."""
+
+    message: Message
+    gradients: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Prepare(Request[Prepared[Message]]):
+    """What a `Preparing` algorithm needs of the client at the server's point; no batch is drawn."""
+
+    after: int
+    point: Point
     buffers: Tensor
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Finishing, Move, Point, Record, Rule
+from chestfed.algorithms.variables import Finishing, Move, Point, Preparing, Record, Rule
 from chestfed.core.errors import ConfigError
 from chestfed.engines import requests
 from chestfed.engines.host import describe_edges
@@ -23,6 +23,7 @@ class BlankOracle:
     """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values."""
 
     rows = torch.zeros(0, dtype=torch.int64)
+    loss = torch.zeros(())
 
     def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         return primal, dual
@@ -80,6 +81,8 @@ class Shapes:
                 return requests.Steps(0, self._buffers, edges)
             case "Take" if self.graph is not None:
                 return requests.Take(0, edges, (self._along_edge,) * len(edges))
+            case "Prepare" if self.graph is None and isinstance(self.rule, Preparing):
+                return requests.Prepare(0, self.point, self._buffers)
             case "Locate" if self.graph is None:
                 return requests.Locate(0, self.point)
             case "Statistics":
@@ -110,6 +113,8 @@ class Shapes:
                 return requests.Stepped((self._along_edge,) * len(request.edges), self.point.primal, 0.0, 0, 0)
             case requests.Take():
                 return requests.Located(self._rule.current(self._state))
+            case requests.Prepare():
+                return requests.Prepared(self._rule.prepare(self.point, BlankOracle()), 0, 0)
             case requests.Locate():
                 return requests.Located(self.point)
             case requests.Statistics():

@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.algorithms.around.compression import Compression
+from chestfed.algorithms.around.server_optimizer import ServerOptimizer
 from chestfed.algorithms.declaration import Setting
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
@@ -45,6 +47,27 @@ class PrivacyOptions(StrictModel):
         "study's `seed`, the same bits with every engine. Only to measure what the noise "
         "costs: it protects nothing, because the run folder has the seed",
     )
+
+
+class LocalSteps(StrictModel):
+    """Local steps per round where clients differ; `window` is what rounds are planned with."""
+
+    epochs: float | None = Field(None, gt=0, description="passes of each client over its own training images")
+    per_client: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None, min_length=1, description="a number for each client, in the order of addition"
+    )
+    stragglers: float = Field(
+        0.0, ge=0, le=1, description="probability of each client, in each round, to make only a part of its steps"
+    )
+    least: float = Field(0.1, gt=0, le=1, description="smallest part that a straggler makes; drawn evenly up to all")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.epochs is not None and self.per_client is not None:
+            raise ValueError("epochs and per_client: give one of them")
+        if not self.stragglers and self.epochs is None and self.per_client is None:
+            raise ValueError("give epochs, per_client or stragglers; without them every client makes `window` steps")
+        return self
 
 
 class Schedule(StrictModel):
@@ -96,6 +119,13 @@ class Schedule(StrictModel):
         description="number of clients drawn for each round [S]; null: all. Not for algorithms that need all clients "
         "in every round, such as codasca_minimal",
     )
+    local_steps: LocalSteps | None = Field(
+        None, description="local steps per round where clients differ; null: `window` everywhere"
+    )
+    server_optimizer: ServerOptimizer | None = Field(
+        None, description="optimizer of the server on the clients' mean change; null: the algorithm's own step"
+    )
+    compression: Compression | None = Field(None, description="compression of what clients send; null: none")
     aggregation: AggregationRule = Field(
         "mean",
         description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
@@ -169,6 +199,7 @@ class Federated(Parts):
             )
         if spec.personal and self.stage_output != "last":
             raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
+        self._check_options()
         self._check_aggregation()
         self._check_privacy()
         if self.absent != "wait" and not spec.partial_rounds:
@@ -184,6 +215,27 @@ class Federated(Parts):
         if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
         return self
+
+    def _check_options(self) -> None:
+        spec, steps = self.spec, self.local_steps
+        some = self.clients_per_round is not None or self.absent != "wait"
+        if steps is not None and not spec.unequal_steps:
+            raise ValueError(
+                f"local_steps: all clients of {spec.name} make equal steps; others are possible with "
+                f"{_those_with('unequal_steps')}"
+            )
+        if steps is not None and some and spec.unequal_steps == "full rounds":
+            raise ValueError(f"local_steps: {spec.name} needs all clients in a round if their steps differ")
+        for key in ("server_optimizer", "compression"):
+            if getattr(self, key) is not None and not spec.averages:
+                raise ValueError(
+                    f"{key}: {spec.name} relies on the mean of what the clients send; possible with "
+                    f"{_those_with('averages')}"
+                )
+            if getattr(self, key) is not None and self.stage_output == "algorithm":
+                raise ValueError(f"{key}: not with stage_output algorithm, for which clients send more; take another")
+        if self.server_optimizer is not None and self.objective_spec.kind == "server-weighted":
+            raise ValueError("server_optimizer: the dual variables of this objective are the server's own estimate")
 
     def _check_aggregation(self) -> None:
         if self.aggregation != "mean" and not self.spec.averages:
@@ -208,6 +260,7 @@ class Federated(Parts):
             "algorithm": bool(self.spec.personal) and "points of clients would leave without noise",
             "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
             "aggregation": self.aggregation != "mean" and "epsilon is known for the mean alone",
+            "compression": self.compression is not None and "the noise is added to what the server decodes",
             "absent": self.absent != "wait" and "who is absent would set the weights",
             "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
         }
@@ -304,7 +357,10 @@ class Federated(Parts):
             degree=max(degrees, default=0),
             returns_average=self.stage_output == "algorithm",
         )
-        return self.spec.build(self.algorithm, setting)
+        rule = self.spec.build(self.algorithm, setting)
+        for option in (self.server_optimizer, self.compression):
+            rule = rule if option is None else option.around(rule)
+        return rule
 
     @property
     def rounds(self) -> int:

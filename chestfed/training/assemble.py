@@ -26,7 +26,7 @@ from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals
+from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals, steps_of
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, NetworkGroups, reset_classifier
@@ -95,14 +95,15 @@ class Federation:
         size, dual = parameters + objective.extra_size, objective.dual_size
         return Shapes(self.rule(0, number), size, dual, buffers, 1 + composed, self.graph, number)
 
-    def rule(self, stage: int, number: int | None = None) -> Any:
+    def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last.
 
-        `number` is the client's; None: the rule is the server's.
+        `number` is the client's; None: the rule is the server's. `steps` are local steps in place of the window.
         """
         last, ratio = len(self.settings.schedule) - 1, ratio_of_duals(self.objective(), self.population)
         client = None if number is None else ClientInfo(number, self.rows[number], self.weights[number])
-        more = {"client": client, "groups": self.groups, "seed": self.seed}
+        more: dict[str, Any] = {"client": client, "groups": self.groups, "seed": self.seed}
+        more |= {"window": steps} if steps else {}
         return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
 
     def start(self, network: FlatModule) -> Point:
@@ -129,6 +130,7 @@ class Federation:
             aggregation=settings.combination,
             absent=settings.absent,
             privacy=settings.noise(self.seed),
+            steps=steps_of(settings, self.seed, number, self.rows),
         )
 
 

@@ -99,8 +99,9 @@ class Training:
                 outputs.pop(rule, None)  # it is scored as the run's own
             point = beyond[-1].point
         entry = asdict(record) | {"round": len(self.history) + 1, "stage": self.stage + (self.round > 0)}
-        if not entry["absent"]:
-            del entry["absent"]
+        for key in ("absent", "steps"):
+            if not entry[key]:
+                del entry[key]
         for part in beyond:
             entry["bytes_up"] += part.bytes_up
             entry["bytes_down"] += part.bytes_down

@@ -30,7 +30,16 @@ PIPELINES = [
     for name, more in (
         ("coda", ("model.norm=batch", "federated.weights=images")),
         ("pdmm", ()),
-        ("fedper", ("federated.stage_output=last",)),
+        (
+            "fedper",
+            (
+                "federated.stage_output=last",
+                "federated.compression={kind: 8_bits}",
+                "federated.server_optimizer={kind: yogi}",
+                "federated.local_steps={stragglers: 0.5}",
+            ),
+        ),
+        ("mime", ("federated.stage_output=last",)),
     )
 ]
 MACHINE = prepare_machine(PIPELINES[0].runtime)
