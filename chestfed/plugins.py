@@ -6,16 +6,25 @@ shows one of each.
 
 from __future__ import annotations
 
-from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, MinMaxOptions, Setting
+from chestfed.algorithms.declaration import (
+    AlgorithmSpec,
+    ClientInfo,
+    DecentralizedOptions,
+    MinMaxOptions,
+    Setting,
+    Sizes,
+)
 from chestfed.algorithms.variables import (
     Algorithm,
     CompositionalGradients,
+    Encoding,
     Finishing,
     Gradients,
     LocalStepAlgorithm,
     PeerAlgorithm,
     Personal,
     Point,
+    Preparing,
     Restarting,
     complement,
     mean_of,
@@ -30,9 +39,11 @@ from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSp
 __all__ = [
     "Algorithm",
     "AlgorithmSpec",
+    "ClientInfo",
     "CompositionalGradients",
     "DecentralizedOptions",
     "DualEstimate",
+    "Encoding",
     "Finishing",
     "Gradients",
     "LocalStepAlgorithm",
@@ -46,8 +57,10 @@ __all__ = [
     "Personal",
     "Point",
     "Population",
+    "Preparing",
     "Restarting",
     "Setting",
+    "Sizes",
     "complement",
     "mean_of",
     "select",

@@ -142,7 +142,9 @@ class Training:
         local = self.engine.local_points(self.state, point)
         if not local or self.settings.spec.personal == "also":
             return Points(point, local)
-        return Points(mean_point(list(local.values()), self.federation.weights), local)
+        weights = dict(zip(self.federation.names, self.federation.weights, strict=True))
+        share = sum(weights[name] for name in local)  # others have left
+        return Points(mean_point(list(local.values()), [weights[name] / share for name in local]), local)
 
     def save(self, path: Path, part: Part) -> None:
         """Write all that the next round needs."""

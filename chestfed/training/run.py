@@ -271,8 +271,8 @@ class RunningStudy:
         if name in [client.name for client in self.experiment.clients[:k]]:
             file = f"{HOSPITALS}/{name}/{MODEL_FILE}"
         if not (model / file).is_file():
-            self.run_k(k)  # from its saved state, which writes all models
-        return read_model(model, self.experiment, file)
+            self.run_k(k)  # from its saved state, which writes the models of all that have not left
+        return read_model(model, self.experiment, file if (model / file).is_file() else COMMON_FILE)
 
     def run_alternatives(self) -> None:
         """Models that the hospitals could use instead of that of the largest K."""
@@ -293,7 +293,7 @@ class RunningStudy:
         return self._finished(own, k, test) if is_sound else None
 
     def _row(self, k: int, outputs: Outputs, test: TestSet) -> Row:
-        clients = [client.name for client in self.experiment.clients[:k]]
+        clients = [client.name for client in self.experiment.list_clients(k)]
         evaluation = self.pipeline.evaluation
         return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
 
