@@ -34,7 +34,7 @@ from chestfed.algorithms.variables import (
 )
 from chestfed.core.plugins import Options
 from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Population
+from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Population, Sampled
 
 __all__ = [
     "Algorithm",
@@ -59,6 +59,7 @@ __all__ = [
     "Population",
     "Preparing",
     "Restarting",
+    "Sampled",
     "Setting",
     "Sizes",
     "complement",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Record, Rule, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.host import Client, Host
+from chestfed.engines.host import NO_MEMORY, Client, Host
 from chestfed.engines.requests import Answer, Done, Export, Import, Request
 from chestfed.engines.topology import Graph
 
@@ -50,6 +50,8 @@ class Fleet(ABC):
         tensors: dict[str, Tensor] = {}
         for number, answer in self.ask_all(lambda number: Export(turns[number])).items():
             tensors |= named_tensors(answer.state, f"{name}.{number}") | {f"drawn.{number}": answer.drawn}
+            if answer.memory.numel():
+                tensors[f"memory.{number}"] = answer.memory
         return tensors
 
     def restore(
@@ -62,6 +64,7 @@ class Fleet(ABC):
                 stage,
                 from_named_tensors(like[number], tensors, f"{name}.{number}"),
                 tensors[f"drawn.{number}"].cpu(),
+                tensors.get(f"memory.{number}", NO_MEMORY),
             )
         )
 

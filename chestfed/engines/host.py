@@ -37,6 +37,7 @@ class Client(Protocol):
     name: str
     gradients_computed: int
     images_seen: int
+    memory: Tensor  #: what the objective remembers of each row, `[rows, m]`
 
     @property
     def oracle(self) -> Gradients | CompositionalGradients:
@@ -70,13 +71,20 @@ class Client(Protocol):
         """Release threads and files."""
 
 
+NO_MEMORY = torch.zeros(0, 0)
+
+
 @dataclass(frozen=True)
 class Kept:
-    """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage."""
+    """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage.
+
+    `memory` is what its objective remembers of each row, `[rows, m]`.
+    """
 
     state: Record | None
     drawn: tuple[int, ...]
     stage: int = 0
+    memory: Tensor = NO_MEMORY
 
 
 @dataclass
@@ -107,7 +115,7 @@ class Host:
         self.client, self.graph, self.number = client, graph, number
         self.stage = 0
         self.rule: Any = rule_of(0)
-        self.kept: dict[int, Kept] = {0: Kept(None, tuple(client.positions()))}
+        self.kept: dict[int, Kept] = {0: Kept(None, tuple(client.positions()), memory=client.memory)}
         self._rule_of = rule_of
         self.stepped: dict[int, Kept] = {}  #: a node after its local steps, by the turn that they went on from
 
@@ -155,10 +163,12 @@ class Host:
             case requests.Export():
                 state = self._state_at(request.after)
                 assert state is not None
-                return requests.Exported(state, torch.tensor(self.kept[request.after].drawn, dtype=torch.int64))
+                kept = self.kept[request.after]
+                return requests.Exported(state, torch.tensor(kept.drawn, dtype=torch.int64), kept.memory)
             case requests.Import():
                 self._take_rule(request.stage)
-                self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()), request.stage)}
+                drawn = tuple(request.drawn.tolist())
+                self.kept = {request.turn: Kept(request.state, drawn, request.stage, request.memory)}
                 self._state_at(request.turn)
         return requests.Done()
 
@@ -195,15 +205,17 @@ class Host:
             self._take_rule(kept.stage)
         if tuple(self.client.positions()) != kept.drawn:
             self.client.seek(kept.drawn)
+        self.client.memory = kept.memory
         return kept.state
 
     def _keep(self, turn: int, state: Record | None) -> None:
-        self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage)
+        self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage, self.client.memory)
 
     @contextmanager
     def _running(self, turn: int, buffers: Tensor) -> Iterator[Run]:
         """The client at a turn, in training with these buffers; afterwards the counts of what it computed."""
         client, run = self.client, Run(self._state_at(turn))
+        client.memory = client.memory.clone() if client.memory.numel() else client.memory  # that of the turn stays
         gradients, images = client.gradients_computed, client.images_seen
         with client.training(buffers):
             yield run
@@ -237,7 +249,7 @@ class Host:
             self._drop_before(request.after)
             node: Iterate = self.rule.local_round(run.state, client.oracle)
         self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
-        self.stepped = {request.after: Kept(node, tuple(client.positions()), self.stage)}
+        self.stepped = {request.after: Kept(node, tuple(client.positions()), self.stage, client.memory)}
         messages = tuple(self.rule.message(node, edge) for edge in request.edges)
         slope, loss = client.mean_gradient(), client.mean_loss()
         return requests.Stepped(messages, slope, loss, run.gradients, run.images)

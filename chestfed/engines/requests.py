@@ -174,10 +174,14 @@ class Finish(Request[Finished[Message]]):
 
 @dataclass(frozen=True)
 class Exported:
-    """The algorithm's state at the client, and how many batches it has drawn from each sequence, int64 `[S]`."""
+    """The algorithm's state at the client, and how many batches it has drawn from each sequence, int64 `[S]`.
+
+    `memory` is what the objective remembers of each row, `[rows, m]`.
+    """
 
     state: Record
     drawn: Tensor
+    memory: Tensor
 
 
 @dataclass(frozen=True)
@@ -195,3 +199,4 @@ class Import(Request[Done]):
     stage: int
     state: Record
     drawn: Tensor
+    memory: Tensor

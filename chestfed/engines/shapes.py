@@ -57,6 +57,7 @@ class Shapes:
     graph: Graph | None = None
     number: int = 0  #: of the node in the graph
     dtype: torch.dtype = torch.float32
+    memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
@@ -94,7 +95,7 @@ class Shapes:
             case "Export":
                 return requests.Export(0)
             case "Import":
-                return requests.Import(0, 0, self._state, self._drawn)
+                return requests.Import(0, 0, self._state, self._drawn, self._memory)
         raise WireError(
             f"{sender} sent {ascii(name)[:80]}, which is not a request that this client answers",
             kind="unknown request",
@@ -125,7 +126,7 @@ class Shapes:
                 final = self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None
                 return requests.Finished(final)
             case requests.Export():
-                return requests.Exported(self._state, self._drawn)
+                return requests.Exported(self._state, self._drawn, self._memory)
         return requests.Done()
 
     @cached_property
@@ -144,6 +145,10 @@ class Shapes:
 
     def _empty(self, size: int) -> Tensor:
         return torch.empty(size, dtype=self.dtype, device="meta")
+
+    @property
+    def _memory(self) -> Tensor:
+        return torch.empty(self.memory, dtype=self.dtype, device="meta")
 
     @property
     def _drawn(self) -> Tensor:

@@ -137,6 +137,7 @@ class QuadraticClient:
     def __init__(self, name: str, problem: Quadratic, *, composed: bool = False, overwrites: bool = True) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self._problem, self._composed, self._drawn = problem, composed, False
+        self.memory = torch.zeros(0, 0)
         self.loss = torch.zeros((), dtype=torch.float64)
         self._slopes: list[Tensor] = []
         self._given, self._overwrites = (torch.zeros_like(problem.b), torch.zeros_like(problem.e)), overwrites

@@ -100,6 +100,7 @@ class Training:
             point = beyond[-1].point
         entry = asdict(record) | {"round": len(self.history) + 1, "stage": self.stage + (self.round > 0)}
         for key in ("absent", "steps"):
+            entry[key] = list(entry[key])  # as it is after a resume
             if not entry[key]:
                 del entry[key]
         for part in beyond:

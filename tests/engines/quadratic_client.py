@@ -20,6 +20,7 @@ class QuadraticClient:
         self._problem, self._exact = problem, problem.torch_gradients()
         self.rows, self.loss, self.stream = self._exact.rows, self._exact.loss, self._exact.stream
         self._slopes: list[Tensor] = []
+        self.memory = torch.zeros(0, 0)
         self._buffers = torch.zeros(buffers, dtype=torch.float64)
         self._poison_at = poison_at
 

@@ -13,7 +13,7 @@ import torch
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.around.compression import Compression
 from chestfed.algorithms.coda import Coda
-from chestfed.algorithms.declaration import Sizes, numbers_sent
+from chestfed.algorithms.declaration import Setting, Sizes, numbers_sent
 from chestfed.algorithms.variables import Point
 from chestfed.core import checkpoint
 from chestfed.core.bundled import bundled
@@ -341,12 +341,17 @@ def test_options_change_bytes_and_steps(tmp_path: Path) -> None:
         ("fedavg", "federated.local_steps={least: 0.5}", "give epochs, per_client or stragglers"),
         ("fedavg", "federated.local_steps={per_client: [1, 2]}", "2 numbers for 3 clients"),
         ("fedper", "federated.stage_output=average", "fedper has a point per client"),
-        ("fedbn", "model.norm=none", "no weights of normalization"),
     ],
 )
 def test_options_that_do_not_go_together(algorithm: str, setting: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         check_runs([pipeline_of(algorithm, setting)])
+
+
+def test_fedbn_needs_normalization_layers() -> None:
+    fedbn = ALGORITHMS.find("fedbn")
+    with pytest.raises(ConfigError, match="no weights of normalization"):
+        fedbn.build(fedbn.options(), Setting(1, 0.1, groups={"normalization": ()}))
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "codasca"])

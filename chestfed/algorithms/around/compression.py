@@ -109,7 +109,7 @@ class Compressed(Algorithm[Any, Any, Client]):
         sent, errors = named_tensors(message), named_tensors(client.error)
         values, places, draw = dict[str, Tensor](), dict[str, Tensor](), gradients.stream("compression")
         for name, part in named_tensors(update).items():
-            if name not in sent or sent[name].shape != part.shape:
+            if name not in sent or sent[name].shape != part.shape or not part.numel():
                 values[name], places[name] = part, part.new_empty(0)
                 continue
             change = (part - sent[name]).flatten()
