@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from chestfed.training.pretrain import new_network
 
 #: Seconds that a kind of step is timed for.
 _TIMED_SECONDS = 0.1
+#: Side of the images that a step is timed on, if theirs are larger: time grows with their pixels.
+_TIMED_SIZE = 128
 #: A machine is busy if more than this share of its cores had work already.
 _BUSY = 0.5
 
@@ -47,9 +50,9 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content, after one that is not counted."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = new_network(pipeline, machine)
-    size, tasks = pipeline.preprocess.size, len(pipeline.tasks)
+    whole, tasks = pipeline.preprocess.size, len(pipeline.tasks)
 
-    def step(images: int, training: bool) -> None:
+    def step(images: int, training: bool, size: int) -> None:
         blank = np.zeros((images, tasks), np.float32)
         batch = TrainBatches(
             _Blank(images, size),
@@ -75,11 +78,13 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
 
     def per_image(images: int, training: bool) -> float:
         few = min(images, 2 if training else 1)  # one image may be too few to normalize a batch
-        step(few, training)  # allocates, and loads what is loaded once
-        first = _seconds(lambda: step(few, training), 0)
+        size = _choose_size(lambda size: step(few, training, size), whole)
+        first = _seconds(lambda: step(few, training, size), 0)
         fits = max(few, min(images, int(few * _TIMED_SECONDS / first)))  # a large network is timed on fewer images
-        step(fits, training)
-        return _seconds(lambda: step(fits, training)) / fits
+        if fits == few:
+            return first / few * (whole / size) ** 2
+        step(fits, training, size)
+        return _seconds(lambda: step(fits, training, size)) / fits * (whole / size) ** 2
 
     of_batch = cache(lambda images: per_image(images, training=True) * images)
     return Timings(
@@ -91,6 +96,19 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         load,
         machine.compile,
     )
+
+
+def _choose_size(step: Callable[[int], None], whole: int) -> int:
+    """The side of the images that a network is timed on: small ones, unless it takes images of one size only.
+
+    One step is run, which allocates and loads what is loaded once.
+    """
+    if whole > _TIMED_SIZE:
+        with contextlib.suppress(RuntimeError, ValueError, AssertionError):  # what networks of one size raise
+            step(_TIMED_SIZE)
+            return _TIMED_SIZE
+    step(whole)
+    return whole
 
 
 @dataclass(frozen=True)
