@@ -81,7 +81,7 @@ def test_partial_auc_weighs_hard_negatives() -> None:
 @pytest.mark.parametrize("algorithm", ["fedavg", "ditto"])
 def test_memory_survives_a_resume(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
-    settings = ("methods.*.objective={name: sopa_s, rate: 0.3}", "federated.batch_size=16")
+    settings = ("methods.*.objective={name: sopa_s, rate: 0.3}", "federated.batch_size=96")
     pipeline = pipeline_of(algorithm, *settings)
     whole = train(pipeline, tmp_path / "whole")
     for stop_after in (1, 3):
