@@ -72,6 +72,7 @@ class Training:
     stage: int = 0
     round: int = 0
     history: History = field(default_factory=list)
+    compare_outputs: bool = True
 
     @property
     def settings(self) -> Federated:
@@ -80,7 +81,8 @@ class Training:
     def run_round(self) -> tuple[dict[str, Any], Point, dict[str, StageEnd]]:
         """One round, and the change to the next stage if it ends one: what to record, and the point to evaluate.
 
-        After the last round of all also what the other rules of output would have returned, by their names.
+        After the last round also what the other rules of output would have returned, by their names, if these are
+        compared.
         """
         self.state, record = self.engine.run_round(self.state)
         self.round += 1
@@ -92,8 +94,8 @@ class Training:
             engine, state, output = self.engine, self.state, self.output
             beyond = self._end_stage()
             rule = self.settings.stage_output
-            is_common = rule != "random_round" and not self.settings.spec.personal
-            if self.stage == len(self.settings.schedule) and is_common:
+            last = self.stage == len(self.settings.schedule) and not self.settings.spec.personal
+            if last and self.compare_outputs and rule != "random_round":
                 # Not counted as images or bytes: nothing is trained on it.
                 outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(output, state)}
                 outputs.pop(rule, None)  # it is scored as the run's own
@@ -206,7 +208,8 @@ def begin_training(
     fleet = deployment.fleet(experiment, pretrained, federation, network)
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
     state = engine.start_stage(start, buffers)
-    return Training(federation, network, fleet, monitor, engine, state, start, buffers)
+    compare = experiment.pipeline.evaluation.compare_outputs
+    return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
 
 
 def train_federated(
