@@ -105,7 +105,7 @@ class NetworkClient:
         self.loss = torch.zeros((), device=device)
         size = objective.memory_size if isinstance(objective, Sampled) else 0
         #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
-        self.memory = torch.zeros(samples if size else 0, size, dtype=network.grad.dtype, device=device)
+        self.memory = torch.zeros(samples if size else 0, size, device=device)
         self.rows = torch.zeros(0, dtype=torch.int64)
 
     @property

@@ -64,7 +64,7 @@ class Fleet(ABC):
                 stage,
                 from_named_tensors(like[number], tensors, f"{name}.{number}"),
                 tensors[f"drawn.{number}"].cpu(),
-                tensors.get(f"memory.{number}", NO_MEMORY),
+                tensors.get(f"memory.{number}", _no_memory(like[number])),
             )
         )
 
@@ -113,3 +113,8 @@ class BlankFleet(Fleet):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _no_memory(state: Record) -> Tensor:
+    """An empty memory where the tensors of a client's state are."""
+    return next((NO_MEMORY.to(part.device) for part in named_tensors(state).values()), NO_MEMORY)

@@ -19,6 +19,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
 from chestfed.engines.topology import Graph
+from chestfed.experiment.round_options import LocalSteps, PrivacyOptions
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 
@@ -29,45 +30,6 @@ class Stage:
     window: int
     rounds: int
     lr_factor: float
-
-
-class PrivacyOptions(StrictModel):
-    """Client-level differential privacy of the weights that stage 2 returns; docs/privacy.md says what it protects."""
-
-    clip: float = Field(
-        gt=0, description="largest norm of a client's change in a round; larger ones are scaled down to it [C]"
-    )
-    noise_multiplier: float = Field(
-        gt=0, description="standard deviation of the noise, relative to the most that one client can move the mean [z]"
-    )
-    delta: float = Field(1e-5, gt=0, lt=1, description="the delta for which epsilon is reported [delta]")
-    noise: Literal["secret", "seed"] = Field(
-        "secret",
-        description="source of the noise. secret: the system's entropy, so that no two runs are equal; seed: the "
-        "study's `seed`, the same bits with every engine. Only to measure what the noise "
-        "costs: it protects nothing, because the run folder has the seed",
-    )
-
-
-class LocalSteps(StrictModel):
-    """Local steps per round where clients differ; `window` is what rounds are planned with."""
-
-    epochs: float | None = Field(None, gt=0, description="passes of each client over its own training images")
-    per_client: list[Annotated[int, Field(ge=1)]] | None = Field(
-        None, min_length=1, description="a number for each client, in the order of addition"
-    )
-    stragglers: float = Field(
-        0.0, ge=0, le=1, description="probability of each client, in each round, to make only a part of its steps"
-    )
-    least: float = Field(0.1, gt=0, le=1, description="smallest part that a straggler makes; drawn evenly up to all")
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.epochs is not None and self.per_client is not None:
-            raise ValueError("epochs and per_client: give one of them")
-        if not self.stragglers and self.epochs is None and self.per_client is None:
-            raise ValueError("give epochs, per_client or stragglers; without them every client makes `window` steps")
-        return self
 
 
 class Schedule(StrictModel):
