@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
 
 
@@ -46,3 +47,31 @@ class LocalSteps(StrictModel):
         if not self.stragglers and self.epochs is None and self.per_client is None:
             raise ValueError("give epochs, per_client or stragglers; without them every client makes `window` steps")
         return self
+
+
+def check_options(settings: Any) -> None:
+    """Raise ValueError if steps, server optimizer or compression of a `Federated` do not go with its algorithm."""
+    spec, steps = settings.spec, settings.local_steps
+    some = settings.clients_per_round is not None or settings.absent != "wait"
+    if steps is not None and not spec.unequal_steps:
+        raise ValueError(
+            f"local_steps: all clients of {spec.name} make equal steps; others are possible with "
+            f"{list_able('unequal_steps')}"
+        )
+    if steps is not None and some and spec.unequal_steps == "full rounds":
+        raise ValueError(f"local_steps: {spec.name} needs all clients in a round if their steps differ")
+    for key in ("server_optimizer", "compression"):
+        if getattr(settings, key) is not None and not spec.averages:
+            raise ValueError(
+                f"{key}: {spec.name} relies on the mean of what the clients send; possible with {list_able('averages')}"
+            )
+        if getattr(settings, key) is not None and settings.stage_output == "algorithm":
+            raise ValueError(f"{key}: not with stage_output algorithm, for which clients send more; take another")
+    if settings.server_optimizer is not None and settings.objective_spec.kind == "server-weighted":
+        raise ValueError("server_optimizer: the dual variables of this objective are the server's own estimate")
+
+
+def list_able(ability: str) -> str:
+    """The built-in algorithms whose declaration has it, and that others may."""
+    names = [name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability)]
+    return f"{', '.join(names)}, and plug-ins that declare {ability}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -19,7 +19,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
 from chestfed.engines.topology import Graph
-from chestfed.experiment.round_options import LocalSteps, PrivacyOptions
+from chestfed.experiment.round_options import LocalSteps, PrivacyOptions, check_options, list_able
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 
@@ -65,6 +65,13 @@ class Schedule(StrictModel):
     stage_steps: int = Field(
         1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], rounded to whole rounds"
     )
+    total_steps: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="local steps of all stages together, in place of `stages`: as many stages as that takes, the last "
+        "one shorter; null: `stages` of them",
+    )
     stage_growth: float = Field(1.0, ge=1, description="factor of stage_steps after each stage")
     lr_decay: float = Field(3.0, ge=1, description="divisor of the step sizes after each stage")
     stage_output: Literal["last", "average", "algorithm", "random_round"] = Field(
@@ -92,7 +99,9 @@ class Schedule(StrictModel):
         "mean",
         description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
         "larger changes scaled down to the median norm of the round; median, trimmed_mean: of every number, with equal "
-        "weights. Not for algorithms that rely on the exact mean, such as codasca and scaffold",
+        "weights. Not for algorithms that rely on the exact mean, such as codasca and scaffold. secure_sum: the mean "
+        "as a sum of integers, of which the server of a federation learns the sum alone; for fedavg, fedprox, "
+        "scaffold, coda_plus and codasca, with three clients or more",
     )
     trim: int | None = Field(
         None,
@@ -111,6 +120,10 @@ class Schedule(StrictModel):
         description="noise that hides a client's part in the weights; null: none. Needs the extra `privacy`, and an "
         "algorithm whose server takes only the mean",
     )
+
+
+#: Algorithms whose server takes nothing of a round but the weighted mean, as `aggregation: secure_sum` gives it.
+SUMMED: Final = ("fedavg", "fedprox", "scaffold", "coda_plus", "codasca")
 
 
 class Parts(Schedule):
@@ -157,58 +170,52 @@ class Federated(Parts):
         if self.clients_per_round is not None and not spec.partial_rounds:
             raise ValueError(
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
-                f"{_those_with('partial_rounds')}"
+                f"{list_able('partial_rounds')}"
             )
         if spec.personal and self.stage_output != "last":
             raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
-        self._check_options()
+        check_options(self)
         self._check_aggregation()
         self._check_privacy()
         if self.absent != "wait" and not spec.partial_rounds:
             raise ValueError(
                 f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
-                f"{_those_with('partial_rounds')}"
+                f"{list_able('partial_rounds')}"
             )
         some = "absent" if self.absent != "wait" else "clients_per_round" if self.clients_per_round is not None else ""
         if some and self.stage_output == "algorithm":
             raise ValueError(
                 f"{some}: stage_output algorithm returns a mean over the iterates of all clients; take another one"
             )
+        if self.total_steps is not None and "stages" in self.model_fields_set:
+            raise ValueError("stages: no effect beside total_steps; remove one")
+        if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:
+            raise ValueError("total_steps: more than 1000 stages; raise stage_steps")
         if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
         return self
 
-    def _check_options(self) -> None:
-        spec, steps = self.spec, self.local_steps
-        some = self.clients_per_round is not None or self.absent != "wait"
-        if steps is not None and not spec.unequal_steps:
-            raise ValueError(
-                f"local_steps: all clients of {spec.name} make equal steps; others are possible with "
-                f"{_those_with('unequal_steps')}"
-            )
-        if steps is not None and some and spec.unequal_steps == "full rounds":
-            raise ValueError(f"local_steps: {spec.name} needs all clients in a round if their steps differ")
-        for key in ("server_optimizer", "compression"):
-            if getattr(self, key) is not None and not spec.averages:
-                raise ValueError(
-                    f"{key}: {spec.name} relies on the mean of what the clients send; possible with "
-                    f"{_those_with('averages')}"
-                )
-            if getattr(self, key) is not None and self.stage_output == "algorithm":
-                raise ValueError(f"{key}: not with stage_output algorithm, for which clients send more; take another")
-        if self.server_optimizer is not None and self.objective_spec.kind == "server-weighted":
-            raise ValueError("server_optimizer: the dual variables of this objective are the server's own estimate")
-
     def _check_aggregation(self) -> None:
-        if self.aggregation != "mean" and not self.spec.averages:
+        if self.aggregation == "secure_sum":
+            self._check_secure_sum()
+        elif self.aggregation != "mean" and not self.spec.averages:
             raise ValueError(
                 f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
-                f"possible with {_those_with('averages')}"
+                f"possible with {list_able('averages')}"
             )
         if self.weights != "uniform" and self.aggregation in ("median", "trimmed_mean"):
             raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
         if self.trim is not None and self.aggregation != "trimmed_mean":
             raise ValueError("trim: only aggregation: trimmed_mean leaves values out; remove trim")
+
+    def _check_secure_sum(self) -> None:
+        reasons = {
+            "algorithm": self.spec.name not in SUMMED and f"it goes with {', '.join(SUMMED)}",
+            "compression": self.compression is not None and "encoded numbers cannot be summed",
+            "stage_output": self.stage_output not in ("last", "random_round") and "clients would send more in the open",
+        }
+        if found := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
+            raise ValueError(f"aggregation: secure_sum: {'; '.join(found)}")
 
     def _check_privacy(self) -> None:
         if self.privacy is None:
@@ -216,7 +223,7 @@ class Federated(Parts):
         if not self.spec.averages:
             raise ValueError(
                 f"privacy: {self.spec.name} sends what would leave without noise (control variates, dual variables of "
-                f"edges, states); noise is possible with {_those_with('averages')}"
+                f"edges, states); noise is possible with {list_able('averages')}"
             )
         reasons = {
             "algorithm": bool(self.spec.personal) and "points of clients would leave without noise",
@@ -283,9 +290,9 @@ class Federated(Parts):
         """
         planned, wanted, done = [], 0.0, 0
         spec, batches = self.spec, self.batches_per_step
-        for number in range(self.stages):
+        for number, length in enumerate(self._stage_lengths):
             window = round(self.window * self.window_growth**number) if spec.pace == "window" else 1
-            wanted += self.stage_steps * self.stage_growth**number
+            wanted += length
             rounds = _nearest(wanted - done, window * batches)
             done += rounds * window * batches
             planned.append(Stage(window, rounds, self.lr_decay**-number))
@@ -296,7 +303,17 @@ class Federated(Parts):
     @property
     def wanted_steps(self) -> int:
         """Local steps that the stages should have together, in batches of one client; whole rounds may miss it."""
-        return round(sum(self.stage_steps * self.stage_growth**number for number in range(self.stages)))
+        return round(sum(self._stage_lengths))
+
+    @property
+    def _stage_lengths(self) -> list[float]:
+        """Local steps that each stage should have."""
+        if self.total_steps is None:
+            return [self.stage_steps * self.stage_growth**number for number in range(self.stages)]
+        lengths: list[float] = []
+        while (rest := self.total_steps - sum(lengths)) > 0:
+            lengths.append(min(rest, self.stage_steps * self.stage_growth ** len(lengths)))
+        return lengths
 
     @property
     def batches(self) -> int:
@@ -347,12 +364,6 @@ def name_of(part: Any) -> str:
         return part.name
     name = part.get("name") if isinstance(part, Mapping) else part
     return name if isinstance(name, str) else ""
-
-
-def _those_with(ability: str) -> str:
-    """The built-in algorithms whose declaration has it, and that others may."""
-    names = [name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability)]
-    return f"{', '.join(names)}, and plug-ins that declare {ability}"
 
 
 def combine(common: Schedule, changes: Parts) -> Federated:

@@ -5,6 +5,7 @@ The state on disk is everything that a round needs, so that a killed study resum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -105,6 +106,8 @@ class Training:
             entry[key] = list(entry[key])  # as it is after a resume
             if not entry[key]:
                 del entry[key]
+        if math.isnan(entry["drift"]):  # of a secure sum nobody knows how far the clients are apart
+            del entry["drift"], entry["gradient_drift"]
         for part in beyond:
             entry["bytes_up"] += part.bytes_up
             entry["bytes_down"] += part.bytes_down
@@ -209,6 +212,7 @@ def begin_training(
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
     state = engine.start_stage(start, buffers)
     compare = experiment.pipeline.evaluation.compare_outputs
+    compare = compare and federation.settings.aggregation != "secure_sum"  # clients would send statistics in the open
     return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
 
 
