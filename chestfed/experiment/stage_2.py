@@ -19,7 +19,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
 from chestfed.engines.topology import Graph
-from chestfed.experiment.round_options import LocalSteps, PrivacyOptions, check_options, list_able
+from chestfed.experiment.options.rounds import LocalSteps, PrivacyOptions, check_options, list_able
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 
