@@ -14,7 +14,8 @@ from chestfed.experiment.pipeline import Conditions, Pipeline
 from chestfed.experiment.ranges import Range
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
 from chestfed.experiment.subsets import Subsets
-from chestfed.models import MODELS, ModelOptions
+from chestfed.images.augment import Augment
+from chestfed.models import MODELS, FeatureOptions, ModelOptions
 
 _Seeds = Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
@@ -162,4 +163,6 @@ class PipelineFile(Conditions):
         except ValidationError as error:
             reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
             raise ConfigError(f"methods, {method.name}: {reasons}") from None
+        if isinstance(study.model, FeatureOptions):
+            study = study.model_copy(update={"augment": Augment(enabled=False)})
         return study.model_copy(update={"model": study.model.resolve_norm(averaged=averaged)})

@@ -24,7 +24,7 @@ from chestfed.experiment.data import MOST_CLIENTS, CollectionEntry, HeldOut, Ove
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
-from chestfed.models import MODELS, ModelOptions, network_options
+from chestfed.models import MODELS, FeatureOptions, ModelOptions, network_options
 from chestfed.sites.config import Titles
 
 
@@ -261,6 +261,16 @@ class Conditions(StrictModel):
                 "alternatives.fine_tuned chooses epochs and step size on validation patients: give every site a "
                 "validation_fraction, or set alternatives.fine_tuned: null"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _features_are_of_whole_images(self) -> Self:
+        if not isinstance(self.model, FeatureOptions):
+            return self
+        if "augment" in self.model_fields_set and self.augment.enabled:
+            raise ValueError("model features: features are those of unchanged images; set augment: {enabled: false}")
+        if self.collection is not None:
+            raise ValueError("model features: the images of a collection have no cache; name the network itself")
         return self
 
     def _can_hold_out(self, clients: int) -> None:

@@ -14,12 +14,15 @@ from chestfed.models.building import (
 )
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import factory_of
+from chestfed.models.features import FEATURES, FeatureOptions, load_frozen
 from chestfed.models.flat import FlatModule, convolve_channels_last
 from chestfed.models.seeded import seeded
 from chestfed.models.weights import load_trained, read_weights
 
 __all__ = [
+    "FEATURES",
     "MODELS",
+    "FeatureOptions",
     "FlatModule",
     "ModelOptions",
     "ModelSpec",
@@ -28,6 +31,7 @@ __all__ = [
     "factory_of",
     "find_classifier",
     "find_norms",
+    "load_frozen",
     "load_trained",
     "network_options",
     "read_weights",

@@ -17,7 +17,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals
 from chestfed.images.batches import Rows, TrainBatches
-from chestfed.models import seeded
+from chestfed.models import FeatureOptions, load_frozen, seeded
 from chestfed.objectives.declaration import Population
 from chestfed.training.pretrain import new_network
 
@@ -47,12 +47,15 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content, after one that is not counted."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = new_network(pipeline, machine)
-    size, tasks = pipeline.preprocess.size, len(pipeline.tasks)
+    size, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
+    blank_image = np.zeros((size, size), np.uint8)
+    if isinstance(model, FeatureOptions):
+        blank_image = np.zeros(load_frozen(model).width, np.float32)
 
     def step(images: int, training: bool) -> None:
         blank = np.zeros((images, tasks), np.float32)
         batch = TrainBatches(
-            _Blank(images, size),
+            _Blank(images, blank_image),
             blank,
             np.ones(images, np.int64),
             batch_size=images,
@@ -96,7 +99,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
 @dataclass(frozen=True)
 class _Blank:
     count: int
-    size: int
+    image: np.ndarray
 
     @property
     def records(self) -> np.ndarray:
@@ -107,7 +110,7 @@ class _Blank:
         return np.zeros(self.count, "V16")
 
     def read(self, rows: Rows) -> np.ndarray:
-        return np.zeros((len(rows), self.size, self.size), np.uint8)
+        return np.stack([self.image] * len(rows))
 
 
 def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS) -> float:

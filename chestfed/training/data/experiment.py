@@ -19,8 +19,10 @@ from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.images.batches import NoiseImages, PooledImages
+from chestfed.images.batches import Images, NoiseImages, PooledImages
 from chestfed.images.cache import CachedImages, fill_cache, lacking_bytes
+from chestfed.images.features import FeatureStore
+from chestfed.models import FeatureOptions, load_frozen
 from chestfed.sites.stats import people
 from chestfed.sites.table import SiteTable
 from chestfed.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
@@ -284,20 +286,52 @@ def load_images(
         images[name], places[name] = filled, place
         if filled.quarantined:
             quarantined[name] = list(filled.quarantined)
-    cut = Cut(images, places, key)
-    separate = cache(lambda sites: separate_sites(sites, cut.take, first.pipeline.overlap, key))
+    cuts = {"": Cut(images, places, key)}
+    separate = cache(lambda sites: separate_sites(sites, cuts[""].take, first.pipeline.overlap, key))
     loaded = []
     for experiment in experiments:
         sites, shared = separate(experiment.sites)
+        store, digest = open_features(experiment, cache_root)
+        cut = cuts.setdefault(digest, Cut(images, places, key, store))
         loaded.append(_load(replace(experiment, sites=sites, shared=shared, quarantined=quarantined), cut))
     return loaded
+
+
+def open_features(experiment: Experiment, cache_root: Path) -> tuple[FeatureStore | None, str]:
+    """The store of the features that a study trains on, and the digest of the network; None if it trains on pixels.
+
+    Raises
+    ------
+    ConfigError
+        If the model file of the network says that it was trained with another preprocessing.
+    """
+    model, preprocess = experiment.pipeline.model, experiment.pipeline.preprocess.model_dump(mode="json")
+    if not isinstance(model, FeatureOptions):
+        return None, ""
+    frozen = load_frozen(model)
+    if frozen.preprocess is not None and frozen.preprocess != preprocess:
+        differing = [name for name, value in preprocess.items() if frozen.preprocess.get(name) != value]
+        text = "; ".join(f"preprocess.{name}={frozen.preprocess.get(name)}" for name in differing)
+        raise ConfigError(
+            f"model.network was trained with {text}: set it, or take another network",
+            kind="other preprocessing",
+            keys=differing,
+        )
+    report, device = current().bind("decoding", "features"), experiment.machine.device
+    return FeatureStore(cache_root, frozen.digest, frozen.width, frozen.extract, device, report), frozen.digest
 
 
 class Cut:
     """The images of some rows; what several studies have in common is made once."""
 
-    def __init__(self, images: Mapping[str, CachedImages], places: Mapping[str, np.ndarray], key: SiteKey) -> None:
-        self._images, self._places, self._key = images, places, key
+    def __init__(
+        self,
+        images: Mapping[str, CachedImages],
+        places: Mapping[str, np.ndarray],
+        key: SiteKey,
+        features: FeatureStore | None = None,
+    ) -> None:
+        self._images, self._places, self._key, self._features = images, places, key, features
         self._made: dict[Hashable, Any] = {}
 
     def take(self, site: StudySite, rows: np.ndarray) -> CachedImages:
@@ -311,7 +345,8 @@ class Cut:
         def make() -> tuple[ClientData, str]:
             images = self.take(site, rows)
             shown = NoiseImages(images, site.seed, name) if site.entry.control == "noise" else images
-            client = ClientData(name, shown, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
+            given = self._give(shown)
+            client = ClientData(name, given, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
             return client, client.digest(self._key)
 
         return self._once((name, rows.tobytes(), table.labels().tobytes()), make)
@@ -323,13 +358,18 @@ class Cut:
 
         def make() -> TestSet:
             own = PooledImages([images(site, part) for part in training]) if training else None
-            return make_test_set(table, images(site, rows), self._key, own)
+            test = make_test_set(table, images(site, rows), self._key, own)
+            return replace(test, images=self._give(test.images))
 
         parts = (rows.tobytes(), table.labels().tobytes(), *(part.tobytes() for part in training))
         return self._once((site.name, role, *parts), make)
 
     def digest(self, test: TestSet) -> str:
         return test.digest(self._key)
+
+    def _give(self, images: Images) -> Images:
+        """What the network is given: pixels, or their features."""
+        return images if self._features is None else self._features.load(images)
 
     def _once(self, what: Hashable, make: Callable[[], Any]) -> Any:
         if what not in self._made:
@@ -340,7 +380,7 @@ class Cut:
 def _load(experiment: Experiment, cut: Cut) -> Experiment:
     """The study with its clients and test sets; of hospitals those of which an image can be read."""
     pipeline, sites = experiment.pipeline, experiment.sites
-    own_statistics = pipeline.evaluation.batch_norm == "own"
+    own_statistics = pipeline.evaluation.batch_norm == "own" and not isinstance(pipeline.model, FeatureOptions)
     clients = [cut.make_client(site, name) for site in sites for name in site.clients]
     tests, hospitals, validation = dict[str, TestSet](), dict[str, TestSet](), dict[str, TestSet]()
     for site in sites:
