@@ -13,7 +13,7 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.experiment.pipeline import Conditions, Pipeline
 from chestfed.experiment.ranges import Range
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
-from chestfed.experiment.subsets import Subsets
+from chestfed.experiment.subsets import Subsets, TargetImages
 from chestfed.images.augment import Augment
 from chestfed.models import MODELS, FeatureOptions, ModelOptions
 
@@ -70,6 +70,10 @@ class PipelineFile(Conditions):
         None,
         description="train with every set of partners of one target instead of every K, as `--subsets`; null: every K",
     )
+    target_images: TargetImages | None = Field(
+        None,
+        description="train every K with fewer images of the target, as `--target-images`; null: with all of them",
+    )
     search: dict[str, list[Any] | None] = Field(
         default_factory=dict,
         description="ranges of `chestfed tune` instead of the declared ones, for every method that has the "
@@ -90,6 +94,7 @@ class PipelineFile(Conditions):
         names = [method.name for method in self.methods]
         lists: dict[str, Sequence[object]] = {"methods": names, "selected": self.selected or []}
         lists |= {"windows": self.windows, "seeds": self.seed_list}
+        lists["target_images.counts"] = [] if self.target_images is None else self.target_images.counts
         for key, values in lists.items():
             if len(set(values)) < len(values):
                 advice = "; give each entry a `name` of its own" if key == "methods" else ""
@@ -115,6 +120,12 @@ class PipelineFile(Conditions):
             raise ValueError(
                 "subsets trains one method with sets of sites: it takes no windows, held_out or collection; select a "
                 "method with --methods"
+            )
+        others = self.is_comparison or self.held_out is not None or self.subsets is not None or not self.sites
+        if self.target_images is not None and others:
+            raise ValueError(
+                "target_images trains one method with all sites: it takes no windows, subsets, held_out or collection; "
+                "select a method with --methods"
             )
         if self.held_out is not None and (self.is_comparison or len(self.seed_list) > 1):
             raise ValueError(

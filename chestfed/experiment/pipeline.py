@@ -256,10 +256,10 @@ class Conditions(StrictModel):
             return self
         if not self.sites or self.held_out is not None or self.evaluation.hospitals == "none":
             raise ValueError("alternatives: needs sites that are scored on patients of their own, and no held_out")
-        if alternatives.fine_tuned is not None and any(entry.validation_fraction is None for entry in self.sites):
+        if alternatives.needs_validation and any(entry.validation_fraction is None for entry in self.sites):
             raise ValueError(
-                "alternatives.fine_tuned chooses epochs and step size on validation patients: give every site a "
-                "validation_fraction, or set alternatives.fine_tuned: null"
+                "alternatives.fine_tuned and alternatives.gate choose on validation patients: give every site a "
+                "validation_fraction, or set both to null"
             )
         return self
 

@@ -34,8 +34,10 @@ from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,
     CENTRALIZED,
+    CHOICE,
     COMPARISON,
     FINE_TUNED,
+    GATE,
     HOSPITALS,
     MODEL_FILE,
     OWN_DATA,
@@ -46,7 +48,12 @@ from chestfed.results.run_folder import (
 from chestfed.results.table import Row, find_paper, name_paper
 
 #: Kinds of alternatives -> what tables call them.
-ALTERNATIVE_TITLES: Final = {OWN_DATA: "own data alone", FINE_TUNED: "fine-tuned", CENTRALIZED: "centralized"}
+ALTERNATIVE_TITLES: Final = {
+    OWN_DATA: "own data alone",
+    FINE_TUNED: "fine-tuned",
+    CENTRALIZED: "centralized",
+    GATE: "gate",
+}
 #: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
 #: Counters of a round, summed from the start of stage 2 over all clients.
@@ -99,6 +106,7 @@ def collect(
     title: str = "",
     *,
     by_window: bool = False,
+    by_k: bool = False,
     ks: Sequence[int] | None = None,
     interval: MethodName | None = None,
     differences: pd.DataFrame | None = None,
@@ -106,12 +114,13 @@ def collect(
     """The results of finished runs: of one, or of several that differ in training seed, algorithm or window.
 
     `differences`: stored ones, which are not computed again. Intervals are the stored ones, unless another method is
-    named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K.
+    named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K. `by_k`: a
+    model is named by its K also where several runs have a single one, which otherwise are methods that are compared.
 
     Raises `ChestfedError` if a result is missing or damaged.
     """
     first = runs[0]
-    models = _list_models(runs, ks, by_window=by_window)
+    models = _list_models(runs, ks, by_window=by_window, by_k=by_k)
     first.folder(models[-1].k if models else None)  # refuses a study without a finished K
     seeds = sorted({run.settings.seed for run in runs})
     how = Intervals(interval or first.row(models[0].k).interval, first.settings.resamples)
@@ -137,6 +146,9 @@ def collect(
             if differences is None and of_k:
                 ends = list(dict.fromkeys((present[0], present[-1])))
                 compared += _compare(present if view == "alternatives" else ends, how, view, hospital)
+                if present[-1].kind == GATE:
+                    others = (model for model in present[:-1] if model.kind != OWN_DATA)
+                    compared += (row for model in others for row in _compare((model, present[-1]), how, GATE, hospital))
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
@@ -156,14 +168,16 @@ def load_results(run: RunFolder, interval: MethodName | None = None) -> Results:
 
 def write_results(results: Results, folder: Path) -> None:
     """Write the CSV files of one study into its run folder."""
-    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives"))
+    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives", "gate"))
 
 
 def write_comparison(results: Results, out: Path, verdict: str = "") -> Path:
     """Write the CSV files of several runs, and `comparison.json`; returns their folder, named by the runs."""
     folder = name_folder([run["folder"] for run in results.about["runs"]], results.origin, out)
     folder.mkdir(parents=True, exist_ok=True)
-    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives", "seeds"))
+    write_frames(
+        folder, results.estimates, results.differences, ("study", "hospitals", "alternatives", "gate", "seeds")
+    )
     write_text(folder / "curves.csv", results.curves.assign(data=str(results.origin)).to_csv(index=False))
     about = {"title": results.title, **results.origin.keys(), "largest_window": find_largest_windows(results)}
     write_json(folder / COMPARISON, about | {"verdict": verdict, "about": results.about})
@@ -249,11 +263,11 @@ def write_folds(results: Results, folds: Sequence[Fold], out: Path) -> Path:
 # ---- models and where their results are --------------------------------------------------------------------------
 
 
-def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_window: bool) -> list[_Model]:
+def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_window: bool, by_k: bool) -> list[_Model]:
     members: dict[tuple[str, int], list[RunFolder]] = {}
     for run in runs:
         settings = run.settings
-        single = len(runs) == 1 or len(settings.ks) > 1
+        single = by_k or len(runs) == 1 or len(settings.ks) > 1
         label = f"{settings.method}, I={settings.window}" if by_window else settings.method
         for k in ks or (run.ks if len(runs) == 1 else settings.ks):
             members.setdefault((f"K={k}" if single else label, k), []).append(run)
@@ -360,6 +374,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
         "seeds": sorted({run.settings.seed for run in runs}),
         "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
+        "gate": _count_choices(runs, models[-1].k),
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": _list_objectives(runs),
@@ -372,6 +387,20 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
             for run in model.runs
         ],
     }
+
+
+def _count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]]:
+    """Hospital -> what its gate chose, and in how many runs."""
+    counts: dict[str, dict[str, int]] = {}
+    for run in runs:
+        for file in sorted((run.path / f"k{k}" / ALTERNATIVES / GATE).glob(f"*/{CHOICE}")):
+            choice = read_json_file(file)
+            with expected(file):
+                title = ALTERNATIVE_TITLES.get(choice["name"], f"K={k}")
+                title += f" mixed with {ALTERNATIVE_TITLES[OWN_DATA]}" * choice["mixed"]
+            chosen = counts.setdefault(file.parent.name, {})
+            chosen[title] = chosen.get(title, 0) + 1
+    return counts
 
 
 def _list_objectives(runs: Sequence[RunFolder]) -> str:

@@ -133,7 +133,27 @@ def state_gains(results: Results, view: str) -> str:
             f"{gains[0]['reference']} at {gained} of {len(gains)} hospitals; the 95% interval is above 0 at {above} "
             f"and below 0 at {below}."
         )
+    return " ".join([*texts, *([state_gate(results)] if view == "alternatives" else [])]).strip()
+
+
+def state_gate(results: Results) -> str:
+    """What the gate chose at each hospital, and what it costs against the other models; empty without a gate."""
+    texts = []
+    for hospital, counts in results.about.get("gate", {}).items():
+        own = list_records(results.gains("alternatives", disease="mean", hospital=hospital, model="gate"))
+        others = list_records(results.gains("gate", disease="mean", hospital=hospital))
+        costs = [f"{_signed_interval(row)} minus {row['reference']}" for row in (*own, *others)]
+        total = sum(counts.values())
+        chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
+        best = max((row for row in (*own, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
+        text = "" if best is None else f"; the best model there without a gate is {best['reference']}"
+        texts.append(f"At {hospital} the gate chose {chosen}: {', '.join(costs)}{text}.")
     return " ".join(texts)
+
+
+def _signed_interval(row: Record) -> str:
+    interval = "" if row["low"] is None else f" [{signed(row['low'])}, {signed(row['high'])}]"
+    return f"{signed(row['difference'])}{interval}"
 
 
 def describe_chance(results: Results) -> str:

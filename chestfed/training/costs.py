@@ -48,7 +48,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = new_network(pipeline, machine)
     size, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
-    blank_image = np.zeros((size, size), np.uint8)
+    blank_image: np.ndarray = np.zeros((size, size), np.uint8)
     if isinstance(model, FeatureOptions):
         blank_image = np.zeros(load_frozen(model).width, np.float32)
 

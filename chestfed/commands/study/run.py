@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import methodcaller
 from pathlib import Path
 from pkgutil import resolve_name
@@ -23,15 +24,17 @@ from chestfed.core.plugins import Options
 from chestfed.core.provenance import Origin
 from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here, rank
 from chestfed.evaluation.joining.contributions import Subset
+from chestfed.experiment.data import SiteEntry
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
-from chestfed.experiment.subsets import Design
+from chestfed.experiment.subsets import Design, put_target_first
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
-from chestfed.results.collect import Fold, collect, collect_folds, write_comparison, write_folds
+from chestfed.results.along import collect_along
+from chestfed.results.collect import Fold, Results, collect, collect_folds, write_comparison, write_folds
 from chestfed.results.contributions import (
     collect_contributions,
     describe_contributions,
@@ -46,7 +49,7 @@ from chestfed.training.assemble import Deployment
 from chestfed.training.costs import duration, time_steps
 from chestfed.training.data.collection import load_collection
 from chestfed.training.data.experiment import Experiment, check_cache, load_images, make_experiment
-from chestfed.training.data.sites import open_sites, resolve_data_root
+from chestfed.training.data.sites import StudySite, open_sites, resolve_data_root
 from chestfed.training.plan import StudyPlan, plan_study, render_held_out
 from chestfed.training.plan import render as render_plan
 from chestfed.training.reporting import Reporters, Summary, use
@@ -88,7 +91,10 @@ def prepare(
     loaded = load_pipeline(file, overrides, added)
     pipeline, variants = loaded.resolve(), list_variants(loaded, file)
     design = None if loaded.subsets is None else Design(pipeline, file, loaded.subsets)
-    pipeline = pipeline if design is None else design.pipeline
+    if design is not None:
+        pipeline = design.pipeline
+    elif loaded.target_images is not None:
+        pipeline, _ = put_target_first(pipeline, file, loaded.target_images.target)
     check_runs([variant.pipeline for variant in variants])
     if cluster is not None:
         from chestfed.commands.study.cluster import Cluster
@@ -275,14 +281,24 @@ def _experiments(studies: Studies, variants: Sequence[Variant], root: Path) -> l
     made: dict[str, Experiment] = {}
     for pipeline in (variant.pipeline for variant in variants):
         if (rows := _name_rows(pipeline)) not in made:
-            taking_part = [site for site in sites if site.entry in pipeline.sites]
-            made[rows] = make_experiment(pipeline, taking_part, studies.machine)
+            made[rows] = make_experiment(pipeline, _select_sites(sites, pipeline), studies.machine)
     return [replace(made[_name_rows(variant.pipeline)], pipeline=variant.pipeline) for variant in variants]
+
+
+def _select_sites(sites: Sequence[StudySite], pipeline: Pipeline) -> list[StudySite]:
+    """The sites of one variant; they are opened once, whatever number of their images it trains on."""
+    by_entry = {_without_limit(site.entry): site for site in sites}
+    return [replace(by_entry[_without_limit(entry)], entry=entry) for entry in pipeline.sites]
+
+
+def _without_limit(entry: SiteEntry) -> str:
+    return entry.model_copy(update={"training_images": None}).model_dump_json()
 
 
 def _name_rows(pipeline: Pipeline) -> str:
     """The same for variants that differ in method or seed alone: they have the same rows."""
-    return repr((pipeline.sites, pipeline.k, pipeline.held_out))
+    limited = any(entry.training_images is not None for entry in pipeline.sites)  # drawn by the seed
+    return repr((pipeline.sites, pipeline.k, pipeline.held_out, pipeline.seed if limited else None))
 
 
 def _plans(studies: Studies) -> list[StudyPlan]:
@@ -306,16 +322,24 @@ def show_study(console: Console, study: StudyResult) -> None:
 
 
 def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> Summary:
+    runs = [RunFolder(study.folder) for study in results]
+    if not studies.variants[0].images:
+        return _show_together(studies, collect(runs, studies.pipeline.title, by_window=studies.by_window), runs, out)
+    groups: dict[str, list[RunFolder]] = {}
+    for variant, run in zip(studies.variants, runs, strict=True):
+        groups.setdefault(f" with {variant.images}", []).append(run)
+    return _show_together(studies, collect_along(groups, studies.pipeline.title), runs, out)
+
+
+def _show_together(studies: Studies, together: Results, runs: Sequence[RunFolder], out: Path) -> Summary:
     from chestfed.report.run_figures import draw_curves
 
-    runs = [RunFolder(study.folder) for study in results]
-    together = collect(runs, studies.pipeline.title, by_window=studies.by_window)
     folder = write_comparison(together, out, state_verdict(together.gains("study")))
     draw_curves(together).save(folder)
     studies.console.print(render_results(together))
     say(studies.console, f"written to {folder}: table.csv, results.csv, curves.csv, curves.png, comparison.json")
     say(studies.console, f"as a page with figures: {command('report', folder)}")
-    name = f"{studies.file.stem}, {len(results)} studies together"
+    name = f"{studies.file.stem}, {len(runs)} studies together"
     folders = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
     return Summary(name, together.origin, folder, list_metrics(together), folders)
 
@@ -329,6 +353,12 @@ def _show_contributions(studies: Studies, design: Design, results: Sequence[Stud
     folder = write_contributions(together, out)
     studies.console.print(render_contributions(together))
     say(studies.console, f"{describe_contributions(together)}\nwritten to {folder}: contributions.csv, sets.csv")
+    if design.alternatives:
+        groups: dict[str, list[RunFolder]] = {}
+        for (name, _), variant, study in zip(together.names, studies.variants, results, strict=True):
+            if variant.subset:
+                groups.setdefault(f" in {name}", []).append(RunFolder(study.folder))
+        _show_together(studies, collect_along(groups, studies.pipeline.title), [*chain(*groups.values())], out)
     name = f"{studies.file.stem}, what partners contribute to {design.target}"
     folders = {label: study.folder.name for (_, label), study in zip(together.names, results, strict=True)}
     return Summary(name, together.origin, folder, together.metrics, folders)

@@ -36,6 +36,7 @@ from chestfed.training.data.sites import (
     VALID,
     StudySite,
     left_out_views,
+    limit_training,
     permute_labels,
 )
 from chestfed.training.reporting import current
@@ -131,9 +132,14 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
-    is_tuned = pipeline.alternatives is not None and pipeline.alternatives.fine_tuned is not None
+    is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
     study = []
     for site in map(_apply_control, sites):
+        if site.entry.training_images is not None:
+            site = limit_training(site, site.entry.training_images, pipeline.seed)
+            if not all(len(site.find(TRAIN, name)) for name in site.clients):
+                text = f"training_images: {site.entry.training_images} are fewer than one patient of {site.name} has"
+                raise ConfigError(text, kind="no training image", site=site.name)
         if site.name not in joins:
             site = site.move([OWN_TEST], UNUSED, "test images of a hospital that is not scored on its own patients")
         has_test = len(site.find(OWN_TEST)) or (site.name in joins and len(site.find(TEST)))
