@@ -1,13 +1,13 @@
-"""When does joining help, whom, and which rule makes it safe: heads on frozen features, all sets of hospitals, ten seeds.
+"""When does joining help, whom, and which rule makes it safe: heads on frozen features, ten seeds.
 
-    python -m benchmarks joining --data films --save benchmarks/results/joining_films.json
-    python -m benchmarks joining --phantoms --save benchmarks/results/joining_phantoms.json
+    python -m benchmarks.joining --data films --save benchmarks/results/joining_films.json
+    python -m benchmarks.joining --phantoms --save benchmarks/results/joining_phantoms.json
 
-First a network is trained: the pipeline's common model of all hospitals, with the first seed, on training patients alone.
+First a network is trained: the pipeline's common model of all hospitals, with the first seed, on training patients.
 Then heads on its features: every set of partners of each target, with what each hospital of the set could do instead,
-and its gate; the same with 80, 160, 320 and all images of the target; with other weights, pairs and aggregation; and with
-a partner whose labels are permuted or whose images are noise. Each is a `chestfed study` command that is printed as it
-starts. What is finished in --out is not run again.
+and its gate; the same with 80, 160, 320 and all images of the target; with other weights, pairs and aggregation; and
+with a partner whose labels are permuted or whose images are noise. Each is a `chestfed study` command that is printed
+as it starts. What is finished in --out is not run again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from chestfed.results.frames import list_records
 _ROOT = Path(__file__).parents[1]
 #: No hospital should end below its own data by more than this.
 BOUND = 0.01
-_FILMS = ("evaluation.every=60", "alternatives.centralized=null", "alternatives.gate={}")
+_TUNING = "alternatives={fine_tuned: {epochs: [1], lr_factors: [1.0, 0.1]}, centralized: null, gate: {}}"
+_FILMS = ("evaluation.every=60", _TUNING)
 _PHANTOMS = (
     "evaluation.every=1000",
     *(f"sites.{place}.validation_fraction=0.15" for place in range(5)),
     "evaluation.split=test",
-    "alternatives={fine_tuned: {epochs: [1, 3], lr_factors: [1.0, 0.1]}, centralized: null, gate: {}}",
+    _TUNING,
 )
 _CODA = "methods=[{algorithm: {name: coda_plus, dual_step: preconditioned, dual_lr: 0.1}}]"
 _NOISE, _PERMUTED = "sites.1.control=noise", "sites.1.control=labels_permuted"
