@@ -49,7 +49,7 @@ from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
-from chestfed.core.stopping import Stopped, handle_signals
+from chestfed.core.processes.stopping import Stopped, handle_signals
 
 
 class _Commands(TyperGroup):

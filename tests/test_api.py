@@ -43,7 +43,7 @@ MINE = AlgorithmSpec(
 )
 
 
-def test_importing_chestfed_loads_nothing_heavy_and_lists_its_names() -> None:
+def test_import_is_light_and_lists_names() -> None:
     program = (
         "import sys, chestfed\n"
         "print(sorted({'torch', 'numpy', 'pandas', 'monai', 'mlflow'} & set(sys.modules)), dir(chestfed))"
@@ -55,7 +55,7 @@ def test_importing_chestfed_loads_nothing_heavy_and_lists_its_names() -> None:
         assert getattr(chestfed, name)
 
 
-def test_a_user_without_a_name_is_given_one_because_monai_asks_for_it() -> None:
+def test_nameless_user_is_given_a_name() -> None:
     """As in a container that is started with `--user 12345`."""
     program = (
         "import os, pwd\n"
@@ -78,7 +78,7 @@ def test_a_study_is_that_of_the_command(
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 
 
-def test_a_declaration_a_mapping_or_a_name_chooses_the_algorithm_and_a_second_call_resumes(
+def test_algorithm_has_three_spellings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_unidentified_method_trains_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert len({study.folder for study in runs}) == folders
 
 
-def test_several_seeds_give_the_tables_of_every_k_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_give_tables_of_every_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = chestfed.run("digits_ih", algorithm="fedavg", k=[1, 2], seeds=[3, 5], overrides=DIGITS, quiet=True)
     assert (found.ks, found.seeds, found.folder.parent) == ((1, 2), (3, 5), Path("runs"))
@@ -158,7 +158,7 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
     assert found["difference"].tolist() == pytest.approx(own["difference"].tolist())
 
 
-def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_arguments_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments, words in (
         ({"pipeline": "leave_one_site_out"}, "held_out"),
@@ -197,7 +197,7 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_script_without_a_main_guard_runs_a_study_and_loads_no_mlflow(tmp_path: Path) -> None:
+def test_script_needs_no_main_guard(tmp_path: Path) -> None:
     settings = [*(one for one in SETTINGS if not one.startswith("k=")), "k=[1]"]
     (tmp_path / "script.py").write_text(
         "import sys, chestfed\n"

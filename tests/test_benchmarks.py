@@ -27,7 +27,7 @@ def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path) -> None:
     assert report["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two images at a time
 
 
-def test_the_readme_has_the_verdict_over_patients_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_has_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2, 3)]
     results = collect(runs, "Study")
     (tmp_path / "docs" / "images").mkdir(parents=True)
@@ -43,9 +43,7 @@ def test_the_readme_has_the_verdict_over_patients_and_seeds(tmp_path: Path, monk
     assert stored["95% over patients and seeds"] == [round(mean[end], 3) for end in ("low", "high")]
 
 
-def test_parts_are_merged_into_one_file_and_ratios_are_to_the_first_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_speed_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {"small": lambda: sum(range(20_000)), "large": lambda: sum(range(40_000))}
     monkeypatch.setattr(speed, "PARTS", {name: lambda: paired(cases, repeats=3) for name in ("a", "b")})
     for name in ("a", "b"):
@@ -55,7 +53,7 @@ def test_parts_are_merged_into_one_file_and_ratios_are_to_the_first_case(
     assert list(found["a"]["ratios"]) == ["large / small"]
 
 
-def test_the_scale_model_counts_what_the_papers_studies_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scale_model_counts_the_papers_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     d = 6_958_981
     costs = scale.Costs(dict.fromkeys(scale.FILMS, 0.1), 0.01, 0.001, 0.0, 0.0, d, 0)
     monkeypatch.setattr(scale, "measure_films", lambda: costs.film)

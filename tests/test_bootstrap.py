@@ -41,7 +41,7 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_locked_files_are_checked_by_hash_and_then_the_project_with_the_locked_versions(bootstrap: ModuleType) -> None:
+def test_locked_files_are_checked_by_hash(bootstrap: ModuleType) -> None:
     bootstrap.install("dev")
     venv, locked, project = bootstrap.ran
     assert " -m venv " in venv
@@ -53,7 +53,7 @@ def test_locked_files_are_checked_by_hash_and_then_the_project_with_the_locked_v
     assert project.endswith(f"--editable {bootstrap.ROOT}[dev]")
 
 
-def test_federation_is_installed_from_its_own_lock(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_federation_has_a_lock(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["bootstrap.py", "install", "federation"])
     assert bootstrap.main() == 0
     _, locked, project = bootstrap.ran
@@ -62,7 +62,7 @@ def test_federation_is_installed_from_its_own_lock(bootstrap: ModuleType, monkey
     assert project.endswith("[flower]")
 
 
-def test_nothing_is_installed_twice_until_the_project_or_its_lock_changes(bootstrap: ModuleType) -> None:
+def test_only_changes_are_installed_again(bootstrap: ModuleType) -> None:
     bootstrap.install("core")
     for file, text in (("pyproject.toml", "[project]\nx = 1\n"), ("requirements/core.txt", "a==2\n")):
         bootstrap.ran.clear()
@@ -73,9 +73,7 @@ def test_nothing_is_installed_twice_until_the_project_or_its_lock_changes(bootst
         assert [" -m venv " in command for command in bootstrap.ran] == [False, False]
 
 
-def test_a_failed_step_ends_the_script_and_is_done_again(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_step_is_repeated(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(command: list[object]) -> None:
         raise SystemExit(1)
 
@@ -87,9 +85,7 @@ def test_a_failed_step_ends_the_script_and_is_done_again(
     assert len(bootstrap.ran) == 3
 
 
-def test_a_moved_environment_is_updated_because_its_scripts_name_its_folder(
-    bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moved_environment_is_updated(bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bootstrap.install("core")
     moved = (tmp_path / ".venv").rename(tmp_path / "moved")
     monkeypatch.setattr(bootstrap, "VENV", moved)
@@ -99,9 +95,7 @@ def test_a_moved_environment_is_updated_because_its_scripts_name_its_folder(
     assert len(bootstrap.ran) == 2
 
 
-def test_an_environment_whose_creation_was_interrupted_is_completed(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_environment_is_completed(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     bootstrap.PYTHON.parent.mkdir(parents=True)
     bootstrap.PYTHON.touch()
     monkeypatch.setattr(bootstrap, "python_runs", lambda code: bool(bootstrap.ran))  # no pip before the first step
@@ -110,7 +104,7 @@ def test_an_environment_whose_creation_was_interrupted_is_completed(
 
 
 @pytest.mark.parametrize("older", [True, False])
-def test_an_environment_of_an_older_or_removed_python_is_refused_and_not_touched(
+def test_old_python_is_refused(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], older: bool
 ) -> None:
     bootstrap.PYTHON.parent.mkdir(parents=True)
@@ -122,7 +116,7 @@ def test_an_environment_of_an_older_or_removed_python_is_refused_and_not_touched
     assert "Delete it, or set CHESTFED_VENV to another folder" in capsys.readouterr().out
 
 
-def test_the_study_takes_the_place_of_the_script_so_that_signals_reach_it(tmp_path: Path) -> None:
+def test_study_replaces_the_process(tmp_path: Path) -> None:
     """Ctrl-C would otherwise kill it while it stops, and another signal would leave it running."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho $$\nexit 3\n")
@@ -134,14 +128,14 @@ def test_the_study_takes_the_place_of_the_script_so_that_signals_reach_it(tmp_pa
     assert done.returncode == 3
 
 
-def test_pythons_from_3_6_on_can_read_the_script_and_say_what_is_needed() -> None:
+def test_python_3_6_can_parse_the_script() -> None:
     tree = ast.parse((ROOT / "bootstrap.py").read_text(encoding="utf-8"), feature_version=(3, 6))
     for node in ast.walk(tree):
         assert not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
         assert not isinstance(getattr(node, "annotation", None), ast.Subscript | ast.BinOp)
 
 
-def test_an_unknown_command_prints_the_usage_and_is_an_error(
+def test_unknown_command_prints_the_usage(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words, status in (([], 2), (["--help"], 0), (["tset"], 2), (["install", "--extra"], 2)):
@@ -151,7 +145,7 @@ def test_an_unknown_command_prints_the_usage_and_is_an_error(
     assert bootstrap.ran == []
 
 
-def test_every_check_is_run_and_any_of_them_fails_the_whole(
+def test_any_failing_check_fails_the_whole(
     bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bootstrap, "PYTHON", tmp_path / "python")

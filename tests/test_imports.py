@@ -95,7 +95,7 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def test_rooms_import_downward_only_and_no_file_is_in_a_circle() -> None:
+def test_packages_import_downward_only() -> None:
     graph = import_graph()
     upward = [
         f"{module} imports {imported}"
@@ -111,15 +111,29 @@ def test_rooms_import_downward_only_and_no_file_is_in_a_circle() -> None:
         pytest.fail(f"circle: {' -> '.join(error.args[1])}")
 
 
-def test_no_folder_holds_more_than_fifteen_modules() -> None:
+#: Folders of more than twelve modules, and modules of more than 400 lines.
+LARGE = {
+    **{"algorithms": 15, "engines": 15, "experiment": 13, "federation": 13, "commands": 13, "sites/tables": 14},
+    "sites/label_files/source.py": 419,
+}
+
+
+def test_folders_have_few_modules() -> None:
     counts = {
         folder.relative_to(ROOT).as_posix(): len(list(folder.glob("*.py")))
         for folder in [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
     }
-    assert {folder: count for folder, count in counts.items() if count > 15} == {}
+    assert {folder: count for folder, count in counts.items() if count > LARGE.get(folder, 12)} == {}
 
 
-def test_no_function_has_more_than_sixty_lines() -> None:
+def test_modules_have_at_most_400_lines() -> None:
+    lengths = {
+        file.relative_to(ROOT).as_posix(): len(file.read_text("utf-8").splitlines()) for file in ROOT.rglob("*.py")
+    }
+    assert {name: length for name, length in lengths.items() if length > LARGE.get(name, 400)} == {}
+
+
+def test_functions_have_at_most_sixty_lines() -> None:
     long = [
         f"{file.relative_to(ROOT)}: {node.name}"
         for file in ROOT.rglob("*.py")
@@ -136,7 +150,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_a_study_starts_without_what_it_needs_later_or_not_at_all() -> None:
+def test_study_imports_late() -> None:
     later = [
         "mlflow",
         "sklearn",
@@ -158,7 +172,7 @@ def test_a_study_starts_without_what_it_needs_later_or_not_at_all() -> None:
     assert result.stdout.split() == ["[]", "[]"]
 
 
-def test_checking_a_site_imports_no_network_and_no_tracking(tmp_path: Path) -> None:
+def test_site_check_imports_no_torch(tmp_path: Path) -> None:
     for number in range(3):
         image = np.random.default_rng(number).integers(0, 255, (40, 40), dtype=np.uint8)
         (tmp_path / "site").mkdir(exist_ok=True)

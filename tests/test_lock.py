@@ -61,7 +61,7 @@ def script(name: str) -> Any:
     return module
 
 
-def test_every_requirement_of_the_project_is_locked_to_a_version_it_allows() -> None:
+def test_every_requirement_is_locked() -> None:
     constraints = versions("constraints.txt")
     for file, required in {
         "core.txt": [*CORE, *PROJECT["build-system"]["requires"]],
@@ -75,25 +75,25 @@ def test_every_requirement_of_the_project_is_locked_to_a_version_it_allows() -> 
         assert unlocked(own, {**locked, **torch}) == [], RENEW
 
 
-def test_the_tests_install_what_the_documentation_needs() -> None:
+def test_dev_includes_docs() -> None:
     assert "chestfed[docs]" in EXTRAS["dev"]
 
 
-def test_all_files_of_the_lock_have_the_same_versions() -> None:
+def test_lock_files_agree() -> None:
     def pins(file: str) -> set[str]:
         return {line.partition(" ")[0] for lines in versions(file).values() for line in lines}
 
     assert pins("core.txt") <= pins("dev.txt") <= pins("constraints.txt")
 
 
-def test_federation_computes_with_the_same_versions() -> None:
+def test_federation_lock_agrees() -> None:
     """Flower pins older versions of some packages; none of them makes numbers."""
     core, federation = versions("core.txt"), versions("federation.txt")
     other = {name for name in core if core[name] != federation.get(name)}
     assert other <= {"fastapi", "packaging", "protobuf", "rich", "starlette", "typer", "uvicorn"}
 
 
-def test_every_locked_file_has_hashes_and_pytorchs_stack_is_in_none() -> None:
+def test_hashes_cover_all_but_pytorch() -> None:
     """A CPU build and a CUDA build of the same version are different files; CUDA packages belong to one of them."""
     stack = set(versions("constraints.txt")) - set(versions("dev.txt"))
     assert {"torch", "triton"} <= stack
@@ -105,7 +105,7 @@ def test_every_locked_file_has_hashes_and_pytorchs_stack_is_in_none() -> None:
     assert not re.search("--hash", (FOLDER / "constraints.txt").read_text(encoding="utf-8"))
 
 
-def test_the_lock_names_no_index_and_no_folder_of_a_machine() -> None:
+def test_lock_names_no_index_or_folder() -> None:
     for file in FOLDER.glob("*.txt"):
         text = file.read_text(encoding="utf-8")
         assert "://" not in text
@@ -113,9 +113,7 @@ def test_the_lock_names_no_index_and_no_folder_of_a_machine() -> None:
         assert "find-links" not in text
 
 
-def test_renewing_the_lock_leaves_pytorch_and_cuda_to_the_constraints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renewed_lock_leaves_out_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = script("lock")
     hashes = "    --hash=sha256:00 \\\n    --hash=sha256:11\n"
     resolved = [f"{line} \\\n{hashes}" for line in ("a==1", "nvidia-x==2 ; sys_platform == 'linux'", "torch==3")]
@@ -140,9 +138,7 @@ def advisory(name: str, *events: dict[str, str], kind: str = "ECOSYSTEM", **more
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_audit_names_the_locked_versions_that_an_advisory_concerns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool
-) -> None:
+def test_audit_names_affected_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool) -> None:
     ever = {"introduced": "0"}
     bad = {
         "fixed-later": advisory("fixed-later", ever, {"fixed": "2.10"}),

@@ -41,7 +41,7 @@ def test_there_is_a_notebook() -> None:
     assert [file.name for file in NOTEBOOKS] == ["read_a_study.ipynb", "train_your_own.ipynb"]
 
 
-def test_all_cells_were_run_in_order_and_without_error(stored: Path) -> None:
+def test_cells_were_run_in_order(stored: Path) -> None:
     notebook = nbformat.read(stored, as_version=4)
     nbformat.validate(notebook)
     cells = code_cells(notebook)
@@ -51,14 +51,14 @@ def test_all_cells_were_run_in_order_and_without_error(stored: Path) -> None:
     assert not [output.text for output in outputs if output.get("name") == "stderr"]
 
 
-def test_the_stored_outputs_are_those_of_the_stored_code(stored: Path) -> None:
+def test_outputs_are_of_the_stored_code(stored: Path) -> None:
     notebook = nbformat.read(stored, as_version=4)
     assert notebook.metadata["executed_code"] == digest_of_code(notebook), (
         "the code was changed after it was run: python docs/notebooks/execute.py"
     )
 
 
-def test_a_notebook_is_small_and_names_no_machine_and_nobody(stored: Path) -> None:
+def test_notebook_is_small_and_anonymous(stored: Path) -> None:
     text = stored.read_text(encoding="utf-8")
     assert len(text.encode()) < 300_000
     notebook = json.loads(text)
@@ -72,9 +72,7 @@ def test_a_notebook_is_small_and_names_no_machine_and_nobody(stored: Path) -> No
     assert set(notebook["metadata"]) == {"kernelspec", "language_info", "executed_code"}
 
 
-def test_the_notebooks_run_and_show_what_is_stored_in_them(
-    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notebooks_run_as_stored(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "runs" / "synthetic-study")
     here = tmp_path / "docs" / "notebooks"
     unwanted = shutil.ignore_patterns("__pycache__", "runs", "cache", "synthetic_hospitals")

@@ -43,23 +43,21 @@ def sets(settings: list[str]) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
 
 
-def test_the_page_shows_the_files_and_the_algorithm_has_at_most_eighty_lines() -> None:
+def test_page_shows_the_files() -> None:
     for name in ("feddyn", "focal", "patches"):
         text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
         assert f"{{literalinclude}} examples/own_method/{name}.py\n" in PAGE
         assert text.count("\n") <= 80
 
 
-def test_the_three_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     assert "window 8: it ends at the optimum" in check_algorithm("feddyn:FedDyn", alpha=0.2)
     assert len(check_objective("focal:FOCAL", gamma=1.5)) == 9
     assert check_model("patches:PATCHES", size=64)
 
 
-def test_a_method_of_ones_own_is_compared_with_codasca_resumes_and_is_new_when_its_code_changes(
-    here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_method_is_compared_and_resumes(here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     words = ["study", bundled("pipelines") / "digits_ih.yaml", "--methods", "feddyn:FedDyn,codasca", "--seeds", "2"]
     done = chestfed(*words, *sets(DIGITS), "--no-tracking")
@@ -84,9 +82,7 @@ def test_every_command_of_the_page_can_run(
     assert done.code == 0, done.err
 
 
-def test_all_three_train_together_and_evaluate_report_and_compare_work(
-    here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_plug_ins_work_together(here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     done = chestfed("study", *sets(SAMPLES), "--no-tracking")
     assert done.code == 0, done.err
@@ -103,9 +99,7 @@ def test_all_three_train_together_and_evaluate_report_and_compare_work(
     assert chestfed("compare", study.folder / "k1", study.folder / "k2", "--resamples", "20").code == 0
 
 
-def test_an_option_of_another_part_is_refused_for_a_plug_in_too(
-    here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_option_is_refused(here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     for setting, key in (
         ("methods.*.algorithm={name: 'feddyn:FedDyn', momentum: 0.5}", "momentum"),

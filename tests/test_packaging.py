@@ -18,13 +18,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
 
 
-def test_the_conda_environment_asks_for_the_projects_python_and_for_the_project_by_pip() -> None:
+def test_conda_installs_the_project() -> None:
     *plain, by_pip = ENVIRONMENT["dependencies"]
     assert plain == [f"python{PROJECT['project']['requires-python']}", "pip"]
     assert by_pip == {"pip": ["-c requirements/constraints.txt", "-e ."]}
 
 
-def test_pip_accepts_the_conda_environments_pip_section() -> None:
+def test_pip_reads_the_conda_file() -> None:
     """Everything is installed in this environment, so pip finds nothing to fetch: the requirements agree with it."""
     section = ENVIRONMENT["dependencies"][-1]["pip"]
     arguments = [word for line in section for word in line.split()]
@@ -44,26 +44,26 @@ def test_pip_accepts_the_conda_environments_pip_section() -> None:
     assert fetched in ([], [f"chestfed-{chestfed.__version__}"])
 
 
-def test_the_set_up_script_needs_the_python_that_the_project_needs() -> None:
+def test_script_needs_the_projects_python() -> None:
     script = (ROOT / "bootstrap.py").read_text(encoding="utf-8")
     assert PROJECT["project"]["requires-python"] == ">=3.11"
     assert "sys.version_info < (3, 11)" in script
 
 
-def test_continuous_integration_runs_the_readmes_test_command() -> None:
+def test_ci_runs_the_test_command() -> None:
     readme, ci = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", ".ci/run"))
     assert "python3 bootstrap.py test" in readme
     assert "python3 bootstrap.py test" in ci
 
 
-def test_the_workflow_runs_the_test_command_on_the_oldest_python_that_the_project_supports() -> None:
+def test_ci_runs_on_the_oldest_python() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["test"]
     assert {"run": ".ci/run"} in job["steps"]
     assert f">={min(job['strategy']['matrix']['python'])}" == PROJECT["project"]["requires-python"]
 
 
-def test_the_image_gets_every_file_that_the_installation_needs() -> None:
+def test_image_gets_all_files() -> None:
     """The image itself is not built here."""
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     build = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -71,7 +71,7 @@ def test_the_image_gets_every_file_that_the_installation_needs() -> None:
     assert {*needed, "bootstrap.py", "requirements"} <= kept
 
 
-def test_the_changelog_has_the_current_version() -> None:
+def test_changelog_has_the_version() -> None:
     assert f"## {chestfed.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
@@ -80,7 +80,7 @@ def test_the_package_is_marked_as_typed() -> None:
     assert "Typing :: Typed" in PROJECT["project"]["classifiers"]
 
 
-def test_the_citation_has_the_current_version_and_the_papers() -> None:
+def test_citation_has_version_and_papers() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == chestfed.__version__
     assert citation["license"] == PROJECT["project"]["license"]
@@ -91,7 +91,7 @@ def test_the_citation_has_the_current_version_and_the_papers() -> None:
     ]
 
 
-def test_the_wheel_has_every_site_configuration_and_pipeline(tmp_path: Path) -> None:
+def test_wheel_has_all_yaml_files(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -30,7 +30,7 @@ def test_aucs_are_those_of_scikit_learn() -> None:
     assert one["auc"].tolist() == pytest.approx([expected[0]] * 2)
 
 
-def test_seeds_are_compared_over_patients_and_seeds() -> None:
+def test_comparison_has_patients_and_seeds() -> None:
     table = statistics.compare(WORSE, BETTER, LABELS, patients=PATIENTS)
     test = seeds_test(WORSE, BETTER, LABELS, PATIENTS)
     mean = table.set_index("finding").loc["mean"]

@@ -143,7 +143,7 @@ def measure_step() -> dict[str, Any]:
 
 
 def _whole(client: NetworkClient, weights: torch.Tensor) -> Callable[[], object]:
-    return lambda: client.gradients(weights, weights[:0])
+    return lambda: client(weights, weights[:0])
 
 
 def _alone(network: FlatModule, images: torch.Tensor) -> Callable[[], object]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import torch
@@ -32,14 +32,40 @@ NamedGraph = Literal["ring", "star", "complete"]
 Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
 
+#: Slices of the weights' vector `[d]`, by the name of the group that they hold; see `Setting`.
+Groups = Mapping[str, tuple[slice, ...]]
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """The client that a rule is built for: its number, its training rows, and its weight in a mean."""
+
+    number: int
+    rows: int
+    weight: float
+
+
+class UnknownGroups(Groups):
+    """The groups of a network that is not known: asking for one is a mistake of the caller."""
+
+    def __getitem__(self, name: str) -> tuple[slice, ...]:
+        raise TypeError(f"the group '{name}' of an unknown network: give Setting its `groups`")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
 @dataclass(frozen=True)
 class Setting:
-    """What the rule of one stage is built for.
+    """What the rule of one stage is built for, at one client or at the server.
 
     Attributes
     ----------
     window
-        I, local steps between two communications.
+        I, local steps between two communications: of this client in this round, where clients differ.
     local_lr
         Step size of the primal variables in this stage.
     lr_factor
@@ -52,6 +78,13 @@ class Setting:
         Largest number of neighbors of a node; 0 with a server.
     returns_average
         False where a stage returns another point than the algorithm's own, so that no average of its own is needed.
+    client
+        The client that the rule is for; None at the server.
+    groups
+        Slices of the weights `primal[:d]`: `classifier` (the last layer), `normalization` (scales and shifts of
+        normalization layers) and `features` (all others). Together they are all weights, each once.
+    seed
+        Of training: for random draws of the server. A client draws from `gradients.stream`.
     """
 
     window: int
@@ -61,6 +94,9 @@ class Setting:
     positive_ratio: Tensor | None = None
     degree: int = 0
     returns_average: bool = True
+    client: ClientInfo | None = None
+    groups: Groups = field(default_factory=UnknownGroups)
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,8 +112,14 @@ class AlgorithmSpec(Versioned):
     objective
         Name of the objective that it trains on unless the configuration says another.
     sends
-        Numbers that a client sends per round, d being the weights and J the diseases: "2(d + 3J)".
-        Decentralized: per edge and direction. A function where it depends on the options.
+        Numbers that a client sends per round, d being the weights, C those of the classifier, N those of normalization
+        layers and J the diseases: "2(d + 3J)". Decentralized: per edge and direction. A function where it depends on
+        the options.
+    bytes_sent
+        Bytes of an update, a function of options and `Sizes`, where `sends` is not all: a compressed update.
+    gradients
+        Gradients that a client takes per round, I being its local steps and F the batches of a full pass: "2I + F". A
+        function where it depends on the options.
     sent
         In words, what these numbers are.
     variant
@@ -96,14 +138,18 @@ class AlgorithmSpec(Versioned):
         A reference that holds all images in one place and sends nothing.
     pace
         Local steps per round.
-    samples_clients
-        Whether a round may have some of the clients only (`federated.clients_per_round`), as in its paper.
     averages
         Whether the server's step takes nothing of the updates but their weighted mean, and nobody relies on its being
         the mean exactly, as control variates do: `federated.aggregation` may then put a robust one in its place.
     partial_rounds
-        Whether a round may go on without a client that does not answer (`federated.absent`): what the server keeps
-        stays what it should be, by means over those who answered, or by the rule's `partial_round`.
+        Whether a round may go on without some clients, drawn (`federated.clients_per_round`) or absent
+        (`federated.absent`): what the server keeps stays what it should be, by means over those who answered, or by
+        the rule's `partial_round`.
+    unequal_steps
+        Whether clients may make different numbers of local steps (`federated.local_steps`).
+    personal
+        Whether clients have points of their own (the rule is `Personal`). also: beside a complete model of the server;
+        only: the server has none, and images of no client are scored with the weighted mean of the clients' points.
     version
         Identifies the code of a declaration that stands in no file, as in a notebook: change it with the code.
     """
@@ -126,25 +172,62 @@ class AlgorithmSpec(Versioned):
     decentralized: bool = False
     pooled: bool = False
     pace: Pace = "window"
-    samples_clients: bool = False
     averages: bool = False
     partial_rounds: bool = False
+    gradients: str | Callable[[Any], str] = "I"
+    bytes_sent: Callable[[Any, Sizes], int] | None = None
+    unequal_steps: bool = False
+    personal: Literal["", "also", "only"] = ""
 
     def formula(self, options: Options | None = None) -> str:
         """`sends` under these options, or the default ones."""
         return self.sends if isinstance(self.sends, str) else self.sends(options or self.options())
 
+    def gradients_of(self, options: Options | None = None) -> str:
+        """`gradients` under these options, or the default ones."""
+        return self.gradients if isinstance(self.gradients, str) else self.gradients(options or self.options())
 
-def numbers_sent(formula: str, weights: int, diseases: int) -> int:
-    """A formula such as "2(d + 3J)" for d weights and J diseases.
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a network and its task, as the formulas of a declaration have them."""
+
+    d: int  #: weights
+    J: int  #: diseases
+    C: int = 0  #: weights of the classifier
+    N: int = 0  #: weights of normalization layers
+    itemsize: int = 4  #: bytes of a number
+
+    @classmethod
+    def of(cls, weights: int, diseases: int, groups: Groups, itemsize: int = 4) -> Sizes:
+        """For a network whose groups are known."""
+        classifier, norms = (
+            sum(cut.stop - cut.start for cut in groups[key]) for key in ("classifier", "normalization")
+        )
+        return cls(weights, diseases, classifier, norms, itemsize)
+
+
+def numbers_sent(formula: str, sizes: Sizes) -> int:
+    """A formula such as "2(d + 3J)" for a network of these sizes.
 
     Raises
     ------
     ValueError
-        If it holds anything but numbers, d, J, +, - and products.
+        If it holds anything but numbers, d, J, C, N, +, - and products.
     """
-    explicit = re.sub(r"(?<=[\dJd)])\s*(?=[Jd(])", "*", formula.replace(" ", ""))
-    known = {"d": weights, "J": diseases}
+    return evaluate(formula, {"d": sizes.d, "J": sizes.J, "C": sizes.C, "N": sizes.N})
+
+
+def evaluate(formula: str, known: Mapping[str, int]) -> int:
+    """The value of a formula of numbers, these letters, +, - and products, such as "2I + F".
+
+    Raises
+    ------
+    ValueError
+        If it holds anything else.
+    """
+    letters = "".join(known)
+    explicit = re.sub(rf"(?<=[\d{letters})])\s*(?=[{letters}(])", "*", formula.replace(" ", ""))
     operations = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
     def value(node: ast.AST) -> int:
@@ -160,7 +243,7 @@ def numbers_sent(formula: str, weights: int, diseases: int) -> int:
     try:
         return value(ast.parse(explicit, mode="eval").body)
     except (KeyError, SyntaxError):
-        raise ValueError(f"not a formula in d and J: '{formula}'") from None
+        raise ValueError(f"not a formula in {', '.join(known)}: '{formula}'") from None
 
 
 class MinMaxOptions(Options):

@@ -69,7 +69,6 @@ FEDPROX = AlgorithmSpec(
     build=build,
     rule=FedProx,
     partial_rounds=True,
-    samples_clients=True,
     averages=True,
 )
 

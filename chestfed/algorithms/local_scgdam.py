@@ -136,5 +136,6 @@ LOCAL_SCGDAM = AlgorithmSpec(
     build=build,
     rule=LocalScgdam,
     partial_rounds=True,
+    gradients="3I",
     note="off the optimum also where the clients' inner functions differ",
 )

@@ -94,6 +94,5 @@ SCAFFOLD = AlgorithmSpec(
     options=ServerStepOptions,
     build=build,
     rule=Scaffold,
-    samples_clients=True,
     partial_rounds=True,
 )

@@ -8,16 +8,39 @@ bytes, and a test can compare them bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
-#: `gradients(primal, dual)` -> (gradient by primal, gradient by dual) on the client's next batch. The returned
-#: tensors belong to the callee and are overwritten by the next call.
-Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+class Gradients(Protocol):
+    """A client's oracle: gradients of its loss by primal and dual `[d + 2J]`, `[J]`.
+
+    The returned tensors belong to the oracle and are overwritten by the next call. Every pass through the network and
+    back counts as one gradient; images are counted when they are drawn.
+    """
+
+    def __call__(self, primal: Tensor, dual: Tensor, /) -> tuple[Tensor, Tensor]:
+        """On the client's next batch."""
+
+    def again(self, primal: Tensor, dual: Tensor, /) -> tuple[Tensor, Tensor]:
+        """On the batch of the last call, with the same random numbers."""
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int, /) -> tuple[Tensor, Tensor]:
+        """The mean over the next `batches` batches."""
+
+    def full(self, primal: Tensor, dual: Tensor, /) -> tuple[Tensor, Tensor]:
+        """The mean over all training images of the client, once each and without augmentation."""
+
+    @property
+    def rows(self) -> Tensor:
+        """Row numbers of the last batch among the client's images, int64 `[n]`."""
+
+    def stream(self, purpose: str, /) -> torch.Generator:
+        """Random numbers that depend on the seed, the client, the purpose and the batches drawn so far, on the CPU."""
 
 
 class Record(Protocol):

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from chestfed.core import stopping
 from chestfed.core.errors import ChestfedError, DamagedError, NotWrittenError
+from chestfed.core.processes import stopping
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""One client in this process: its batches and the network give `gradients(primal, dual)`."""
+"""One client in this process: its batches and the network are the oracle of an algorithm."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ class Batch(Protocol):
     def labels(self) -> Tensor:
         """The labels."""
 
+    @property
+    def rows(self) -> Tensor:
+        """Row numbers among the client's images, int64 `[n]`."""
+
 
 class Batches(Protocol):
     """An endless, seekable sequence of training batches."""
@@ -41,12 +45,15 @@ class Batches(Protocol):
     def seek(self, position: int) -> None:
         """Go to the batch with this number."""
 
+    def whole(self) -> Iterator[Batch]:
+        """Every training row once, without augmentation; `position` stays."""
+
     def close(self) -> None:
         """Release threads and files."""
 
 
 class NetworkClient:
-    """A client whose gradients come from a network on its own images.
+    """A client whose gradients come from a network on its own images: `Gradients`, and what a host needs.
 
     Clients that run one after the other share one `FlatModule`: each round binds it to the client's vector and
     loads the broadcast buffers first, so nothing is carried from one client to the next.
@@ -91,6 +98,8 @@ class NetworkClient:
         self._loss_sum = torch.zeros((), device=device)
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
+        self._last: tuple[Tensor, Tensor] | None = None
+        self.rows = torch.zeros(0, dtype=torch.int64)
 
     @property
     def oracle(self) -> Gradients | CompositionalGradients:
@@ -107,7 +116,7 @@ class NetworkClient:
                 randomness=self._randomness,
                 weight_decay=self._weight_decay,
             )
-        return self.gradients
+        return self
 
     @contextmanager
     def training(self, buffers: Tensor) -> Iterator[None]:
@@ -118,6 +127,7 @@ class NetworkClient:
         self._gradient_sum.zero_()
         self._steps = 0
         yield
+        self._last = None
 
     def buffers(self) -> Tensor:
         """The network's buffers after the local steps."""
@@ -178,6 +188,11 @@ class NetworkClient:
 
     def _next_batch(self, batches: Batches | None = None) -> tuple[Tensor, Tensor]:
         batch = (batches or self.batches).next()
+        self.rows = batch.rows
+        return self._take(batch)
+
+    def _take(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The batch on the device; its images are counted."""
         self.images_seen += batch.labels.shape[0]
         return batch.images.to(self._device, non_blocking=True), batch.labels.to(self._device, non_blocking=True)
 
@@ -189,9 +204,9 @@ class NetworkClient:
             self._gradient_sum += gradient
             self._steps += 1
 
-    def _randomness(self) -> AbstractContextManager[None]:
-        """Random numbers for a pass through the network on the batch drawn last."""
-        return seeded(stream_seed(self._seed, "forward", self.name, *self.positions()), self._device)
+    def _randomness(self, *part: int) -> AbstractContextManager[None]:
+        """Random numbers for a pass through the network on the batch drawn last, or on a part of a full pass."""
+        return seeded(stream_seed(self._seed, "forward", self.name, *self.positions(), *part), self._device)
 
     def _logits(self, images: Tensor) -> Tensor:
         network = self._network.trained if torch.is_grad_enabled() else self._network.module
@@ -207,28 +222,82 @@ class NetworkClient:
                     kind="batches too small",
                 ) from error
 
-    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of the objective at (primal, dual) on the next batch.
 
         `primal` `[d + extra]` holds the weights and then the objective's own variables. The returned tensors are
         overwritten by the next call.
         """
-        images, labels = self._next_batch()
+        self._last = None  # its memory is free for the next
+        self._last = self._next_batch()
+        gradient, dual_gradient, loss = self._differentiate(primal, dual, self._last)
+        self._note(loss, gradient)
+        return gradient, dual_gradient
+
+    def again(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """On the batch of the last call, with the same random numbers; running statistics have seen it already.
+
+        Raises
+        ------
+        TypeError
+            If the algorithm has drawn no batch in this round.
+        """
+        if self._last is None:
+            raise TypeError("gradients.again: no batch was drawn in this round yet; call gradients(primal, dual) first")
+        with self._buffers_restored():
+            gradient, dual_gradient, _ = self._differentiate(primal, dual, self._last)
+        self._note(None, None)
+        return gradient, dual_gradient
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        """The mean over the next `batches` batches."""
+        sums = torch.zeros_like(primal), torch.zeros_like(dual)
+        for _ in range(batches):
+            for total, part in zip(sums, self(primal, dual), strict=True):
+                total += part
+        return sums[0] / batches, sums[1] / batches
+
+    def full(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean over all training rows, once each and without augmentation; running statistics stay."""
+        sums, count = (torch.zeros_like(primal), torch.zeros_like(dual)), 0
+        with self._buffers_restored():
+            for number, batch in enumerate(self.batches.whole()):
+                gradients = self._differentiate(primal, dual, self._take(batch), number)[:2]
+                for total, part in zip(sums, gradients, strict=True):
+                    total.add_(part, alpha=len(batch.labels))
+                count += len(batch.labels)
+                self._note(None, None)
+        return sums[0] / count, sums[1] / count
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """See `Gradients.stream`."""
+        number = stream_seed(self._seed, "algorithm", self.name, purpose, *self.positions())
+        return torch.Generator().manual_seed(number)
+
+    @contextmanager
+    def _buffers_restored(self) -> Iterator[None]:
+        before = self._network.buffers()
+        yield
+        if before.numel():
+            self._network.load_buffers(before)
+
+    def _differentiate(
+        self, primal: Tensor, dual: Tensor, batch: tuple[Tensor, Tensor], *part: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients by primal and dual on a batch, and the loss."""
+        images, labels = batch
         size = self._network.size
         self._network.bind(primal)
         self._network.grad.zero_()
         extra = primal[size:].detach().requires_grad_()
         alpha = dual.detach().requires_grad_()
 
-        with self._randomness():
+        with self._randomness(*part):
             loss = self._objective.loss(self._logits(images), labels, extra, alpha)
             loss.backward()
 
         if self._weight_decay:
             self._network.grad.add_(primal[:size], alpha=self._weight_decay)
         if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
-            gradient, dual_gradient = self._network.grad, torch.zeros_like(dual)
-        else:
-            gradient, dual_gradient = torch.cat([self._network.grad, extra.grad]), alpha.grad
-        self._note(loss.detach(), gradient)
-        return gradient, dual_gradient
+            return self._network.grad, torch.zeros_like(dual), loss.detach()
+        return torch.cat([self._network.grad, extra.grad]), alpha.grad, loss.detach()

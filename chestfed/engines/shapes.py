@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import torch
@@ -20,6 +19,28 @@ from chestfed.engines.topology import Graph
 from chestfed.engines.wire import WireError
 
 
+class BlankOracle:
+    """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values."""
+
+    rows = torch.zeros(0, dtype=torch.int64)
+
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        return primal, dual
+
+    again = full = outer = __call__
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        return primal, dual
+
+    def stream(self, purpose: str) -> torch.Generator:
+        return torch.Generator()
+
+    def inner(self, x: Tensor) -> Tensor:
+        return x
+
+    pull_back = inner
+
+
 @dataclass(frozen=True)
 class Shapes:
     """Those of one client in one stage; all stages of a run have the same.
@@ -31,7 +52,6 @@ class Shapes:
     primal: int  #: d + extra
     dual: int
     buffers: int
-    composed: bool = False  #: whether the rule asks for `CompositionalGradients`
     sequences: int = 1  #: of batches that the client draws from
     graph: Graph | None = None
     number: int = 0  #: of the node in the graph
@@ -146,10 +166,8 @@ class Shapes:
     @cached_property
     def _round(self) -> tuple[Move, Record]:
         """The update, and the client's new state."""
-        composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
-        oracle = composed if self.composed else lambda v, alpha: (v, alpha)
         try:
-            return self._rule.local_round(self._message, self._state, oracle)
+            return self._rule.local_round(self._message, self._state, BlankOracle())
         except (RuntimeError, NotImplementedError) as error:
             raise ConfigError(
                 f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from chestfed.core.console import plural
 from chestfed.core.errors import ConfigError
-from chestfed.core.workers import cores
+from chestfed.core.processes.workers import cores
 from chestfed.experiment.pipeline import Runtime
 
 if TYPE_CHECKING:

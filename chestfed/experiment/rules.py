@@ -20,7 +20,7 @@ from chestfed.engines.peers import refuse_running_statistics
 from chestfed.engines.topology import Graph, build_graph
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import Federated
-from chestfed.models import MODELS, network_options, try_network
+from chestfed.models import MODELS, NetworkGroups, network_options, try_network
 from chestfed.objectives import Objective
 from chestfed.objectives.declaration import Population
 
@@ -109,7 +109,8 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"
     for number in range(len(settings.schedule)):
         try:
-            settings.build_rule(number, ratio_of_duals(objective, population), k, graph_of(settings, k))
+            ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))
+            settings.build_rule(number, ratios, k, graph_of(settings, k), groups=groups)
         except ConfigError as error:
             yield f"algorithm.{error}"
 

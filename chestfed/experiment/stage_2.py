@@ -93,8 +93,8 @@ class Schedule(StrictModel):
     clients_per_round: int | None = Field(
         None,
         ge=1,
-        description="number of clients drawn for each round [S]; null: all. Only for algorithms whose papers do "
-        "so: scaffold, fedprox, fedavg",
+        description="number of clients drawn for each round [S]; null: all. Not for algorithms that need all clients "
+        "in every round, such as codasca_minimal",
     )
     aggregation: AggregationRule = Field(
         "mean",
@@ -162,10 +162,10 @@ class Federated(Parts):
                 f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
                 f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
             )
-        if self.clients_per_round is not None and not spec.samples_clients:
+        if self.clients_per_round is not None and not spec.partial_rounds:
             raise ValueError(
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
-                f"{_those_with('samples_clients')}"
+                f"{_those_with('partial_rounds')}"
             )
         self._check_aggregation()
         self._check_privacy()
@@ -174,9 +174,10 @@ class Federated(Parts):
                 f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
                 f"{_those_with('partial_rounds')}"
             )
-        if self.absent != "wait" and self.stage_output == "algorithm":
+        some = "absent" if self.absent != "wait" else "clients_per_round" if self.clients_per_round is not None else ""
+        if some and self.stage_output == "algorithm":
             raise ValueError(
-                "absent: stage_output algorithm returns a mean over the iterates of all clients; take another one"
+                f"{some}: stage_output algorithm returns a mean over the iterates of all clients; take another one"
             )
         if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
@@ -284,15 +285,15 @@ class Federated(Parts):
         """Batches that one client takes over all stages: what `wanted_steps` asks for, in whole rounds."""
         return self.steps * self.batches_per_step
 
-    def build_rule(self, number: int, p: Tensor, clients: int, graph: Graph | None = None) -> Any:
+    def build_rule(self, number: int, p: Tensor, clients: int, graph: Graph | None = None, **more: Any) -> Any:
         """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
 
-        `p` is that of `ratio_of_duals`.
+        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, seed, window.
         """
         stage = self.schedule[number]
         degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]
         setting = Setting(
-            window=stage.window,
+            **{"window": stage.window, **more},
             local_lr=self.local_lr * stage.lr_factor,
             lr_factor=stage.lr_factor,
             clients=clients,

@@ -139,10 +139,14 @@ IMAGENET = NetworkInput(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
 
 @dataclass(frozen=True)
 class Batch:
-    """Images float32 `[n, channels, size, size]`, normalized; labels float32 `[n, J]`, NaN for missing."""
+    """Images float32 `[n, channels, size, size]`, normalized; labels float32 `[n, J]`, NaN for missing.
+
+    `rows` are their numbers in the data set, int64 `[n]`, on the CPU.
+    """
 
     images: Tensor
     labels: Tensor
+    rows: Tensor
 
 
 def normalize(gray: np.ndarray | Tensor, *, out: Tensor | None = None, form: NetworkInput = IMAGENET) -> Tensor:
@@ -246,7 +250,7 @@ class TrainBatches:
             raise ValueError(f"client '{name}' has no readable training image")
         self._images, self._labels = images, torch.from_numpy(np.array(labels, np.float32))
         self._batch_size, self._seed, self._name = batch_size, seed, name
-        self._augment, self._workers = augment, workers
+        self._augment, self._workers, self._device = augment, workers, device
         self._pending: deque[Future[Callable[[], Batch]]] = deque()
         self._order: tuple[int, np.ndarray] = (-1, self._rows)
         self._lock = threading.Lock()
@@ -291,6 +295,13 @@ class TrainBatches:
         epochs, places = np.divmod(samples, len(self._rows))
         return np.concatenate([self._epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
 
+    def whole(self) -> Iterator[Batch]:
+        """Every row of the training list once, without augmentation, in its order; batches differ by one image."""
+        for rows in np.array_split(self._rows, -(-len(self._rows) // self._batch_size)):
+            numbers = torch.from_numpy(rows)
+            images = normalize(torch.from_numpy(self._images.read(rows)).to(self._device))
+            yield Batch(images, self._labels[numbers].to(self._device), numbers)
+
     def _prepare_ahead(self, count: int) -> None:
         """Have so many batches prepared from `position` on."""
         while len(self._pending) < count:
@@ -312,19 +323,21 @@ class TrainBatches:
         rows, slot = self.rows_of(position), position % len(self._buffers)
         samples = self._samples(position).tolist()
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
-        labels, pixels = self._labels[torch.from_numpy(rows)], self._images.read(rows)
+        numbers, pixels = torch.from_numpy(rows), self._images.read(rows)
+        labels = self._labels[numbers]
         if self._uploads is None:
             images = normalize(self._augment.apply(pixels, seeds), out=self._buffers[slot])
             self._buffers[slot] = images
-            return lambda: Batch(images, labels)
+            return lambda: Batch(images, labels, numbers)
         shape, augment = pixels.shape[1:3], self._augment
         back = backward(augment.maps(seeds, *shape), *shape)
         self._uploads.pack(slot, (pixels, back, labels.numpy()))
-        return partial(self._uploaded, self._uploads, slot)
+        return partial(self._uploaded, self._uploads, slot, numbers)
 
-    def _uploaded(self, uploads: Uploads, slot: int) -> Batch:
+    def _uploaded(self, uploads: Uploads, slot: int, numbers: Tensor) -> Batch:
         pixels, back, labels = uploads.send(slot)
-        return Batch(normalize(warped(pixels, back, self._augment.fill) if self._augment.enabled else pixels), labels)
+        images = normalize(warped(pixels, back, self._augment.fill) if self._augment.enabled else pixels)
+        return Batch(images, labels, numbers)
 
 
 class EvalBatches:
@@ -353,4 +366,4 @@ class EvalBatches:
             gray = gray.to(self._device, non_blocking=True)
             images = normalize(gray, out=None if room is None else room[: len(rows)], form=self._form)
             room = images if room is None else room
-            yield Batch(images, self._labels[rows.start : rows.stop])
+            yield Batch(images, self._labels[rows.start : rows.stop], torch.arange(rows.start, rows.stop))

@@ -24,8 +24,8 @@ import numpy as np
 import xxhash
 
 from chestfed.core.errors import ImageError, is_environment_error
-from chestfed.core.workers import limit_time
-from chestfed.images.compressed import (
+from chestfed.core.processes.workers import limit_time
+from chestfed.images.decoding.compressed import (
     MAX_BYTES,
     MAX_PIXELS,
     PNG,
@@ -36,9 +36,9 @@ from chestfed.images.compressed import (
     refuse_scan_bomb,
     size_of,
 )
-from chestfed.images.dicom_pixels import decode_dicom
+from chestfed.images.decoding.dicom_pixels import decode_dicom
+from chestfed.images.decoding.polarity import UNSURE, polarity
 from chestfed.images.levels import Levels, Stored, picture_levels
-from chestfed.images.polarity import UNSURE, polarity
 from chestfed.images.preprocess import Preprocess
 
 if TYPE_CHECKING:

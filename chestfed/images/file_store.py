@@ -29,9 +29,9 @@ import xxhash
 from filelock import FileLock, Timeout
 
 from chestfed.core.errors import Problem
-from chestfed.core.workers import parallel_map
-from chestfed.images.compressed import MAX_BYTES
+from chestfed.core.processes.workers import parallel_map
 from chestfed.images.database import FILES, KEY, Database, Row, is_shared, unpack_keys
+from chestfed.images.decoding.compressed import MAX_BYTES
 from chestfed.images.levels import Stored
 
 if TYPE_CHECKING:

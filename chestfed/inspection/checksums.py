@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ConfigError, Problem
-from chestfed.core.workers import parallel_map
+from chestfed.core.processes.workers import parallel_map
 from chestfed.inspection.problems import NO_CHECKSUM, WRONG_CHECKSUM, Inspection, printable
 
 _LINE: Final = re.compile(r"([0-9a-fA-F]{64})\s+\*?(\S.*)")

@@ -16,8 +16,8 @@ from chestfed.core.errors import ImageError, UnsuitableImage, is_environment_err
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import DEFLATED, meta_uids
 from chestfed.images.decode import decode_stored, picture_digest, upright
+from chestfed.images.decoding.polarity import polarity
 from chestfed.images.levels import Stored, has_colors
-from chestfed.images.polarity import polarity
 from chestfed.images.preprocess import Preprocess
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import Problem
-from chestfed.images.polarity import UNSURE
+from chestfed.images.decoding.polarity import UNSURE
 from chestfed.inspection.duplicates import NEAR, find_first, near_pairs
 from chestfed.inspection.facts import HASH_BITS
 from chestfed.inspection.problems import (

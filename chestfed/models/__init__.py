@@ -9,6 +9,7 @@ from chestfed.models.building import (
     find_classifier,
     network_options,
     reset_classifier,
+    seeded,
     title_of,
     try_network,
 )
@@ -16,7 +17,7 @@ from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import factory_of
 from chestfed.models.features import FEATURES, FeatureOptions, load_frozen
 from chestfed.models.flat import FlatModule, convolve_channels_last
-from chestfed.models.seeded import seeded
+from chestfed.models.groups import NetworkGroups, find_groups
 from chestfed.models.weights import load_trained, read_weights
 
 __all__ = [
@@ -26,10 +27,12 @@ __all__ = [
     "FlatModule",
     "ModelOptions",
     "ModelSpec",
+    "NetworkGroups",
     "build_model",
     "convolve_channels_last",
     "factory_of",
     "find_classifier",
+    "find_groups",
     "find_norms",
     "load_frozen",
     "load_trained",

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from chestfed.core.errors import ImageError, is_environment_error
-from chestfed.images.compressed import PNG, check_png
+from chestfed.images.decoding.compressed import PNG, check_png
 
 
 class Pixels(Protocol):

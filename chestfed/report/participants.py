@@ -12,8 +12,8 @@ import yaml
 from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
 from chestfed.report.html import text_of
+from chestfed.results.clients.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of
-from chestfed.results.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.run_folder import RunFolder
 
 #: What the page's sections are called in the checklists, by their ids.

@@ -20,6 +20,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import mean_of, spread_of
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.batch_norm import read_statistics
+from chestfed.results.clients.gate import ALTERNATIVE_TITLES, count_choices
 from chestfed.results.differences import list_differences
 from chestfed.results.files import expected, read_json_file
 from chestfed.results.frames import (
@@ -33,10 +34,7 @@ from chestfed.results.frames import (
 from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,
-    CENTRALIZED,
-    CHOICE,
     COMPARISON,
-    FINE_TUNED,
     GATE,
     HOSPITALS,
     MODEL_FILE,
@@ -47,13 +45,6 @@ from chestfed.results.run_folder import (
 )
 from chestfed.results.table import Row, find_paper, name_paper
 
-#: Kinds of alternatives -> what tables call them.
-ALTERNATIVE_TITLES: Final = {
-    OWN_DATA: "own data alone",
-    FINE_TUNED: "fine-tuned",
-    CENTRALIZED: "centralized",
-    GATE: "gate",
-}
 #: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
 #: Counters of a round, summed from the start of stage 2 over all clients.
@@ -227,39 +218,6 @@ def list_rows(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
         yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
 
 
-# ---- held-out sites --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Fold:
-    """One held-out site: its own result, and those of the sites that were trained on."""
-
-    site: str
-    images: int
-    folder: str
-    row: Row
-    seen: Mapping[str, Row]
-
-
-def collect_folds(folds: Sequence[Fold], title: str, origin: Origin, about: Mapping[str, Any]) -> Results:
-    """The folds as results of the view `held_out`: a model is named by the site held out."""
-    rows: list[dict[str, Any]] = []
-    for fold in folds:
-        for site, row in ((fold.site, fold.row), *fold.seen.items()):
-            head = {"view": "held_out", "data": str(origin), "model": fold.site, "hospital": site, "k": row.k}
-            head |= {"takes_part": site != fold.site, "protocol": about["protocol"]}
-            rows += list_rows([row], **head, images=fold.images if site == fold.site else None)
-    return Results(title, origin, {"seeds": [], **about}, make_estimates(rows), make_differences([]))
-
-
-def write_folds(results: Results, folds: Sequence[Fold], out: Path) -> Path:
-    """Write `held_out.csv` into a folder named by the folds' runs; returns it."""
-    folder = name_folder([fold.folder for fold in folds], results.origin, out, "held-out")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_frames(folder, results.estimates, results.differences, ("held_out",))
-    return folder
-
-
 # ---- models and where their results are --------------------------------------------------------------------------
 
 
@@ -374,7 +332,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
         "seeds": sorted({run.settings.seed for run in runs}),
         "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
-        "gate": _count_choices(runs, models[-1].k),
+        "gate": count_choices(runs, models[-1].k),
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": _list_objectives(runs),
@@ -387,20 +345,6 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
             for run in model.runs
         ],
     }
-
-
-def _count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]]:
-    """Hospital -> what its gate chose, and in how many runs."""
-    counts: dict[str, dict[str, int]] = {}
-    for run in runs:
-        for file in sorted((run.path / f"k{k}" / ALTERNATIVES / GATE).glob(f"*/{CHOICE}")):
-            choice = read_json_file(file)
-            with expected(file):
-                title = ALTERNATIVE_TITLES.get(choice["name"], f"K={k}")
-                title += f" mixed with {ALTERNATIVE_TITLES[OWN_DATA]}" * choice["mixed"]
-            chosen = counts.setdefault(file.parent.name, {})
-            chosen[title] = chosen.get(title, 0) + 1
-    return counts
 
 
 def _list_objectives(runs: Sequence[RunFolder]) -> str:

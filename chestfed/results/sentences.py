@@ -133,7 +133,25 @@ def state_gains(results: Results, view: str) -> str:
             f"{gains[0]['reference']} at {gained} of {len(gains)} hospitals; the 95% interval is above 0 at {above} "
             f"and below 0 at {below}."
         )
-    return " ".join([*texts, *([state_gate(results)] if view == "alternatives" else [])]).strip()
+    gate = state_gate(results) if view == "alternatives" else ""
+    return " ".join(filter(None, [*texts, state_spread(results, view), gate]))
+
+
+def state_spread(results: Results, view: str) -> str:
+    """How unequal the hospitals of a view are: the worst, the spread, and how many lose against the first model."""
+    texts = []
+    for model in dict.fromkeys(results.view(view)["model"]):
+        rows = list_records(results.view(view, disease="mean", model=model, takes_part=True).dropna(subset="auc"))
+        if len(rows) < 2:
+            continue
+        worst, best = (choose(rows, key=lambda row: row["auc"]) for choose in (min, max))
+        interval = "" if worst["low"] is None else f" [{number(worst['low'])}, {number(worst['high'])}]"
+        gains = list_records(results.gains(view, disease="mean", model=model).dropna(subset="difference"))
+        lose = sum(row["difference"] < 0 for row in gains)
+        losing = f", lower than with {gains[0]['reference']} at {lose} of {len(gains)}" if gains else ""
+        spread = f"from {number(worst['auc'])}{interval} at {worst['hospital']} to {number(best['auc'])}"
+        texts.append(f"{model} {spread} at {best['hospital']}, spread {number(best['auc'] - worst['auc'])}{losing}")
+    return f"Worst and best hospital: {'; '.join(texts)}." if texts else ""
 
 
 def state_gate(results: Results) -> str:

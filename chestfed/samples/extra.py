@@ -23,10 +23,10 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.randomness import numpy_stream
+from chestfed.samples.drawing.phantom import draw_film
 from chestfed.samples.hospitals import SIZES, Hospital, films_of
 from chestfed.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.samples.patients import Film
-from chestfed.samples.phantom import draw_film
 from chestfed.samples.tables import Row, write_rows
 from chestfed.samples.writing import begun, finish, is_there
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.randomness import numpy_stream
-from chestfed.samples.acquisition import Look
+from chestfed.samples.drawing.acquisition import Look
 from chestfed.samples.patients import CaseMix, Film, Visit, draw_films, draw_patient
 
 #: CheXpert's validation set: positives among its 202 frontal images of 200 patients, one study each; 32 lateral ones go

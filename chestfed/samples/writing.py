@@ -16,12 +16,12 @@ from filelock import FileLock
 
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import parallel_map
+from chestfed.core.processes.workers import parallel_map
+from chestfed.samples.drawing.phantom import draw_film
 from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
-from chestfed.samples.phantom import draw_film
 
 #: Raised when the same seed gives other hospitals than before.
 SAMPLES_VERSION: Final = 7

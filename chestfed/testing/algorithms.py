@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.algorithms.declaration import Exact, Pace, Setting, numbers_sent
+from chestfed.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
 from chestfed.algorithms.variables import (
     Finishing,
     Iterate,
@@ -37,7 +37,16 @@ from chestfed.engines.topology import build_graph
 from chestfed.experiment.ranges import declared_range
 from chestfed.objectives import OBJECTIVES
 from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
-from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, optimum, problems
+from chestfed.testing.quadratics import (
+    CLIENTS,
+    DISEASES,
+    FULL_PASS,
+    PRIMAL,
+    WEIGHTS,
+    QuadraticClient,
+    optimum,
+    problems,
+)
 
 #: Step size with which the quadratics are solved; at most so many stages of so many rounds; the error that counts as
 #: solved, after two looks in a row.
@@ -69,6 +78,9 @@ def check_algorithm(algorithm: AlgorithmSpec | str, **options: object) -> list[s
     """
     return _Trial(*declared(ALGORITHMS, algorithm, options)).check()
 
+
+#: Of the weights of the quadratics.
+GROUPS = {"features": (slice(0, 1), slice(2, 3)), "normalization": (slice(1, 2),), "classifier": (slice(3, WEIGHTS),)}
 
 _NOTHING = torch.zeros(0, dtype=torch.float64)
 
@@ -107,6 +119,7 @@ class _Trial(Contract):
             positive_ratio=torch.full((DISEASES,), 0.3, dtype=torch.float64),
             degree=2 if graph else 0,
             returns_average=False,
+            groups=GROUPS,
         )
         rule: Any = spec.build(options or self.options, setting)
         self.fleet = LocalFleet.of(clients, rule, graph)
@@ -190,16 +203,21 @@ class _Trial(Contract):
         ends = [engine.tensors(self.run(engine, 2)) for engine in (self.engine(), self.engine(overwrites=False))]
         return _list("with gradients that are not overwritten other values", _differences(ends[0], ends[1]))
 
-    @rule("a round takes `window` gradients")
+    @rule("a round takes the gradients of the formula")
     def keeps_to_the_window(self) -> str | None:
+        formula = self.spec.gradients_of(self.options)
         for window in (1, 4):
             engine = self.engine(window)
             state, client = self.run(engine, 1), self.fleet.hosts[0].client
-            before = client.images_seen
+            before = client.gradients_computed
             engine.run_round(state)
-            taken, expected = client.images_seen - before, window if self.spec.pace == "window" else 1
+            steps = window if self.spec.pace == "window" else 1
+            taken, expected = client.gradients_computed - before, evaluate(formula, {"I": steps, "F": FULL_PASS})
             if taken != expected:
-                return f"a second round with a window of {expected} took {taken} gradients; others take {expected}"
+                return (
+                    f"a second round of {steps} steps took {taken} gradients; '{formula}' comes to {expected} with a "
+                    f"full pass of {FULL_PASS}"
+                )
         return None
 
     @rule("the bytes sent are those of the formula")
@@ -208,7 +226,7 @@ class _Trial(Contract):
         _, record = engine.run_round(self.start(engine))
         formula = spec.formula(self.options)
         edges = 2 if spec.decentralized else 1  # every node of the ring has two
-        expected = 8 * numbers_sent(formula, WEIGHTS, self.sizes[1]) * edges * len(engine.fleet.names)
+        expected = 8 * numbers_sent(formula, Sizes.of(WEIGHTS, self.sizes[1], GROUPS)) * edges * len(engine.fleet.names)
         if spec.pooled or record.bytes_up == expected:
             return None
         return (

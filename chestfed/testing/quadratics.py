@@ -6,7 +6,7 @@ optimum of the mean solves one linear system. Without dual variables it is a min
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, weighted_mean
+from chestfed.core.randomness import stream_seed
 
 #: d weights, then a and b of J diseases; J dual variables.
 WEIGHTS, DISEASES = 5, 2
@@ -72,30 +73,98 @@ def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
     return Point(solution[: len(b)], solution[len(b) :])
 
 
+#: Batches of a full pass over a client's images.
+FULL_PASS = 3
+
+
+class ExactGradients:
+    """`Gradients` of a known function, on batches that differ by what `noise(number)` adds, if it is given.
+
+    `function(primal, dual)` returns the exact gradients; the noise `[d + 2J]` of a batch is added to the first. A full
+    pass is exact. For references of one's own: an algorithm against a plain loop.
+    """
+
+    rows = torch.zeros(0, dtype=torch.int64)
+
+    def __init__(
+        self,
+        function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        noise: Callable[[int], Tensor] | None = None,
+    ) -> None:
+        self._function, self._noise, self.batches = function, noise, 0
+
+    def at(self, primal: Tensor, dual: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        """On the batch of this number, counted from 1."""
+        gradient, dual_gradient = self._function(primal, dual)
+        return gradient if self._noise is None else gradient + self._noise(batch), dual_gradient
+
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        self.batches += 1
+        return self.at(primal, dual, self.batches)
+
+    def again(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        return self.at(primal, dual, self.batches)
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        parts = [self(primal, dual) for _ in range(batches)]
+        first, second = (torch.stack(part).mean(dim=0) for part in zip(*parts, strict=True))
+        return first, second
+
+    def full(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        return self._function(primal, dual)
+
+    def stream(self, purpose: str) -> torch.Generator:
+        return torch.Generator().manual_seed(stream_seed(0, purpose, self.batches))
+
+
 class QuadraticClient:
     """A client of the engine with exact gradients, without a network and so without buffers.
 
     As with a network a gradient is overwritten by the next, unless `overwrites` is False.
     """
 
+    rows = torch.zeros(0, dtype=torch.int64)
+
     def __init__(self, name: str, problem: Quadratic, *, composed: bool = False, overwrites: bool = True) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
-        self._problem, self._composed = problem, composed
+        self._problem, self._composed, self._drawn = problem, composed, False
         self._slopes: list[Tensor] = []
         self._given, self._overwrites = (torch.zeros_like(problem.b), torch.zeros_like(problem.e)), overwrites
 
     @contextmanager
     def training(self, buffers: Tensor) -> Iterator[None]:
-        self._slopes = []
+        self._slopes, self._drawn = [], False
         yield
 
     @property
     def oracle(self) -> Any:
         """Exact gradients, or the parts of compositional ones."""
-        return self if self._composed else self.gradients
+        return self
 
-    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.images_seen += 1
+        self._drawn = True
+        return self._gradients(primal, dual)
+
+    def again(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        if not self._drawn:
+            raise TypeError("gradients.again: no batch was drawn in this round yet")
+        return self._gradients(primal, dual)
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        for _ in range(batches):
+            gradients = self(primal, dual)
+        return gradients
+
+    def full(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        self.gradients_computed += FULL_PASS - 1
+        self.images_seen += FULL_PASS
+        return self._gradients(primal, dual)
+
+    def stream(self, purpose: str) -> torch.Generator:
+        return torch.Generator().manual_seed(stream_seed(0, self.name, purpose, self.images_seen))
+
+    def _gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.gradients_computed += 1
         for given, gradient in zip(self._given, self._problem.gradients(primal, dual), strict=True):
             given.copy_(gradient)
@@ -107,9 +176,10 @@ class QuadraticClient:
         return x / 2
 
     def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self.gradients(h, y)
+        return self(h, y)
 
     def pull_back(self, q: Tensor) -> Tensor:
+        self.gradients_computed += 1
         return q / 2
 
     def buffers(self) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.declaration import ClientInfo, Groups, UnknownGroups
 from chestfed.algorithms.variables import Point
 from chestfed.core.plugins import Options
 from chestfed.engines.aggregation import client_weights
@@ -27,7 +29,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
-from chestfed.models import FlatModule, reset_classifier
+from chestfed.models import FlatModule, NetworkGroups, reset_classifier
 from chestfed.objectives.declaration import Objective, Population
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.data.clients import ClientData, Outputs, TestSet, pool_clients, score
@@ -40,17 +42,20 @@ class Federation:
     """Who trains together: the first K clients and whoever leads them, without an image; the same wherever it is made.
 
     Beside each of `names` is its weight in a mean; `population` has the ratios of positives. `graph` is None with a
-    server. `images_per_step` are those of a local step of one client, or of the pool of all.
+    server. `rows` are the training rows of each, `groups` those of the network's weights.
+    `images_per_step` are those of a local step of one client, or of the pool of all.
     """
 
     settings: Federated
     seed: int
     k: int
     names: tuple[str, ...]
+    rows: tuple[int, ...]
     weights: tuple[float, ...]
     population: Population
     images_per_step: int
     graph: Graph | None
+    groups: Groups = field(default_factory=UnknownGroups)
 
     @classmethod
     def of(
@@ -76,7 +81,9 @@ class Federation:
         p = common_positive_ratio(ratios, weights).to(device, torch.float32)
         population = Population(p, torch.from_numpy(np.nan_to_num(ratios)).to(p), labeled=labeled.to(p))
         images = settings.images_per_step * (k if settings.spec.pooled else 1)
-        return cls(settings, pipeline.seed, k, tuple(counts), tuple(weights), population, images, graph_of(settings, k))
+        groups, rows = NetworkGroups(pipeline.model, len(pipeline.tasks)), tuple(counts.values())
+        about = (tuple(counts), rows, tuple(weights), population, images, graph_of(settings, k), groups)
+        return cls(settings, pipeline.seed, k, *about)
 
     def objective(self, number: int = 0) -> Objective:
         """The loss of a client."""
@@ -86,12 +93,17 @@ class Federation:
         """What requests to a client and its replies look like, for a network with so many numbers."""
         objective, composed = self.objective(number), self.settings.objective_spec.kind == "compositional"
         size, dual = parameters + objective.extra_size, objective.dual_size
-        return Shapes(self.rule(0), size, dual, buffers, composed, 1 + composed, self.graph, number)
+        return Shapes(self.rule(0, number), size, dual, buffers, 1 + composed, self.graph, number)
 
-    def rule(self, stage: int) -> Any:
-        """The algorithm's rule in a stage, counted from 0; after the last, that of the last."""
-        number, ratio = min(stage, len(self.settings.schedule) - 1), ratio_of_duals(self.objective(), self.population)
-        return self.settings.build_rule(number, ratio, len(self.names), self.graph)
+    def rule(self, stage: int, number: int | None = None) -> Any:
+        """The algorithm's rule in a stage, counted from 0; after the last, that of the last.
+
+        `number` is the client's; None: the rule is the server's.
+        """
+        last, ratio = len(self.settings.schedule) - 1, ratio_of_duals(self.objective(), self.population)
+        client = None if number is None else ClientInfo(number, self.rows[number], self.weights[number])
+        more = {"client": client, "groups": self.groups, "seed": self.seed}
+        return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
 
     def start(self, network: FlatModule) -> Point:
         """The point of all at the beginning: the network's weights; a, b and alpha are 0."""
@@ -214,7 +226,7 @@ def host_of(
         seed=pipeline.seed,
         weight_decay=federation.settings.weight_decay,
     )
-    return Host(client, federation.rule, federation.graph, number)
+    return Host(client, partial(federation.rule, number=number), federation.graph, number)
 
 
 def common_positive_ratio(ratios: np.ndarray, weights: Sequence[float]) -> Tensor:

@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from chestfed.algorithms.variables import Point, byte_count
+from chestfed.engines.shapes import BlankOracle
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals
 from chestfed.images.batches import Rows, TrainBatches
-from chestfed.models import FeatureOptions, load_frozen, seeded
+from chestfed.models import FeatureOptions, NetworkGroups, load_frozen, seeded
 from chestfed.objectives.declaration import Population
 from chestfed.training.pretrain import new_network
 
@@ -143,12 +143,12 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
         return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0
     if settings.spec.pooled:
         return 0, 0
-    algorithm = settings.model_copy(update={"window": 1}).build_rule(0, ratios, k)
+    algorithm = settings.model_copy(update={"window": 1}).build_rule(
+        0, ratios, k, groups=NetworkGroups(pipeline.model, count)
+    )
     point = Point(primal, torch.zeros(objective.dual_size))
     message = algorithm.message(algorithm.start_stage(point))
-    composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
-    oracle = composed if settings.objective_spec.kind == "compositional" else lambda v, alpha: (v, alpha)
-    update, _ = algorithm.local_round(message, algorithm.start_client(point), oracle)
+    update, _ = algorithm.local_round(message, algorithm.start_client(point), BlankOracle())
     return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
 
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
-from chestfed.core import stopping
 from chestfed.core.checkpoint import SaveTimes, as_damaged, load_state, save_state
 from chestfed.core.errors import DamagedError
 from chestfed.core.manifest import Part
+from chestfed.core.processes import stopping
 from chestfed.engines.engine import Engine, StageEnd
 from chestfed.engines.fleet import BlankFleet, Fleet
 from chestfed.engines.server import ClassMonitor

@@ -15,8 +15,8 @@ from chestfed.core.console import plural, text_table
 from chestfed.core.diseases import title_of as disease_title
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ImageError
+from chestfed.core.processes.workers import cores
 from chestfed.core.provenance import Origin
-from chestfed.core.workers import cores
 from chestfed.engines.declaration import engine_for
 from chestfed.evaluation import power
 from chestfed.evaluation.protocols import describe_hospitals
@@ -25,7 +25,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import whole_rounds
 from chestfed.images.decode import prepared
 from chestfed.models import title_of
-from chestfed.results.influence import ClientCounts, Influence, compute_influence, unusual_clients
+from chestfed.results.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
 from chestfed.sites.label_counts import count_labels
 from chestfed.training.client_summary import weights_of_largest_k
 from chestfed.training.costs import Timings, bytes_per_client_round, duration, estimated

@@ -88,7 +88,7 @@ def pretrain(experiment: Experiment, folder: Path, report: Callable[[int, float]
             with client.training(buffers):
                 for step in range(done, until):
                     adam.param_groups[0]["lr"] = settings.lr_at(step, steps)
-                    weights.grad = client.gradients(vector, empty)[0]
+                    weights.grad = client(vector, empty)[0]
                     adam.step()
             if not is_finite(vector):
                 raise TrainingError(

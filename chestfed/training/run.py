@@ -41,10 +41,10 @@ from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model
+from chestfed.results.clients.influence import describe_loss
 from chestfed.results.collect import Results, collect, write_results
 from chestfed.results.files import SECONDS, RoundTimes, read_predictions
 from chestfed.results.frames import make_differences, write_frames
-from chestfed.results.influence import describe_loss
 from chestfed.results.run_folder import (
     FILES,
     HOSPITALS,

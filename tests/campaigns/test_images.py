@@ -32,8 +32,8 @@ from pydicom.uid import (
 )
 
 from chestfed.core.errors import ImageError
-from chestfed.images.compressed import MAX_PIXELS, MAX_SCANNED_PIXELS, PNG
 from chestfed.images.decode import decode, picture_digest
+from chestfed.images.decoding.compressed import MAX_PIXELS, MAX_SCANNED_PIXELS, PNG
 from tests.campaigns.children import sample_cases, start, wait
 from tests.inspection.planted import FILES, dicom, film
 from tests.training.test_damage import flip_bit

@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 from chestfed.images.decode import decode, decode_stored
+from chestfed.images.decoding.polarity import MEAN_FILM, UNSURE, standardized
 from chestfed.images.levels import Levels, Stored
-from chestfed.images.polarity import MEAN_FILM, UNSURE, standardized
 from chestfed.images.preprocess import Preprocess
 from tests.images.test_decode import dicom, save
 

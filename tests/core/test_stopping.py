@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chestfed.core import stopping
+from chestfed.core.processes import stopping
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.workers import cores, limit_time, parallel_map
+from chestfed.core.processes.workers import cores, limit_time, parallel_map
 from tests.cases import assert_refused
 from tests.core.worker_jobs import (
     blocks_interrupts,
@@ -28,7 +28,7 @@ from tests.core.worker_jobs import (
 PARENT = """
 import multiprocessing, sys, time
 from concurrent.futures import ProcessPoolExecutor
-from chestfed.core.workers import start_worker
+from chestfed.core.processes.workers import start_worker
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
@@ -113,7 +113,7 @@ def test_unhandled_crash_is_an_error() -> None:
 def test_script_without_main_guard_runs_once(tmp_path: Path) -> None:
     script = (
         "from tests.core.worker_jobs import blocks_interrupts, double, double_or_end, gone\n"
-        "from chestfed.core.workers import parallel_map\n"
+        "from chestfed.core.processes.workers import parallel_map\n"
         "print('started')\n"
         "for work in (double, double_or_end):\n"
         "    print(sum(parallel_map(work, list(range(8)), 2, small=1, chunk=4, crashed=gone)))\n"

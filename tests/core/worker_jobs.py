@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from chestfed.core.workers import limit_time, parallel_map
+from chestfed.core.processes.workers import limit_time, parallel_map
 
 
 def blocks_interrupts(_: int) -> bool:

@@ -18,6 +18,7 @@ class QuadraticClient:
     def __init__(self, name: str, problem: saddle.Saddle, poison_at: int | None = None, buffers: int = 2) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self._problem, self._exact = problem, problem.torch_gradients()
+        self.rows, self.stream = self._exact.rows, self._exact.stream
         self._slopes: list[Tensor] = []
         self._buffers = torch.zeros(buffers, dtype=torch.float64)
         self._poison_at = poison_at
@@ -29,9 +30,20 @@ class QuadraticClient:
 
     @property
     def oracle(self) -> Gradients:
-        return self.gradients
+        return self
 
-    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+    def again(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        self.images_seen -= 7
+        return self(primal, dual)
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        parts = [self(primal, dual) for _ in range(batches)]
+        return parts[-1]
+
+    def full(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        return self(primal, dual)
+
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.images_seen += 7
         self.gradients_computed += 1
         self._buffers += len(self.name)

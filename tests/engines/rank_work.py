@@ -73,14 +73,14 @@ def differences(folder: Path, ranks: Deployment) -> list[str]:
 
 def killed_once_there_is(flag: Path) -> None:
     """Let a gradient kill the process."""
-    original = NetworkClient.gradients
+    original = NetworkClient.__call__
 
     def gradients(self: NetworkClient, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         if flag.exists():
             os.kill(os.getpid(), signal.SIGKILL)
         return original(self, primal, dual)
 
-    NetworkClient.gradients = gradients  # type: ignore[method-assign]
+    NetworkClient.__call__ = gradients  # type: ignore[method-assign]
 
 
 def main(folder: Path, variables: dict[str, str]) -> None:

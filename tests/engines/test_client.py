@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
 import torch
 from torch import nn
 
+from chestfed.algorithms.declaration import Setting
 from chestfed.core.errors import TrainingError
 from chestfed.engines.client import NetworkClient
-from chestfed.models import FlatModule
+from chestfed.images.augment import Augment
+from chestfed.images.batches import TrainBatches, normalize
+from chestfed.models import FlatModule, NetworkGroups, build_model, find_classifier, network_options
 from chestfed.objectives.auc_margin import AucMargin
 from tests.cases import assert_refused
+from tests.engines.small_teams import Films
 from tests.engines.test_network_randomness import CPU, J, Sequence
 
 
@@ -34,7 +42,7 @@ def test_weight_decay_acts_on_weights_only() -> None:
     found = []
     for one in (plain, decayed):
         with one.training(one._network.buffers()):
-            found.append(one.gradients(primal, torch.zeros(J))[0].clone())
+            found.append(one(primal, torch.zeros(J))[0].clone())
     size = plain._network.size
     torch.testing.assert_close(found[1][:size], found[0][:size] + 0.3 * primal[:size])
     assert torch.equal(found[1][size:], found[0][size:])
@@ -67,3 +75,76 @@ def _mean(batch: torch.Tensor) -> torch.Tensor:
 
 def _variance(batch: torch.Tensor) -> torch.Tensor:
     return batch.var(dim=0)
+
+
+def test_same_batch_again_and_mean_over_several() -> None:
+    one = client()
+    primal, dual = torch.cat([one._network.parameters(), torch.ones(2 * J)]), torch.zeros(J)
+    with one.training(one._network.buffers()):
+        first, statistics = one(primal, dual)[0].clone(), one.buffers()
+        assert torch.equal(one.again(primal, dual)[0], first)
+        assert torch.equal(one.buffers(), statistics)  # they have seen the batch once
+        parts = [one(primal, dual)[0].clone() for _ in range(2)]
+        assert (one.gradients_computed, one.images_seen, one.positions()) == (4, 3 * 8, [3])
+        one.seek([1])
+        torch.testing.assert_close(one.over(primal, dual, 2)[0], (parts[0] + parts[1]) / 2)
+    with one.training(one._network.buffers()), pytest.raises(TypeError, match="no batch was drawn"):
+        one.again(primal, dual)
+
+
+class FilmsByRow(Films):
+    """An image depends on its row alone."""
+
+    def read(self, rows: Iterable[int]) -> np.ndarray:
+        return np.concatenate([super(FilmsByRow, self).read([row]) for row in rows])
+
+
+def test_full_pass_takes_every_image_once() -> None:
+    films, labels = FilmsByRow(), torch.rand(24, J, generator=torch.Generator().manual_seed(1)).round()
+    batches = TrainBatches(
+        films, labels.numpy(), np.ones(24, np.int64), batch_size=7, seed=1, name="a", augment=Augment(), workers=0
+    )
+    network = FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, J)))
+    one = NetworkClient("a", batches, network, AucMargin(torch.full((J,), 0.5)), device=CPU)
+    primal, dual = torch.cat([network.parameters(), torch.ones(2 * J)]), torch.ones(J)
+    with one.training(network.buffers()):
+        gradient = one.full(primal, dual)[0]
+        assert (one.gradients_computed, one.images_seen, one.positions()) == (4, 24, [0])
+    batches.next()
+    assert one.rows.numel() == 0
+    logits = network.call(primal.requires_grad_(), normalize(films.read(range(24))))
+    loss = one._objective.loss(logits, labels, primal[network.size :], dual)
+    torch.testing.assert_close(gradient, torch.autograd.grad(loss, primal)[0])
+
+
+def test_streams_differ_by_purpose_and_batch() -> None:
+    one = client()
+
+    def draw(purpose: str) -> float:
+        return float(torch.rand((), generator=one.stream(purpose)))
+
+    first = draw("a")
+    assert draw("a") == first != draw("b")
+    one.batches.next()
+    assert draw("a") != first
+    one.seek([0])
+    assert draw("a") == first
+
+
+def test_groups_are_all_weights_once() -> None:
+    for name, norms in (("resnet20", True), ("small", True)):
+        options = network_options(name)
+        groups = NetworkGroups(options, 3)
+        network = FlatModule(build_model(options, 3, 0))
+        marks = torch.zeros(network.size)
+        for cuts in groups.values():
+            for cut in cuts:
+                marks[cut] += 1
+        assert torch.equal(marks, torch.ones(network.size))
+        assert bool(groups["normalization"]) == norms
+        layer = find_classifier(network.module, options, 3)[1]
+        flat = network.parameters()
+        assert sum(cut.stop - cut.start for cut in groups["classifier"]) == sum(p.numel() for p in layer.parameters())
+        assert torch.equal(flat[groups["classifier"][0]][: layer.weight.numel()], layer.weight.detach().reshape(-1))  # type: ignore[operator,union-attr,arg-type]
+    with pytest.raises(TypeError, match="unknown network"):
+        Setting(1, 0.1).groups["classifier"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ class Constant:
 
     images: Tensor
     labels: Tensor
+    rows: Tensor = field(default_factory=lambda: torch.arange(8))
 
 
 class Sequence:
@@ -43,6 +45,9 @@ class Sequence:
 
     def seek(self, position: int) -> None:
         self.position = position
+
+    def whole(self) -> Iterator[Constant]:
+        yield self.batch
 
     def close(self) -> None: ...
 
@@ -70,7 +75,7 @@ def client(name: str = "a", seed: int = 1, objective: object = None) -> NetworkC
 def gradients(one: NetworkClient, count: int) -> list[Tensor]:
     start, none = torch.cat([one._network.parameters()]), torch.zeros(0)
     with one.training(one._network.buffers()):
-        return [one.gradients(start, none)[0].clone() for _ in range(count)]
+        return [one(start, none)[0].clone() for _ in range(count)]
 
 
 def test_draws_follow_seed_client_and_batch() -> None:

@@ -64,9 +64,8 @@ def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatc
         hosts = [Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)]
         fleet = ThroughTheWire(hosts)
         dual = 0 if set(ALGORITHMS.find(name).takes) <= {"minimization", "server-weighted"} else DISEASES
-        composed = "compositional" in ALGORITHMS.find(name).takes
         fleet.shapes = [
-            Shapes(rule, PRIMAL if dual else WEIGHTS, dual, 0, composed, 0, graph, number, torch.float64)
+            Shapes(rule, PRIMAL if dual else WEIGHTS, dual, 0, 0, graph, number, torch.float64)
             for number in range(len(hosts))
         ]
         return fleet
@@ -150,9 +149,9 @@ class OnBatches(QuadraticClient):
 
     position = 0
 
-    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.position += 1
-        found = super().gradients(primal, dual)
+        found = super().__call__(primal, dual)
         return found[0] * self.position, found[1]
 
     def positions(self) -> list[int]:

@@ -29,7 +29,8 @@ def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
     graph = graph_of(settings, K)
     b = 0 if spec.decentralized else B
     population = Population(torch.empty(J), torch.empty(K, J), labeled=torch.empty(K, J))
-    cohort = Federation(settings, 0, K, tuple("abcde"), (1 / K,) * K, population, settings.images_per_step, graph)
+    who = (tuple("abcde"), (1,) * K, (1 / K,) * K, population)
+    cohort = Federation(settings, 0, K, *who, settings.images_per_step, graph)
     shapes = cohort.shapes(D, b, 0)
     if not spec.decentralized:
         worked = shapes.reply(Work(0, None, torch.empty(b)))

@@ -18,8 +18,8 @@ from pydicom.encaps import encapsulate, get_frame
 from chestfed.core.errors import ImageError
 from chestfed.dicom.files import meta_uids, refuse_bomb
 from chestfed.images import decode as module
-from chestfed.images.compressed import MAX_SCANNED_PIXELS, MAX_SCANS, refuse_scan_bomb, size_of
 from chestfed.images.decode import decode
+from chestfed.images.decoding.compressed import MAX_SCANNED_PIXELS, MAX_SCANS, refuse_scan_bomb, size_of
 from tests.cases import each
 from tests.inspection.planted import FILES, jpeg_of_scans, picture, png_bomb, save
 from tests.inspection.planted import dicom as film

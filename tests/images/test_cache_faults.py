@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chestfed.core.workers import parallel_map
+from chestfed.core.processes.workers import parallel_map
 from chestfed.images import cache, file_store
 from chestfed.images.cache import fill_cache
 from chestfed.images.levels import Stored

@@ -16,8 +16,8 @@ from pydicom.uid import (
 )
 
 from chestfed.core.errors import ImageError
-from chestfed.images import decode as module
 from chestfed.images.decode import decode
+from chestfed.images.decoding.polarity import MEAN_FILM
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
 from chestfed.samples.layouts import make_dicom
@@ -272,7 +272,7 @@ def test_exifs_orientation_is_applied(tmp_path: Path, orientation: int, suffix: 
 
 
 def test_a_picture_decides_on_its_polarity(tmp_path: Path) -> None:
-    with Image.open(Path(module.__file__).with_name("mean_film.png")) as mean:
+    with Image.open(MEAN_FILM) as mean:
         film = np.asarray(mean.resize((400, 300), Image.Resampling.BICUBIC))
     frame = [(20, 20), (30, 30)]
     for number, shown in enumerate(

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from chestfed.cli import app
 from chestfed.core.errors import ChestfedError, SiteError
-from chestfed.core.workers import parallel_map
+from chestfed.core.processes.workers import parallel_map
 from chestfed.images import cache, file_store
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.decode import prepared

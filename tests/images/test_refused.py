@@ -18,8 +18,8 @@ from pydicom.uid import (
 )
 
 from chestfed.core.errors import ImageError
-from chestfed.images import compressed
 from chestfed.images.decode import decode
+from chestfed.images.decoding import compressed
 from tests.cases import each
 from tests.images.test_decode import RAMP, dicom, save
 

@@ -17,7 +17,7 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
 from chestfed.core.diseases import DISEASES
-from chestfed.images.polarity import MEAN_FILM
+from chestfed.images.decoding.polarity import MEAN_FILM
 from tests.sites.own_tables import NAMES, save_rows, wide
 
 SIDE = 96

@@ -397,7 +397,7 @@ def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chestfed.core.workers import parallel_map
+    from chestfed.core.processes.workers import parallel_map
     from chestfed.images import file_store
 
     hospital = Hospital(tmp_path)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point
+from chestfed.testing.quadratics import ExactGradients
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class Saddle:
     def gradients(self, v: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.a @ v - self.b + self.m.T @ alpha, self.m @ v - self.d - self.c @ alpha
 
-    def torch_gradients(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def torch_gradients(self) -> ExactGradients:
         a, b, m, d, c = (torch.from_numpy(part) for part in (self.a, self.b, self.m, self.d, self.c))
 
         def gradients(v: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
             return a @ v - b + m.T @ alpha, m @ v - d - c @ alpha
 
-        return gradients
+        return ExactGradients(gradients)
 
 
 def heterogeneous(clients: int, dimension: int = 4, duals: int = 2, seed: int = 0) -> list[Saddle]:

@@ -93,7 +93,7 @@ def test_unknown_baseline_is_refused(folder: Path) -> None:
         make_board([folder / "ours.zip"], make_benchmark(), {"site0": make_split()}, "theirs")
 
 
-def test_labels_are_those_of_this_installation(folder: Path) -> None:
+def test_labels_are_of_this_installation(folder: Path) -> None:
     """With its labels reversed the AUCs are reversed."""
     split = make_split()
     labels = {f"label_{name}": 1 - split.frame[f"label_{name}"] for name in NAMES}

@@ -48,7 +48,7 @@ def test_damaged_file_is_refused(host: Path) -> None:
         find_initial_weights(IMAGENET, "densenet121")
 
 
-def test_without_network_it_says_what_it_is_worth(host: Path) -> None:
+def test_missing_network_is_explained(host: Path) -> None:
     host.unlink()
     with pytest.raises(ConfigError) as caught:
         find_initial_weights(IMAGENET, "densenet121")
@@ -56,7 +56,7 @@ def test_without_network_it_says_what_it_is_worth(host: Path) -> None:
     assert "initial_weights=null" in str(caught.value)
 
 
-def test_network_without_published_file_is_refused() -> None:
+def test_unpublished_network_is_refused() -> None:
     with assert_refused(ConfigError, "no ImageNet weights", network="small"):
         find_initial_weights(IMAGENET, "small")
 

@@ -31,12 +31,12 @@ def spread(parts: list[np.ndarray]) -> float:
     return float(np.mean([np.bincount(CLASSES[rows], minlength=10).max() / len(rows) for rows in parts]))
 
 
-def test_small_alpha_gives_clients_of_few_classes() -> None:
+def test_small_alpha_gives_few_classes() -> None:
     few, many = (deal_dirichlet(CLASSES, LABELS, 5, alpha, 1) for alpha in (0.1, 100.0))
     assert spread(many) < 0.15 < 0.3 < spread(few)
 
 
-def test_shards_limit_the_classes_of_a_client() -> None:
+def test_shards_limit_a_clients_classes() -> None:
     parts = deal_shards(CLASSES, LABELS, 5, 1, 0)
     assert max(len(np.unique(CLASSES[rows])) for rows in parts) <= 4  # two neighbours of each label
 
@@ -63,7 +63,7 @@ def test_share_of_labels_is_flipped() -> None:
     assert np.array_equal(flip_labels(LABELS, 0, 0, "a"), LABELS)
 
 
-def test_noise_grows_with_the_client_and_repeats() -> None:
+def test_noise_grows_by_client() -> None:
     image = np.full((64, 64), 128, np.uint8)
     deviations = [add_noise(image, 0.01, client, 4, 0, b"x").astype(float).std() for client in (1, 4)]
     assert deviations == pytest.approx([255 * 0.0025**0.5, 255 * 0.01**0.5], rel=0.05)

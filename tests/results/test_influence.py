@@ -7,7 +7,13 @@ import pytest
 from chestfed.engines.aggregation import WeightMode, client_weights
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.results.influence import ClientCounts, Influence, compute_influence, describe_loss, unusual_clients
+from chestfed.results.clients.influence import (
+    ClientCounts,
+    Influence,
+    compute_influence,
+    describe_loss,
+    unusual_clients,
+)
 
 
 @pytest.mark.parametrize(

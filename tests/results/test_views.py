@@ -21,7 +21,8 @@ from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
 from chestfed.results import table
-from chestfed.results.collect import Fold, Results, collect_folds, list_rows, load_results, write_folds
+from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
+from chestfed.results.collect import Results, list_rows, load_results
 from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance

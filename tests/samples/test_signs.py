@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from chestfed.core.diseases import DISEASES
-from chestfed.samples.anatomy import LEFT, RIGHT, Body, Chest, build_chest, draw_body, heart
+from chestfed.samples.drawing.anatomy import LEFT, RIGHT, Body, Chest, build_chest, draw_body, heart
+from chestfed.samples.drawing.phantom import draw_chest
+from chestfed.samples.drawing.signs import consolidate, enlarge_heart, flood_interstitium, lose_volume, pour_effusion
 from chestfed.samples.frame import Frame
 from chestfed.samples.patients import Film, Patient
-from chestfed.samples.phantom import draw_chest
-from chestfed.samples.signs import consolidate, enlarge_heart, flood_interstitium, lose_volume, pour_effusion
 
 FRAME = Frame(256, 312, 7.0, (156.0, 128.0))
 

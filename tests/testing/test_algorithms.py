@@ -155,7 +155,7 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         (InPlace, "a round changes no tensor that it was given"),
         (InPlaceOfUpdates, "a round changes no tensor that it was given"),
         (KeepsGradients, "a gradient that is kept is cloned: the next one overwrites it"),
-        (OneStepMore, "a round takes `window` gradients"),
+        (OneStepMore, "a round takes the gradients of the formula"),
         (WithoutWeights, algorithms.COUNTS),
         (First, algorithms.COUNTS),
         (OwnStep, "the step size, and every option with a range to search, has an effect"),

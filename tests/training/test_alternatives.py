@@ -19,7 +19,7 @@ from chestfed.experiment.alternatives import Gate, centralized_settings
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.stage_2 import Federated
 from chestfed.report.page import make_report
-from chestfed.results.collect import ALTERNATIVE_TITLES
+from chestfed.results.clients.gate import ALTERNATIVE_TITLES
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.views import TITLES
 from chestfed.training.alternatives import AlternativeRuns, Hospital

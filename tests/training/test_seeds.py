@@ -25,7 +25,7 @@ from mlflow import MlflowClient
 from chestfed.commands.study import cluster, jobs
 from chestfed.commands.study.jobs import Job
 from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import WorkerContext
+from chestfed.core.processes.workers import WorkerContext
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import load_predictions

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from chestfed.core.bundled import bundled
-from chestfed.core.config import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.evaluation.joining.contributions import Subset
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.variants import list_variants
-from chestfed.results.contributions import collect_contributions, describe_contributions
+from chestfed.results.clients.contributions import collect_contributions, describe_contributions
 from chestfed.results.run_folder import RunFolder
 from tests.cases import assert_refused
 from tests.command_line import call

@@ -18,8 +18,8 @@ from chestfed.commands import options
 from chestfed.core.console import open_console, plural, say, text_table
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ChestfedError
+from chestfed.core.processes.workers import cores
 from chestfed.core.pseudonyms import VARIABLE, default_file, read_key
-from chestfed.core.workers import cores
 
 State = Literal["ok", "note", "problem"]
 _GIGABYTE: Final = 1 << 30

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from chestfed.core import stopping
 from chestfed.core.bundled import install_command
 from chestfed.core.config import StrictModel, load_config
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.processes import stopping
 from chestfed.experiment.device import prepare_machine
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.training.reporting import Reporters

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chestfed.commands.progress import Bars
-from chestfed.core import stopping
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError, ChestfedWarning
-from chestfed.core.workers import WorkerContext, end_with_parent
+from chestfed.core.processes import stopping
+from chestfed.core.processes.workers import WorkerContext, end_with_parent
 from chestfed.training.reporting import warn
 
 if TYPE_CHECKING:

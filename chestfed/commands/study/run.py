@@ -33,14 +33,16 @@ from chestfed.experiment.subsets import Design, put_target_first
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
-from chestfed.results.along import collect_along
-from chestfed.results.collect import Fold, Results, collect, collect_folds, write_comparison, write_folds
-from chestfed.results.contributions import (
+from chestfed.results.clients.along import collect_along
+from chestfed.results.clients.contributions import (
     collect_contributions,
     describe_contributions,
     render_contributions,
     write_contributions,
 )
+from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
+from chestfed.results.clients.transfer import judge_folds, render_transfer, write_transfer
+from chestfed.results.collect import Results, collect, write_comparison
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import state_verdict
 from chestfed.results.views import list_held_out_metrics, list_metrics
@@ -379,8 +381,13 @@ def _show_held_out(
     )
     folder = write_folds(table, folds, out)
     console.print(render_results(table))
-    say(console, f"written to {folder}: held_out.csv")
+    runs = {fold.site: RunFolder(study.folder) for fold, study in zip(folds, results, strict=True)}
+    transfer = judge_folds(runs, {fold.site: list(fold.seen) for fold in folds})
+    write_transfer(transfer, folder)
+    if len(transfer):
+        console.print(render_transfer(transfer))
+    say(console, f"written to {folder}: held_out.csv{', transfer.csv' if len(transfer) else ''}")
     for study, fold in zip(results, folds, strict=True):
         say(console, f"{fold.site} as a page with figures: {command('report', study.folder)}")
-    name, runs = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
-    return Summary(name, table.origin, folder, list_held_out_metrics(table), runs)
+    name, folders = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
+    return Summary(name, table.origin, folder, list_held_out_metrics(table), folders)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ImageError
-from chestfed.core.workers import parallel_map
+from chestfed.core.processes.workers import parallel_map
 from chestfed.dicom.file_kinds import DICOM, UNKNOWN, counted, kind_of, without_strangers
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import quiet, read, reason

@@ -22,10 +22,11 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images, NoiseImages, PooledImages
 from chestfed.images.cache import CachedImages, fill_cache, lacking_bytes
 from chestfed.images.features import FeatureStore
-from chestfed.models import FeatureOptions, load_frozen
+from chestfed.models import FeatureOptions
 from chestfed.sites.stats import people
 from chestfed.sites.table import SiteTable
 from chestfed.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
+from chestfed.training.data.features import open_features
 from chestfed.training.data.overlap import Shared, separate_sites
 from chestfed.training.data.sites import (
     OWN_TEST,
@@ -297,34 +298,10 @@ def load_images(
     loaded = []
     for experiment in experiments:
         sites, shared = separate(experiment.sites)
-        store, digest = open_features(experiment, cache_root)
+        store, digest = open_features(experiment.pipeline, experiment.machine, cache_root)
         cut = cuts.setdefault(digest, Cut(images, places, key, store))
         loaded.append(_load(replace(experiment, sites=sites, shared=shared, quarantined=quarantined), cut))
     return loaded
-
-
-def open_features(experiment: Experiment, cache_root: Path) -> tuple[FeatureStore | None, str]:
-    """The store of the features that a study trains on, and the digest of the network; None if it trains on pixels.
-
-    Raises
-    ------
-    ConfigError
-        If the model file of the network says that it was trained with another preprocessing.
-    """
-    model, preprocess = experiment.pipeline.model, experiment.pipeline.preprocess.model_dump(mode="json")
-    if not isinstance(model, FeatureOptions):
-        return None, ""
-    frozen = load_frozen(model)
-    if frozen.preprocess is not None and frozen.preprocess != preprocess:
-        differing = [name for name, value in preprocess.items() if frozen.preprocess.get(name) != value]
-        text = "; ".join(f"preprocess.{name}={frozen.preprocess.get(name)}" for name in differing)
-        raise ConfigError(
-            f"model.network was trained with {text}: set it, or take another network",
-            kind="other preprocessing",
-            keys=differing,
-        )
-    report, device = current().bind("decoding", "features"), experiment.machine.device
-    return FeatureStore(cache_root, frozen.digest, frozen.width, frozen.extract, device, report), frozen.digest
 
 
 class Cut:

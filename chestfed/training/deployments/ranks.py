@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from chestfed.core.stopping import ignore_signals
+from chestfed.core.processes.stopping import ignore_signals
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
 from chestfed.engines.ranks.fleet import RankFleet, answer_requests, find_host_rank

@@ -74,14 +74,14 @@ def test_values_sum_to_the_total_gain(count: int, pairs: int, seed: int, every: 
         assert sum(c.shapley.of_seeds[s] for c in contributions) == pytest.approx(of_seed, abs=1e-12)
 
 
-def test_total_gain_has_the_test_of_two_models() -> None:
+def test_total_gain_is_the_paired_test() -> None:
     scores, labels, patients = made_scores()
     _, total = estimate_contributions(scores, PARTNERS, labels, patients)
     test = seeds_test(scores[Subset()], scores[Subset(PARTNERS)], labels, patients)
     assert (total.difference, total.error, total.p) == pytest.approx((test.difference, test.error, test.p), rel=1e-9)
 
 
-def test_partner_without_effect_has_value_zero() -> None:
+def test_idle_partner_has_value_zero() -> None:
     scores, labels, patients = made_scores(("a", "b"))
     same = {subset | extra: runs for subset, runs in scores.items() for extra in (Subset(), Subset("c"))}
     contributions, _ = estimate_contributions(same, PARTNERS, labels, patients)
@@ -89,7 +89,7 @@ def test_partner_without_effect_has_value_zero() -> None:
     assert contributions[2].shapley.p == 1
 
 
-def test_sampled_orders_come_with_their_error() -> None:
+def test_sampled_orders_have_an_error() -> None:
     partners = tuple("abcd")
     scores, labels, patients = made_scores(partners)
     exact, _ = estimate_contributions(scores, partners, labels, patients)

@@ -34,7 +34,7 @@ def test_a_worse_model_is_not_taken() -> None:
     assert (choice.name, choice.mixed) == ("own", False)
 
 
-def test_two_models_with_errors_apart_are_mixed() -> None:
+def test_complementary_models_are_mixed() -> None:
     scores, labels = made({"own": 1.2, "common": 1.2}, n=1000)
     choice = choose("own", scores, labels, np.arange(1000))
     assert (choice.name, choice.mixed) == ("common", True)
@@ -51,7 +51,7 @@ def test_caution_decides_how_sure_it_must_be() -> None:
     assert choose("own", scores, labels, np.arange(200), caution=1.01 * ratio).name == "own"
 
 
-def test_images_of_one_patient_make_it_less_sure() -> None:
+def test_clustered_images_widen_the_interval() -> None:
     scores, labels = made({"own": 1.0, "common": 1.3}, n=200)
     every = {name: np.repeat(values, 2, axis=0) for name, values in scores.items()}
     alone = choose("own", scores, labels, np.arange(200))
@@ -59,7 +59,7 @@ def test_images_of_one_patient_make_it_less_sure() -> None:
     assert [c.error for c in twice.candidates] == pytest.approx([c.error for c in alone.candidates], rel=1e-9)
 
 
-def test_without_both_classes_the_own_model_stays() -> None:
+def test_one_class_keeps_the_local_model() -> None:
     scores, labels = made({"own": 0.0, "common": 3.0}, n=20)
     choice = choose("own", scores, np.zeros_like(labels), np.arange(20))
     assert choice.name == "own"
@@ -84,7 +84,7 @@ def test_places_do_not_depend_on_the_scale() -> None:
     assert same.tolist() == mix(*(scores[name] for name in ("own", "common", "own", "common"))).tolist()
 
 
-def test_a_gate_without_the_own_model_is_refused() -> None:
+def test_gate_needs_the_local_model() -> None:
     scores, labels = made({"common": 1.0})
     with pytest.raises(ValueError, match="own"):
         choose("own", scores, labels, np.arange(400))

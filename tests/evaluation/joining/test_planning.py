@@ -25,7 +25,7 @@ from chestfed.evaluation.training_seeds import seeds_test
 COUNTS = [(60, 142), (40, 162), (30, 172)]
 
 
-def test_seeds_and_patients_needed_have_the_power() -> None:
+def test_planned_sizes_have_the_power() -> None:
     plan = assume(COUNTS, seed_deviation=0.02)
     seeds = find_seeds(plan, 0.05, times=2)
     assert seeds is not None
@@ -43,7 +43,7 @@ def test_detectable_difference_is_just_seen() -> None:
         assert chance == pytest.approx(power.POWER, abs=1e-6)
 
 
-def test_power_grows_with_all_but_comparisons() -> None:
+def test_power_grows_with_sizes() -> None:
     plan = assume(COUNTS, seed_deviation=0.03)
     first = compute_study_power(plan, 0.04, 3)
     assert compute_study_power(plan, 0.05, 3) > first

@@ -19,7 +19,7 @@ def hospital(shift: float, rate: float = 0.3, n: int = 1000, seed: int = 0) -> C
     return Column("edema", expit(2 * x - 2 + np.log(0.3 / 0.7) + shift), positive, np.repeat(np.arange(n // 2), 2), 0)
 
 
-def test_threshold_holds_at_a_hospital_like_it() -> None:
+def test_threshold_holds_at_similar_hospital() -> None:
     table = judge_transfer(hospital(0), hospital(0, seed=1))
     assert table["way"].tolist() == ["transferred", "recalibrated", "recalibrated", "recalibrated"]
     assert table["specificity"].iloc[0] == pytest.approx(0.9, abs=0.03)

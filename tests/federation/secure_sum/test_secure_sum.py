@@ -93,7 +93,7 @@ def test_masked_values_look_random() -> None:
     assert (first + second + third != 0).all()  # the own masks are left
 
 
-def test_one_seed_less_than_the_threshold_tells_nothing() -> None:
+def test_too_few_shares_reveal_nothing() -> None:
     secret = bytes(range(32))
     shares = dict(enumerate(divide_secret(secret, 5, 3), start=1))
     for places in ((1, 2, 3), (1, 3, 5), (2, 4, 5, 1)):
@@ -102,7 +102,7 @@ def test_one_seed_less_than_the_threshold_tells_nothing() -> None:
         join_shares({1: shares[1], 2: shares[2]})
 
 
-def test_a_member_reveals_once_and_for_one_list() -> None:
+def test_member_reveals_once() -> None:
     lap = Round(4, 3)
     lap.run_to_masks(make_values(lap.names, 3, 0))
     first = lap.members[lap.names[0]]
@@ -116,7 +116,7 @@ def test_a_member_reveals_once_and_for_one_list() -> None:
         first.reveal(lap.names, signatures)
 
 
-def test_a_list_that_too_few_signed_reveals_nothing() -> None:
+def test_list_with_few_signatures_is_refused() -> None:
     lap = Round(4, 3)
     lap.run_to_masks(make_values(lap.names, 3, 0))
     signatures = {name: lap.members[name].confirm(lap.names) for name in lap.names}
@@ -132,7 +132,7 @@ def test_two_survivors_are_too_few() -> None:
         lap.members[lap.names[0]].confirm(list(lap.masked))
 
 
-def test_keys_of_another_round_or_hand_are_refused() -> None:
+def test_foreign_keys_are_refused() -> None:
     lap, other = Round(3, 3), Round(3, 3, b"another round")
     keys = {name: member.advertise() for name, member in lap.members.items()}
     foreign = {name: member.advertise() for name, member in other.members.items()}
@@ -154,7 +154,7 @@ def test_damaged_shares_are_refused_by_name() -> None:
         lap.members[first].mask(values[first], received)
 
 
-def test_false_shares_do_not_give_a_wrong_sum() -> None:
+def test_false_shares_give_no_wrong_sum() -> None:
     lap = Round(4, 3)
     lap.run_to_masks(make_values(lap.names, 3, 0), late=lap.names[3:])
     survivors = list(lap.masked)
@@ -182,7 +182,7 @@ def test_numbers_that_would_wrap_are_refused(value: float) -> None:
 
 
 @pytest.mark.parametrize(("members", "threshold"), [(2, 2), (3, 2), (6, 4), (5, 6)])
-def test_thresholds_that_protect_nothing_are_refused(members: int, threshold: int) -> None:
+def test_weak_thresholds_are_refused(members: int, threshold: int) -> None:
     with pytest.raises(ValueError, match="threshold"):
         check_threshold(members, threshold)
 

@@ -322,7 +322,7 @@ def test_a_function_may_prepare_the_frame(
     assert "Jane" not in str(source.problems)
 
 
-def test_prepare_names_the_line_of_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import json\n\ndef read(paths):\n    return json.loads('{')\n"
     (tmp_path / "prepare_json.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

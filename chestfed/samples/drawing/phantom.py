@@ -8,11 +8,11 @@ import numpy as np
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.randomness import numpy_stream
-from chestfed.samples import signs
-from chestfed.samples.acquisition import Look, detector, expose
-from chestfed.samples.anatomy import LEFT, RIGHT, Body, Chest, build_chest, draw_body
+from chestfed.samples.drawing import signs
+from chestfed.samples.drawing.acquisition import Look, detector, expose
+from chestfed.samples.drawing.anatomy import LEFT, RIGHT, Body, Chest, build_chest, draw_body
+from chestfed.samples.drawing.lateral import lateral_attenuation
 from chestfed.samples.frame import Frame
-from chestfed.samples.lateral import lateral_attenuation
 from chestfed.samples.patients import Film
 
 

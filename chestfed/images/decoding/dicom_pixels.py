@@ -20,7 +20,14 @@ from chestfed.core.errors import ImageError
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.display import read_pixel_aspect, refuse_unsuitable, turn_upright
 from chestfed.dicom.files import refuse_bomb
-from chestfed.images.compressed import MAX_INFLATED, bare_jpeg_2000, check_size, decode_jpeg, refuse_scan_bomb, size_of
+from chestfed.images.decoding.compressed import (
+    MAX_INFLATED,
+    bare_jpeg_2000,
+    check_size,
+    decode_jpeg,
+    refuse_scan_bomb,
+    size_of,
+)
 from chestfed.images.levels import (
     Levels,
     Stored,

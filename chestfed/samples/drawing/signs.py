@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from chestfed.samples.anatomy import LEFT, RIGHT, Body, Chest
+from chestfed.samples.drawing.anatomy import LEFT, RIGHT, Body, Chest
 
 
 def enlarge_heart(body: Body, severity: float) -> Body:

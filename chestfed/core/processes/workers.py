@@ -24,8 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from chestfed.core import stopping
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.processes import stopping
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from chestfed.samples.anatomy import BONE, SOFT, Body
+from chestfed.samples.drawing.anatomy import BONE, SOFT, Body
 from chestfed.samples.frame import Frame, smooth
 
 

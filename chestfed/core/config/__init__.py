@@ -1,0 +1,14 @@
+"""YAML configuration: strict, with the line of every mistake.
+
+A file is read with its line numbers, may extend one other file (`extends: other.yaml`, keys of the extending
+file win, mappings are merged), takes overrides (`a.b=value`), and is checked by a pydantic model that refuses
+unknown keys and wrong types.
+"""
+
+from __future__ import annotations
+
+from chestfed.core.config.checking import StrictModel, checked, load_config
+from chestfed.core.config.document import Document, keep_last
+from chestfed.core.config.values import expand_path, listed
+
+__all__ = ["Document", "StrictModel", "checked", "expand_path", "keep_last", "listed", "load_config"]

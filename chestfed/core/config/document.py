@@ -1,0 +1,158 @@
+"""A YAML file with what it extends and what overrides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from chestfed.core.bundled import bundled
+from chestfed.core.config.parsing import Location, ParsedYaml, refuse_half_characters
+from chestfed.core.errors import ConfigError
+
+#: More bytes than any configuration has; the parser takes seconds for as many brackets.
+_MOST_BYTES = 250_000
+
+
+class Document:
+    """Parsed YAML: plain data, and for each key's location the file and line where it stands.
+
+    `short_forms` are those of the file's model, `extending` the files that extend this one; `files` are this one and
+    those that it extends.
+    """
+
+    def __init__(
+        self, path: Path, short_forms: Mapping[str, str] = MappingProxyType({}), extending: tuple[Path, ...] = ()
+    ) -> None:
+        self.path, self._short_forms = path, short_forms
+        self.files = [str(path)]
+        self._extending = (*extending, path.resolve())
+        parsed = ParsedYaml(_read_text(path), str(path))
+        data = {} if parsed.data is None else parsed.data
+        if not isinstance(data, dict):
+            raise ConfigError(f"{path}:1: expected keys and values, found {type(data).__name__}")
+        self.data: dict[Any, Any] = data
+        self.places = parsed.places
+        self._extend()
+
+    def _extend(self) -> None:
+        if "extends" not in self.data:
+            return
+        name = self.data.pop("extends")
+        if not isinstance(name, str) or "\0" in name:
+            raise ConfigError(f"{self.place(('extends',))}: 'extends' takes one file name")
+        base_path = self.path.parent / name
+        if base_path.resolve() in self._extending:
+            raise ConfigError(f"{self.place(('extends',))}: a file cannot extend itself, nor one that extends it")
+        if not base_path.is_file():
+            ours = bundled("pipelines") / Path(f"{name}.yaml").name
+            advice = f"; chestfed's own is {ours}" if ours.is_file() else ""
+            raise ConfigError(f"{self.place(('extends',))}: no such file: {base_path}{advice}")
+        base = Document(base_path, self._short_forms, self._extending)
+        self.data = self._merge(base.data, self.data)
+        self.places = {**base.places, **self.places}
+        self.files += base.files
+
+    def place(self, location: Location) -> str:
+        """File and line of the key, of one in it that an override alone gives, or of the nearest that encloses it."""
+        while location and location not in self.places:
+            if inside := [place for at, place in self.places.items() if at[: len(location)] == location]:
+                return inside[-1]
+            location = location[:-1]
+        return self.places.get(location, str(self.path))
+
+    def folder(self, location: Location) -> Path:
+        """The folder of the file that a key stands in; that of this file if an override gives it."""
+        place = self.place(location)
+        file = "" if place.startswith("--set ") else place.rpartition(":")[0]
+        return Path(file or self.path).parent
+
+    def override_all(self, assignments: Sequence[str]) -> None:
+        """Apply assignments: of one key the last, and one of a whole section before those of its keys.
+
+        Raises
+        ------
+        ConfigError
+            If one of them has no place.
+        """
+        for assignment in sorted(keep_last(assignments), key=lambda text: text.partition("=")[0].count(".")):
+            self.override(assignment)
+
+    def override(self, assignment: str, source: str = "") -> None:
+        """Apply one `a.b.0.c=value`; the value is read as YAML. Messages name `source` as its key."""
+        dotted, equals, text = assignment.partition("=")
+        refuse_half_characters(dotted, "--set")
+        if not equals or not dotted:
+            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, for example --set seed=2")
+        location: list[str | int] = []
+        target: object = self.data
+        parts, shown = dotted.split("."), f"--set {source or dotted}"
+        for position, part in enumerate(parts):
+            key: str | int = part
+            if isinstance(target, list):
+                if not part.isdecimal() or int(part) >= len(target):
+                    raise ConfigError(f"--set {assignment}: '{part}' is not an index of a list of {len(target)}")
+                key = int(part)
+            elif not isinstance(target, dict):
+                raise ConfigError(
+                    f"--set {assignment}: '{'.'.join(parts[:position])}' is a value, not a mapping of keys"
+                )
+            location.append(key)
+            values: dict[object, object] = target  # type: ignore[assignment]  # a list takes an index as a dict its key
+            if position < len(parts) - 1:
+                if isinstance(target, dict):
+                    target[key] = self._long_form(key, target.get(key, {}), {})
+                target = values[key]
+            else:
+                value = ParsedYaml(text, shown).data
+                before: object = target.get(key) if isinstance(target, dict) else None
+                inner = self._short_forms.get(part)
+                if inner == "name" and isinstance(before, dict) and isinstance(value, str):
+                    # Naming the part that is there keeps its options.
+                    value = {**before, "name": value} if before.get("name", value) == value else value
+                values[key] = value
+        self.places = {
+            place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
+        }
+        self.places[tuple(location)] = shown
+
+    def _merge(self, base: dict[object, object], over: dict[object, object]) -> dict[object, object]:
+        """Mappings are merged key by key; one that names another part (`name: ...`) replaces the whole."""
+        merged = dict(base)
+        for key, value in over.items():
+            under = self._long_form(key, base.get(key), value)
+            merged[key] = value
+            if (
+                isinstance(value, dict)
+                and isinstance(under, dict)
+                and value.get("name", under.get("name")) == under.get("name")
+            ):
+                merged[key] = self._merge(under, value)
+        return merged
+
+    def _long_form(self, key: object, value: object, beside: object) -> object:
+        """The long form of a word, such as `{name: small}`, to merge a mapping into it."""
+        inner = self._short_forms.get(str(key))
+        return {inner: value} if inner and isinstance(value, str) and isinstance(beside, dict) else value
+
+
+def keep_last(assignments: Sequence[str]) -> list[str]:
+    """The assignments, of one key the last, as options of a command line count; no other order has a meaning."""
+    return list({assignment.partition("=")[0]: assignment for assignment in assignments}.values())
+
+
+def _read_text(path: Path) -> str:
+    """The text of a YAML file, if it is one."""
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(
+                f"{path}: not a file: give a YAML file", kind="not a file", file=path.name
+            )  # a pipe would be waited for without end
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{path}: more than {_MOST_BYTES // 1000} kB: no YAML of chestfed is as large")
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None

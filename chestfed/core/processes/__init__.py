@@ -1,0 +1,1 @@
+"""Worker processes, and the signals that end a command."""

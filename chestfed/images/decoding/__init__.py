@@ -1,0 +1,1 @@
+"""Decoders of single formats: DICOM pixels, compressed pictures, polarity."""

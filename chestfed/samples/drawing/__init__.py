@@ -1,0 +1,1 @@
+"""Drawn chest X-rays: body, signs of disease, acquisition."""
