@@ -22,12 +22,21 @@ from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
 from chestfed.commands.compare import compare
 from chestfed.commands.evaluate import evaluate
-from chestfed.commands.federation.command import (
+from chestfed.commands.federation.hospital import (
+    federation_audit,
     federation_hospital,
+    federation_join,
+    federation_rekey,
+)
+from chestfed.commands.federation.run import federation_run
+from chestfed.commands.federation.server import (
+    federation_add,
     federation_init,
-    federation_run,
+    federation_remove,
+    federation_renew,
     federation_server,
     federation_status,
+    federation_stop,
 )
 from chestfed.commands.films import films_get, films_list, films_show
 from chestfed.commands.leaderboard import leaderboard, submit
@@ -110,7 +119,11 @@ app.add_typer(films, rich_help_panel=_HOSPITALS)
 cache = _group("cache", "List and prune the caches of decoded images.", cache_list, cache_prune)
 app.add_typer(cache, rich_help_panel=_HOSPITALS)
 _ABOUT = "Run a study across real hospitals, each of which keeps its images."
-_PARTS = (federation_init, federation_server, federation_hospital, federation_run, federation_status)
+_PARTS = (
+    *(federation_init, federation_add, federation_remove, federation_renew, federation_server),
+    *(federation_run, federation_status, federation_stop),
+    *(federation_join, federation_rekey, federation_hospital, federation_audit),
+)
 app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_STUDIES)
 
 

@@ -121,9 +121,10 @@ class Engine(ABC, Generic[State]):
 
     def start_clients(self, point: Point, turns: Tensor | None) -> Tensor:
         """Start the stage at every client; returns the turns that they then stand at."""
-        turns = torch.zeros(len(self.fleet.names), dtype=torch.int64) if turns is None else turns
+        turns = torch.zeros(len(self.fleet.names), dtype=torch.int64) if turns is None else turns.clone()
         self.fleet.ask_all(lambda number: Start(int(turns[number]), self.stage, point))
-        return turns + 1
+        turns[list(self.fleet.present)] += 1
+        return turns
 
 
 def spread(vectors: Sequence[Tensor]) -> float:

@@ -36,9 +36,14 @@ class Fleet(ABC):
             If a client cannot answer, or too many cannot; the message names it.
         """
 
+    @property
+    def present(self) -> Sequence[int]:
+        """The clients that still take part; one that has left is never asked again."""
+        return range(len(self.names))
+
     def ask_all(self, make: Callable[[int], Request[Answer]]) -> dict[int, Answer]:
-        """The answers of all clients, each to `make(number)`."""
-        return self.ask({number: make(number) for number in range(len(self.names))})
+        """The answers of all present clients, each to `make(number)`."""
+        return self.ask({number: make(number) for number in self.present})
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """The clients' states at these turns, for a checkpoint; `name` is what a client is called in it."""

@@ -23,6 +23,7 @@ from chestfed.algorithms.variables import (
     named_tensors,
     weighted_mean,
 )
+from chestfed.core.errors import TrainingError
 from chestfed.engines.aggregation import MEAN, Aggregation, Privacy
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
@@ -133,7 +134,10 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         chosen: Sequence[int] = range(len(self.weights))
         if self._participants is not None:
             chosen = self._participants(int(state.rounds))
-        asked = {number: Work(int(state.turns[number]), message, state.buffers) for number in chosen}
+        present = [number for number in chosen if number in self.fleet.present]
+        if not present:
+            raise TrainingError("all clients that were drawn for this round have left", kind="no client present")
+        asked = {number: Work(int(state.turns[number]), message, state.buffers) for number in present}
         result = self._collect_updates(asked, state, message)
         refuse_outsized(
             {self.fleet.names[number]: size for number, size in result.sizes.items()},
@@ -207,10 +211,11 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         finals = [answer.message for answer in answers.values()]
         sent = [final for final in finals if final is not None]
         up = sum(map(byte_count, sent)) if self._sends else 0
+        weights = list(self._scale_weights(answers).values())
         if len(sent) == len(finals):
-            output = self.algorithm.stage_output(state.server, *self._combine(sent, self.weights, self.current(state)))
+            output = self.algorithm.stage_output(state.server, *self._combine(sent, weights, self.current(state)))
         else:
-            output = self.algorithm.stage_output(state.server, finals, self.weights)
+            output = self.algorithm.stage_output(state.server, finals, weights)
         end = self.with_statistics(output, state)
         return replace(end, bytes_up=end.bytes_up + up)
 
@@ -228,7 +233,8 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         statistics = [answer.buffers for answer in answers.values()]
         up, down = sum(map(_bytes, statistics)), len(statistics) * _bytes(point.primal)
         images = sum(answer.images for answer in answers.values())
-        buffers = weighted_mean(*self._combine(statistics, self.weights, state.buffers))
+        weights = list(self._scale_weights(answers).values())
+        buffers = weighted_mean(*self._combine(statistics, weights, state.buffers))
         return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns)
 
     def restart(self, end: StageEnd) -> StageEnd:
@@ -240,8 +246,10 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         duals = [answer.dual for answer in answers.values()]
         up, down = sum(map(_bytes, duals)), len(duals) * (byte_count(point) + _bytes(end.buffers))
         images = sum(answer.images for answer in answers.values())
-        start = self.algorithm.restart(point, duals, self.weights)
-        return StageEnd(start, end.buffers, up, down, images, turns + 1)
+        start = self.algorithm.restart(point, duals, list(self._scale_weights(answers).values()))
+        turns = turns.clone()
+        turns[list(answers)] += 1
+        return StageEnd(start, end.buffers, up, down, images, turns)
 
     def tensors(self, state: Federation[Server]) -> dict[str, Tensor]:
         return named_tensors(state) | self.fleet.exported(state.turns.tolist(), "client")

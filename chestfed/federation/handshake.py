@@ -14,7 +14,7 @@ import torch
 from chestfed._version import __version__
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import identity
+from chestfed.experiment.resolved import identity, shareable
 from chestfed.models import try_network
 from chestfed.training.identity import RESULTS_VERSION
 
@@ -70,6 +70,11 @@ def differences(server: dict[str, str], hospital: dict[str, str]) -> list[str]:
 def digest(value: Any) -> str:
     """16 hexadecimal digits of plain data."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def approval_digest(pipeline: Pipeline) -> str:
+    """The digest by which a hospital approves a pipeline: of all that it says."""
+    return digest(shareable(pipeline))
 
 
 def hospitals_in(pipeline: Pipeline) -> list[str]:

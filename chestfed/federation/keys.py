@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import os
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from chestfed.core.errors import ConfigError
 
-#: Days that certificates are valid. Browsers would refuse more than 398; hospitals' clocks and audits do not.
-VALID_DAYS = 730
+#: Days that the authority's and the server's certificates are valid. Hospitals hold a copy of the authority's.
+AUTHORITY_DAYS, SERVER_DAYS = 3650, 730
 
 Key = ec.EllipticCurvePrivateKey
 
@@ -40,7 +42,7 @@ def authority(name: str, key: Key) -> x509.Certificate:
         decipher_only=False,
     )
     return (
-        _unsigned(subject, subject, key)
+        _unsigned(subject, subject, key, AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -53,7 +55,7 @@ def server_certificate(host: str, key: Key, issuer: x509.Certificate, issuer_key
     names = dict.fromkeys([_general_name(host), *map(_general_name, ("localhost", "127.0.0.1", "::1"))])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
     return (
-        _unsigned(subject, issuer.subject, key)
+        _unsigned(subject, issuer.subject, key, SERVER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(list(names)), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -78,17 +80,65 @@ def save_public_key(path: Path, key: Key) -> None:
     path.write_bytes(text + b"\n")
 
 
-def read_public_key(path: Path) -> bytes:
-    """A hospital's public key, as Flower names nodes by it."""
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    """A hospital's public key.
 
+    Raises
+    ------
+    ConfigError
+        If the file is not one of this curve.
+    """
     try:
         key = serialization.load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(
+            f"{path}: not a public key of `chestfed federation join` ({error})", kind="not a key", file=str(path)
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise ConfigError(
+            f"{path}: not a key on P-384; `chestfed federation join` makes the right kind",
+            kind="not a key",
+            file=str(path),
+        )
+    return key
+
+
+def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
+    """A public key as PEM, by which Flower names nodes."""
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def read_key(path: Path) -> Key:
+    """A private key that `save_key` wrote, in either form; raises ConfigError if it is not one."""
+    text = read_secret(path).encode()
+    load = serialization.load_ssh_private_key if b"OPENSSH" in text else serialization.load_pem_private_key
+    try:
+        key = load(text + b"\n", None)
+    except ValueError as error:
+        raise ConfigError(f"{path}: not a private key ({error})", kind="not a key", file=str(path)) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{path}: not an ECDSA key", kind="not a key", file=str(path))
+    return key
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """A certificate; raises ConfigError if the file is not one."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: not a public key of `chestfed federation init` ({error})") from None
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ConfigError(f"{path}: not an ECDSA key; `chestfed federation init` makes the right kind")
-    return public_key_to_bytes(key)
+        raise ConfigError(f"{path}: not a certificate ({error})", kind="not a certificate", file=str(path)) from None
+
+
+def days_left(path: Path) -> int:
+    """Days for which a certificate is still valid; negative if it has ended."""
+    return (read_certificate(path).not_valid_after_utc - datetime.datetime.now(datetime.UTC)).days
+
+
+def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
+    """24 hexadecimal digits in groups of four, to be compared by telephone."""
+    text = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    digits = hashlib.sha256(text).hexdigest()[:24]
+    return " ".join(digits[place : place + 4] for place in range(0, 24, 4))
 
 
 def new_secret(path: Path) -> None:
@@ -114,7 +164,7 @@ def _save_secret(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _unsigned(subject: x509.Name, issuer: x509.Name, key: Key) -> x509.CertificateBuilder:
+def _unsigned(subject: x509.Name, issuer: x509.Name, key: Key, days: int) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -123,7 +173,7 @@ def _unsigned(subject: x509.Name, issuer: x509.Name, key: Key) -> x509.Certifica
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))  # clocks of hospitals differ
-        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+        .not_valid_after(now + datetime.timedelta(days=days))
     )
 
 

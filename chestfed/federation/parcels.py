@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from chestfed.core.errors import ChestfedError
 from chestfed.engines.wire import Packed
 
+#: Begin a refusal: the hospital was started anew, or does not answer yet.
+UNKNOWN, LATER = "unknown: ", "later: "
+
 
 @dataclass(frozen=True)
 class Parcel:
@@ -30,6 +33,10 @@ def shown(text: object) -> str:
 
 class Refused(ChestfedError):
     """A question that a hospital does not answer; the server is told why."""
+
+
+class Later(Refused):
+    """A question that a hospital does not answer yet: it waits for an approval, or for its hours."""
 
 
 class LineLost(ChestfedError):

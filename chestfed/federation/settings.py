@@ -5,12 +5,13 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from chestfed.core.config import StrictModel, expand_path, load_config
 from chestfed.core.errors import ConfigError
+from chestfed.sites.config import load_site_config
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -44,19 +45,15 @@ class Faults(StrictModel):
     tries: int = Field(
         3, ge=1, description="times that an answer that cannot be used is asked for before the study stops"
     )
+    least_hospitals: int = Field(
+        1, ge=1, description="hospitals that a K, and a round, need; with `run --without` fewer may be left over"
+    )
     largest_norm: float = Field(
         100.0,
         gt=1,
         description="an update cannot be used if it is further from the round's start than this many times the median "
         "of the hospitals' distances",
     )
-
-
-class Member(StrictModel):
-    """A hospital of the federation, as the server knows it."""
-
-    name: Name = Field(description="as `site` in the hospital's site YAML")
-    key: str = Field(description="its public node key; relative to this file")
 
 
 class FederationFile(StrictModel):
@@ -68,25 +65,21 @@ class FederationFile(StrictModel):
     largest_request: int = Field(
         64, ge=8, description="MiB; a larger HTTP request is refused (Flower sends tensors in pieces of 5 MiB)"
     )
-    hospitals: list[Member] = Field(min_length=1, description="who may take part")
+    largest_clients: int = Field(
+        256, ge=8, description="connections at a time; further ones are answered 503 before anything of them is read"
+    )
+    body_seconds: float = Field(120, gt=0, description="seconds in which a request must have arrived")
     faults: Faults = Faults()
-
-    @model_validator(mode="after")
-    def _each_once(self) -> Self:
-        names = [member.name for member in self.hospitals]
-        if len(set(names)) < len(names):
-            raise ValueError("names a hospital twice")
-        return self
 
 
 class Leaves(StrictModel):
     """What may leave the hospital, besides what training needs (see docs/deployment.md)."""
 
-    results: Literal["scores", "aucs", "nothing"] = Field(
-        "scores",
+    results: Literal["scores", "aucs", "nothing"] | None = Field(
+        None,
         description="what leaves of test images. scores: scores and labels, under keyed names, from which curves and "
         "differences are computed; aucs: AUCs with their intervals, computed at the hospital, and counts; nothing: it "
-        "is not scored, and takes no part as the target",
+        "is not scored, and takes no part as the target; null: scores of a synthetic site, aucs of any other",
     )
     smallest_count: int = Field(
         0,
@@ -94,6 +87,43 @@ class Leaves(StrictModel):
         description="counts of positives, negatives or missing labels from 1 to this are reported as this, and the "
         "largest smaller by as many, before ratios are made of them; with fewer there is no AUC (`results: aucs`); 0: "
         "as they are",
+    )
+
+
+_SPAN = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$"
+
+
+class Policy(StrictModel):
+    """What the hospital demands of a study; enforced here, whatever the server sends."""
+
+    approval: Literal["none", "required"] = Field(
+        "none",
+        description="required: a study waits until somebody here approves it (`federation hospital --pending`, "
+        "`--approve`); none: every study within the limits is answered",
+    )
+    least_batch_size: int = Field(1, ge=1, description="images per step, in both stages")
+    least_window: int = Field(1, ge=1, description="local steps per round: with 1 an update is one gradient")
+    least_images: int = Field(1, ge=1, description="training rows of this hospital")
+    most_epochs: float | None = Field(None, ge=0, description="epochs of stage 1")
+    most_rounds: int | None = Field(None, ge=1, description="rounds of stage 2 per number of hospitals")
+    most_rounds_answered: int | None = Field(
+        None,
+        ge=1,
+        description="rounds of a study that are answered in all, for every number of hospitals, repeated ones included",
+    )
+    most_hours: float | None = Field(None, gt=0, description="hours that are computed for a study in all")
+    most_megabytes: float | None = Field(None, gt=0, description="10^6 bytes that are sent for a study in all")
+    most_memory: float | None = Field(
+        None, gt=0, description="GiB of data that the process may hold; a request that needs more fails (Linux)"
+    )
+    times: tuple[Annotated[str, Field(pattern=_SPAN)], ...] = Field(
+        (), strict=False, description="times of day at which it computes, as 20:00-06:00 (local time); empty: always"
+    )
+    require: tuple[Literal["clipping", "noise"], ...] = Field(
+        (),
+        strict=False,
+        description="what the pipeline must have. clipping: `aggregation: norm_clipping` or "
+        "`privacy`; noise: `privacy`, with secret noise",
     )
 
 
@@ -116,6 +146,7 @@ class HospitalFile(StrictModel):
     threads: int | None = Field(None, ge=1, description="CPU threads; null: as the study says")
     port: int = Field(0, ge=0, le=65535, description="loopback port between the two local processes; 0: any")
     leaves: Leaves = Leaves()
+    policy: Policy = Policy()
     plugins: list[str] = Field(
         [],
         description="package.module:Name of each part that a study may name besides what is built in or installed as "
@@ -133,6 +164,16 @@ class Federation:
     @property
     def authority(self) -> Path:
         return self.folder / "authority.crt"
+
+    @property
+    def keys(self) -> Path:
+        """Folder of the hospitals' public keys, NAME.pub: who may take part."""
+        return self.folder / "keys"
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The hospitals that may take part."""
+        return tuple(sorted(file.stem for file in self.keys.glob("*.pub")))
 
     @property
     def operator_secret(self) -> Path:
@@ -156,6 +197,13 @@ class Hospital:
 
     def path(self, key: Literal["authority", "key", "names_key", "site", "data_root", "cache", "state"]) -> Path:
         return expand_path(getattr(self.file, key), self.folder)
+
+    @property
+    def results(self) -> Literal["scores", "aucs", "nothing"]:
+        """What leaves of test images; raises ConfigError if the site YAML, which sets the default, cannot be read."""
+        if self.file.leaves.results is not None:
+            return self.file.leaves.results
+        return "scores" if load_site_config(self.path("site")).synthetic else "aucs"
 
 
 def read_federation(path: Path) -> Federation:

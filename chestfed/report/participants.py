@@ -61,6 +61,8 @@ def limits(run: RunFolder) -> list[str]:
             "Differences between K are tested at the first hospital only; other hospitals may gain or lose."
         )
     sentences += [text for row in rows if (text := _absences(run, row.k))]
+    for change in (run.federation or {}).get("changes", []):
+        sentences.append(f"{change['hospital']} {change['event']} at K={change['k']}, after round {change['round']}.")
     shares, adds_hospitals = read_influence(run), run.settings.adds_hospitals
     sentences += [f"{text}." for text in unusual_clients(shares, run.diseases, adds_hospitals=adds_hospitals)]
     sentences += [

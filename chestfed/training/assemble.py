@@ -82,7 +82,7 @@ class Federation:
         population = Population(p, torch.from_numpy(np.nan_to_num(ratios)).to(p), labeled=labeled.to(p))
         images = settings.images_per_step * (k if settings.spec.pooled else 1)
         groups, rows = NetworkGroups(pipeline.model, len(pipeline.tasks)), tuple(counts.values())
-        about = (tuple(counts), rows, tuple(weights), population, images, graph_of(settings, k), groups)
+        about = (tuple(counts), rows, tuple(weights), population, images, graph_of(settings, len(counts)), groups)
         return cls(settings, pipeline.seed, k, *about)
 
     def objective(self, number: int = 0) -> Objective:
@@ -180,8 +180,8 @@ def in_process(options: Options, machine: Machine) -> Deployment:
 
 
 def list_members(experiment: Experiment, k: int) -> tuple[ClientData, ...]:
-    """Whose images are trained on in a place of their own: the first `k` clients, or the pool of them."""
-    clients = experiment.clients[:k]
+    """Whose images are trained on in a place of their own: the clients of K, or the pool of them."""
+    clients = experiment.list_clients(k)
     return (pool_clients(clients),) if experiment.pipeline.federated.spec.pooled else clients
 
 
@@ -200,7 +200,7 @@ def watch_classes(experiment: Experiment, k: int, network: FlatModule) -> ClassM
     if settings.objective_spec.kind != "server-weighted":
         return None
     each = -(-getattr(settings.objective, "monitor_images", 16) // k)
-    chosen = [client.some_of_each_class(each, experiment.pipeline.seed) for client in experiment.clients[:k]]
+    chosen = [client.some_of_each_class(each, experiment.pipeline.seed) for client in experiment.list_clients(k)]
     images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
     return ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
 

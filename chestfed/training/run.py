@@ -280,7 +280,7 @@ class RunningStudy:
         return self._finished(own, k, test) if is_sound else None
 
     def _row(self, k: int, outputs: Outputs, test: TestSet) -> Row:
-        clients = [client.name for client in self.experiment.clients[:k]]
+        clients = [client.name for client in self.experiment.list_clients(k)]
         evaluation = self.pipeline.evaluation
         return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
 

@@ -28,12 +28,11 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from chestfed._version import __version__
 from chestfed.core.errors import ChestfedError
 from chestfed.federation import keys
 from chestfed.federation.flower.line import server_of
 from chestfed.federation.flower.records import RAW, from_record
-from chestfed.federation.founding import found
+from chestfed.federation.server.founding import add, create, join
 from chestfed.federation.settings import Federation, read_federation
 
 pytestmark = pytest.mark.campaign
@@ -48,7 +47,9 @@ def run_server(home: Path) -> Iterator[Federation]:
         address = f"localhost:{probe.getsockname()[1]}"
         probe.close()
         folder = home / "attacked"
-        found(folder, "attacked", address, ["anne"], __version__)
+        create(folder, "attacked", address)
+        public, _ = join(home / "anne", "anne", address, folder / "authority.crt")
+        add(folder, "anne", public)
         federation = read_federation(folder)
         command = [sys.executable, "-m", "chestfed", "federation", "server", str(folder)]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

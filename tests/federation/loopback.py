@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from chestfed._version import __version__
-from chestfed.federation.founding import found
+from chestfed.federation.server.founding import create
 
 ROOT = Path(__file__).parents[2]
 SERVER, RUN = "server", "run"
@@ -26,7 +25,7 @@ class Loopback:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.home, self.hospitals, self.folder = home, tuple(hospitals), home / "federation"
-        found(self.folder, "loopback", f"localhost:{port}", hospitals, __version__, home / "synthetic_hospitals")
+        create(self.folder, "loopback", f"localhost:{port}", home / "synthetic_hospitals")
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._words = {name: ["federation", "hospital", str(self.folder / "hospitals" / name)] for name in hospitals}
         self._words[SERVER] = ["federation", "server", str(self.folder)]

@@ -12,8 +12,8 @@ import numpy as np
 
 from chestfed.core.errors import ChestfedError
 from chestfed.engines.wire import Packed
+from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.parcels import LineLost, Parcel
-from chestfed.federation.participant import Participant
 from chestfed.federation.settings import Hospital, HospitalFile, Leaves
 from chestfed.sites.opening import SYNTHETIC_MARKER
 

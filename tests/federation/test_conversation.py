@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from chestfed.commands.federation import command
+from chestfed.commands.federation import server as commands
 from chestfed.core.errors import ChestfedError, TrainingError
-from chestfed.federation import conversation
-from chestfed.federation.conversation import Conversation, Question
 from chestfed.federation.parcels import LineLost, Parcel, Undelivered
+from chestfed.federation.server import conversation
+from chestfed.federation.server.conversation import Conversation, Question
 from chestfed.federation.settings import Faults
 from tests.federation.straight_line import Clock
 
@@ -157,17 +157,17 @@ def test_returned_server_is_sent_everything(talk: Talk) -> None:
 
 def test_status_waits_for_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(command, "time", clock)
+    monkeypatch.setattr(commands, "time", clock)
 
     def look() -> dict[str, str]:
         if clock.now < 5:
             raise ChestfedError("no server answers")
         return {"a": "online", "b": "online" if clock.now >= 20 else "registered"}
 
-    assert command.nodes_of(look, ["a", "b"], 60)["b"] == "online"
+    assert commands.nodes_of(look, ["a", "b"], 60)["b"] == "online"
     assert clock.now == 20
     clock.now = 6
-    assert command.nodes_of(look, ["a", "b"], 3)["b"] == "registered"
+    assert commands.nodes_of(look, ["a", "b"], 3)["b"] == "registered"
     clock.now = 0
     with pytest.raises(ChestfedError):
-        command.nodes_of(look, ["a"], 2)
+        commands.nodes_of(look, ["a"], 2)

@@ -22,9 +22,9 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
-from chestfed.federation.local import OwnData, restore_host, suppressed
+from chestfed.federation.hospital.local import OwnData, restore_host, suppressed
+from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.participant import Participant
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
 from chestfed.training.data.clients import ClientData
 from chestfed.training.pretrain import Pretrained
@@ -70,7 +70,7 @@ def test_stage_1_of_other_data_is_not_reused(hospital: Participant, monkeypatch:
         folders.append(folder)
         return Pretrained(torch.zeros(1), torch.zeros(0), [])
 
-    monkeypatch.setattr("chestfed.federation.participant.pretrain", pretrain)
+    monkeypatch.setattr("chestfed.federation.hospital.participant.pretrain", pretrain)
     for digest in ("a", "b"):
         study = SimpleNamespace(digests={"padchest": digest})
         data: Any = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest"))
@@ -89,7 +89,7 @@ def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: 
     def full(*_: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("chestfed.federation.participant.pretrain", pretrain)
+    monkeypatch.setattr("chestfed.federation.hospital.participant.pretrain", pretrain)
     monkeypatch.setattr("safetensors.torch.save_file", full)
     study = SimpleNamespace(digests={"padchest": "a"})
     hospital._studies[DIGEST].data = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest"))  # type: ignore[assignment]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,18 +21,19 @@ from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.federation import conversation
+from chestfed.federation.hospital.taking_part import open_log
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import Opened, plain_row, row_of, said
-from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves, Member
-from chestfed.federation.study import run_over_hospitals
-from chestfed.federation.taking_part import open_log
+from chestfed.federation.server import conversation
+from chestfed.federation.server.study import run_over_hospitals
+from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves
 from chestfed.report.page import make_report
 from chestfed.results.files import read_predictions
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import Row
 from chestfed.training.loop import History
 from chestfed.training.reporting import Reporter, Reporters
+from chestfed.training.run import StudyResult
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -80,12 +82,11 @@ def line_at(home: Path, folder: str, leaves: Leaves | None = None, *, synthetic:
     )
 
 
-def federation(home: Path, **faults: object) -> Federation:
-    members = [Member(name=name, key=f"{name}.pub") for name in NAMES]
-    file = FederationFile(
-        federation="test", address="localhost:9443", hospitals=members, faults=Faults.model_validate(faults)
-    )
-    return Federation(home, file)
+def federation(home: Path, **faults: Any) -> Federation:
+    (home / "keys").mkdir(exist_ok=True)
+    for name in NAMES:
+        (home / "keys" / f"{name}.pub").touch()
+    return Federation(home, FederationFile(federation="test", address="localhost:9443", faults=Faults(**faults)))
 
 
 class AfterRounds(Reporter):
@@ -104,13 +105,27 @@ def over_hospitals(
     out: str,
     act: Callable[[int], object] = id,
     settings: Sequence[str] = (),
-    **faults: object,
+    **faults: Any,
 ) -> str:
-    reporters = Reporters([AfterRounds(act)])
-    run_over_hospitals(
-        pipeline(*settings), FILE.stem, federation(home, **faults), line, home / out, reporters, line.log.append
-    )
+    run_at(home, line, out, act, settings, **faults)
     return table_in(home / out)
+
+
+def run_at(
+    home: Path,
+    line: StraightLine,
+    out: str,
+    act: Callable[[int], object] = id,
+    settings: Sequence[str] = (),
+    without: Sequence[str] = (),
+    rejoin: Sequence[str] = (),
+    **faults: Any,
+) -> StudyResult:
+    reporters, members = Reporters([AfterRounds(act)]), federation(home, **faults)
+    settled, say = pipeline(*settings), line.log.append
+    return run_over_hospitals(
+        settled, FILE.stem, members, line, home / out, reporters, say, without=without, rejoin=rejoin
+    )
 
 
 def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> None:
@@ -161,7 +176,7 @@ def test_changed_data_is_refused(home: Path) -> None:
 
 def restarted(home: Path, folder: str, act: Callable[[StraightLine, int], object]) -> str:
     """The tables of a study of hospitals that are not synthetic; `act` is called with the line after each round."""
-    line = line_at(home, folder, synthetic=False)
+    line = line_at(home, folder, Leaves(results="scores"), synthetic=False)
     for name in NAMES:  # all have the same keys, also in another folder
         (line.hospitals[name].path("names_key")).write_text(name.encode().hex().ljust(64, "0"))
         line.hospitals[name].path("names_key").chmod(0o600)

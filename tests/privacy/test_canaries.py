@@ -24,7 +24,7 @@ from chestfed.cli import app
 from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key, read_key
 from chestfed.experiment.loading import load_pipeline
-from chestfed.federation.local import OwnData
+from chestfed.federation.hospital.local import OwnData
 from chestfed.images.database import Database
 from chestfed.sites import load_site_config, open_site
 from chestfed.training.data.experiment import load_images

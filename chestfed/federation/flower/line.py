@@ -43,8 +43,8 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from chestfed._version import __version__
 from chestfed.core.errors import ChestfedError
 from chestfed.engines.wire import WireError
+from chestfed.federation.flower.gate import OPERATOR_HEADER
 from chestfed.federation.flower.records import from_record, to_record
-from chestfed.federation.flower.superlink import OPERATOR_HEADER
 from chestfed.federation.keys import read_secret
 from chestfed.federation.parcels import LineLost, Parcel, Undelivered
 from chestfed.federation.settings import Federation
@@ -111,7 +111,8 @@ class Server:
         from flwr.proto.control_pb2 import ListNodesRequest
 
         with self._reached(), self._control() as control:
-            return {node.name: node.status for node in control.ListNodes(ListNodesRequest()).nodes_info}
+            nodes = control.ListNodes(ListNodesRequest()).nodes_info
+            return {node.name: node.status for node in nodes if node.status != "unregistered"}
 
     @contextmanager
     def run(self) -> Iterator[HttpGrid]:

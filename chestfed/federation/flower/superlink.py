@@ -7,9 +7,9 @@ authentication of their own in the free edition, so that the gate lets only the 
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+import threading
+import time
 from typing import Any
 
 import uvicorn
@@ -20,80 +20,90 @@ from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.main import create_app
 
-from chestfed.federation.keys import read_public_key, read_secret
+from chestfed.core.errors import ConfigError
+from chestfed.federation.flower.gate import Gate
+from chestfed.federation.keys import public_bytes, read_public_key, read_secret
 from chestfed.federation.settings import Federation, split_address
-
-#: Header that carries the operator's secret.
-OPERATOR_HEADER = "x-chestfed-operator"
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger("chestfed.federation")
 
 
-class Gate:
-    """Refuses requests that are too large, and operator's requests without the secret."""
-
-    def __init__(self, app: App, secret: str, largest: int) -> None:
-        self._app, self._secret, self._largest = app, secret.encode(), largest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        path, peer = scope["path"], (scope.get("client") or ("unknown",))[0]
-        if not (path.startswith("/v1/fleet/") or path == "/health"):
-            given = headers.get(OPERATOR_HEADER.encode(), b"")
-            if not hmac.compare_digest(given, self._secret):
-                _log.warning("refused: %s asked for %s, which only the operator may", peer, path)
-                await _answer(send, 403)
-                return
-        length = headers.get(b"content-length", b"")
-        if not length.isdigit():  # a body of unknown length; Flower always says it
-            if scope["method"] == "POST":
-                _log.warning("refused: a request from %s without a length", peer)
-                await _answer(send, 411)
-                return
-        elif int(length) > self._largest:
-            _log.warning("refused: a request of %s bytes from %s, more than %d", length.decode(), peer, self._largest)
-            await _answer(send, 413)
-            return
-        await self._app(scope, receive, send)
-
-
-async def _answer(send: Send, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": b""})
-
-
 def serve(federation: Federation, *, insecure: bool) -> None:
-    """Run the server until it is stopped; hospitals of the federation's file are registered, and no others."""
+    """Run the server until it is stopped, for the hospitals with a file in `keys`; it follows changes there."""
     file = federation.file
+    _log_plainly()
     host, port = file.listen, split_address(file.address)[1]
     private = federation.folder / "private"
     certificates = [federation.authority, federation.folder / "server.crt", private / "server.key"]
     app = create_app(_lifespan(host, port, certificates, insecure=insecure), SuperLinkLifespan)
-    state = app.state.linkstate_factory.state()
-    for member in file.hospitals:
-        key = read_public_key(federation.folder / member.key)
-        state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0, name=member.name)
-    gate = Gate(app, read_secret(federation.operator_secret), file.largest_request * 2**20)
+    roster = Roster(federation, app.state.linkstate_factory.state())
+    roster.update()
+    threading.Thread(target=roster.follow, daemon=True, name="members").start()
+    secret, largest = read_secret(federation.operator_secret), file.largest_request * 2**20
     uvicorn.run(
-        gate,
+        Gate(app, secret, largest, roster.names, seconds=file.body_seconds, signed=not insecure),
         host=host,
         port=port,
+        log_config=None,
         log_level="warning",
         access_log=False,
+        limit_concurrency=file.largest_clients,
+        timeout_keep_alive=30,
         ssl_certfile=None if insecure else str(certificates[1]),
         ssl_keyfile=None if insecure else str(certificates[2]),
         workers=1,
     )
+
+
+class Roster:
+    """The hospitals that may connect; `names` by their public keys as PEM."""
+
+    def __init__(self, federation: Federation, state: Any) -> None:
+        self.names: dict[bytes, str] = {}
+        self._federation, self._state = federation, state
+        self._nodes: dict[bytes, int] = {}
+        self._status: dict[str, str] = {}
+
+    def update(self) -> None:
+        """Register keys that are new, and unregister those that are gone."""
+        present = dict[bytes, str]()
+        for name in self._federation.members:
+            try:
+                present[public_bytes(read_public_key(self._federation.keys / f"{name}.pub"))] = name
+            except ConfigError as error:
+                _log.warning("%s", error)
+        for key in [key for key in self.names if self.names[key] != present.get(key)]:
+            self._state.delete_node(NOOP_FLWR_AID, self._nodes.pop(key))
+            _log.info("%s: its key is not accepted any more", self.names.pop(key))
+        for key, name in present.items():
+            if key not in self.names:
+                self._nodes[key] = self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0, name=name)
+                self.names[key] = name
+                _log.info("%s: may connect", name)
+
+    def follow(self) -> None:
+        """Update every two seconds, and log who comes and goes."""
+        while True:
+            time.sleep(2.0)
+            try:
+                self.update()
+                nodes = self._state.get_node_info(node_ids=list(self._nodes.values()))
+                for name, status in {node.name: node.status for node in nodes}.items():
+                    if self._status.get(name, "registered") != status:
+                        _log.info("%s: %s", name, status)
+                    self._status[name] = status
+            except Exception:  # the server goes on
+                _log.exception("the members cannot be read")
+
+
+def _log_plainly() -> None:
+    """Lines with a time and without colors; of Flower's log only warnings."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
+    for name, level in (("chestfed.federation", logging.INFO), ("flwr", logging.WARNING), ("uvicorn", logging.WARNING)):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)
 
 
 def _lifespan(host: str, port: int, certificates: list[Any], *, insecure: bool) -> SuperLinkLifespanConfig:

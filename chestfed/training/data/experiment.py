@@ -62,6 +62,12 @@ class Experiment:
     digests: Mapping[str, str] = field(default_factory=dict)  #: keyed digest of each client, and of the `test set`
     quarantined: Mapping[str, Sequence[Problem]] = field(default_factory=dict)  #: site -> unreadable images, left out
     shared: tuple[Shared, ...] = ()
+    members: Mapping[int, Sequence[str]] = field(default_factory=dict)  #: K -> its clients, where some have left
+
+    def list_clients(self, k: int) -> tuple[ClientData, ...]:
+        """The clients of K: the first `k`, without those that left before it began."""
+        first = self.clients[:k]
+        return tuple(client for client in first if client.name in self.members[k]) if k in self.members else first
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -85,8 +91,8 @@ class Experiment:
         return {site.name: list(site.table.notes) for site in self.sites if site.table.notes}
 
     def find_lacking(self, k: int) -> dict[str, str]:
-        """Diseases that the training images of the first `k` clients do not have in both classes: what is missing."""
-        ratios = np.stack([client.positive_ratios() for client in self.clients[:k]])
+        """Diseases that the training images of the clients of K do not have in both classes: what is missing."""
+        ratios = np.stack([client.positive_ratios() for client in self.list_clients(k)])
         present = {"labels": ~np.isnan(ratios), "positives": ratios > 0, "negatives": ratios < 1}
         missing = [(what, ~known.any(axis=0)) for what, known in present.items()]
         lacking = {disease: [what for what, none in missing if none[j]] for j, disease in enumerate(self.diseases)}

@@ -23,8 +23,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
-from chestfed.federation.conversation import Conversation, Question, norms_out_of_line
-from chestfed.federation.local import scored_hospitals
+from chestfed.federation.hospital.local import scored_hospitals
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import (
     Beginning,
@@ -40,6 +39,8 @@ from chestfed.federation.records import (
     said,
     with_nan,
 )
+from chestfed.federation.server.conversation import Conversation, Question, norms_out_of_line
+from chestfed.federation.server.membership import Membership
 from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
 from chestfed.results.run_folder import FEDERATION
@@ -108,9 +109,9 @@ class KeptTest(TestSet):
 class Hospitals(Deployment):
     """The hospitals of a pipeline, in the order of addition; the first is the target."""
 
-    def __init__(self, conversation: Conversation, faults: Faults, pipeline: Pipeline, names: Sequence[str]) -> None:
+    def __init__(self, conversation: Conversation, faults: Faults, pipeline: Pipeline, membership: Membership) -> None:
         self._conversation, self._faults = conversation, faults
-        self._pipeline, self.names = pipeline, tuple(names)
+        self._pipeline, self._membership, self.names = pipeline, membership, membership.names
         self.machines: dict[str, dict[str, Any]] = {}  # by hospital, as it says
         self._cards: list[dict[str, Any]] = []
         self._own_tests: dict[str, TestSet] = {}
@@ -130,29 +131,45 @@ class Hospitals(Deployment):
         self._passport = handshake.passport(self._pipeline)
         words = self._passport["model"].split()
         self._sizes = int(words[0]), int(words[2])
-        told = self._conversation.ask({name: self._greeting(name) for name in self.names})
+        told = self._conversation.ask({name: self._greeting(name) for name in self._membership.present})
         self.machines = {name: machine.model_dump() for name, machine in told.items()}
 
     def gather(self, machine: Machine) -> Experiment:
-        """Have every hospital open its data; what they tell of it."""
-        told: dict[str, tuple[Opened, Counts]] = self._conversation.ask(
-            {name: self._opening(name) for name in self.names}
+        """Have every present hospital open its data; what they report of it, and of those that left what they did."""
+        membership, diseases = self._membership, tuple(self._pipeline.tasks)
+        answers: dict[str, tuple[Opened, Counts]] = self._conversation.ask(
+            {name: self._opening(name) for name in membership.present}
         )
-        diseases = tuple(self._pipeline.tasks)
+        membership.remember({name: _plain(*answer) for name, answer in answers.items()})
+        answers |= {
+            name: _not_plain(opening)
+            for name in self.names
+            if name not in answers and (opening := membership.opening(name)) is not None
+        }
+        blank, repeats = np.zeros((0, len(diseases)), np.float32), np.zeros(0, np.int64)
         clients, digests, unreadable = [], {}, {}
-        for name, (its, counts) in told.items():
-            blank, repeats = np.zeros((0, len(diseases)), np.float32), np.zeros(0, np.int64)
-            clients.append(DistantClient(name, ELSEWHERE, blank, repeats, its.origin, its.rows, counts))
-            digests[name] = its.digest
-            if its.unreadable:
-                unreadable[name] = [None] * its.unreadable
-        cards = [its.cards[0] for its, _ in told.values()] + [told[self.target][0].cards[1]]
+        for name in self.names:
+            if name not in answers:  # it never took part, and is in no K until it does
+                counts, origin = (
+                    Counts(*2 * [torch.full((len(diseases),), -1.0).double()]),
+                    answers[self.target][0].origin,
+                )
+                clients.append(DistantClient(name, ELSEWHERE, blank, repeats, origin, 0, counts))
+                digests[name] = membership.digest(name, "")
+                continue
+            opened, counts = answers[name]
+            clients.append(DistantClient(name, ELSEWHERE, blank, repeats, opened.origin, opened.rows, counts))
+            digests[name] = membership.digest(name, opened.digest)
+            if opened.unreadable:
+                unreadable[name] = [None] * opened.unreadable
+        opened_first = {name: answers[name][0] for name in self.names if name in answers}
+        cards = [opened.cards[0] for opened in opened_first.values()] + [opened_first[self.target].cards[1]]
         self._cards = [card.model_dump(mode="json") for card in cards]
         test, digests["test set"], _ = self._conversation.ask_one(self.target, self._of_test(self.target, "study"))
-        joins = scored_hospitals(self._pipeline)
-        answers = self._conversation.ask({name: self._of_test(name, "own") for name in joins})
+        joins = {name: k for name, k in scored_hospitals(self._pipeline).items() if name in membership.present}
+        own = self._conversation.ask({name: self._of_test(name, "own") for name in joins})
         self._own_tests = {
-            name: test if is_test_set else own for name, (own, _, is_test_set) in answers.items() if own is not None
+            name: test if is_test_set else its for name, (its, _, is_test_set) in own.items() if its is not None
         }
         read: dict[str, Any] = {"test": test, "hospitals": self._own_tests, "quarantined": unreadable}
         return Experiment(self._pipeline, machine, joins=joins, clients=tuple(clients), digests=digests, **read)
@@ -170,20 +187,21 @@ class Hospitals(Deployment):
         return done
 
     def fleet(self, setup: Experiment, pretrained: Pretrained, cohort: Federation, network: FlatModule) -> Fleet:
-        """The first K hospitals, ready for stage 2."""
-        clients = setup.clients[: cohort.k]
-        told = [client.counts for client in clients if isinstance(client, DistantClient)]
-        ratios, labeled = (torch.stack([getattr(its, key) for its in told]) for key in ("ratios", "labeled"))
+        """The hospitals of K, ready for stage 2."""
+        active = self._membership.form(cohort.k)
+        clients = {client.name: client for client in setup.clients if isinstance(client, DistantClient)}
+        counts = [clients[name].counts for name in cohort.names]
+        ratios, labeled = (torch.stack([getattr(part, key) for part in counts]) for key in ("ratios", "labeled"))
         packed = pack(Beginning(ratios, labeled, pretrained.weights, pretrained.buffers))
-        names, rows = [client.name for client in clients], [client.training_rows for client in clients]
+        rows = [[name, clients[name].training_rows] for name in cohort.names]
 
         def beginning(name: str) -> Question:
             return Question("begin", {"k": cohort.k, "rows": rows}, packed)
 
         self._beginning = beginning
-        self._conversation.ask({name: beginning(name) for name in names})
-        shapes = [cohort.shapes(*self._sizes, number) for number in range(cohort.k)]
-        return HospitalFleet(self._conversation, self._faults, cohort, shapes, setup.machine.device)
+        self._conversation.ask({name: beginning(name) for name in active})
+        shapes = [cohort.shapes(*self._sizes, number) for number in range(len(cohort.names))]
+        return HospitalFleet(self._conversation, self._faults, cohort, active, shapes, setup.machine.device)
 
     def score(
         self, setup: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet
@@ -208,7 +226,9 @@ class Hospitals(Deployment):
 
     def describe(self, folder: Path, experiment: Experiment) -> None:
         """Write `federation.json`, and `sites.json` with the hospitals' counts; there are no pictures."""
-        write_json(folder / FEDERATION, {"hospitals": self.machines, "faults": self._faults.model_dump()})
+        changes = [change.model_dump() for change in self._membership.record.changes]
+        about = {"hospitals": self.machines, "faults": self._faults.model_dump(), "changes": changes}
+        write_json(folder / FEDERATION, about)
         if not (folder / "sites.json").exists():
             add_weights(self._cards, experiment.pipeline)
             content = {**experiment.origin.keys(), "bins": BINS, "sites": self._cards, "hospitals": []}
@@ -286,8 +306,22 @@ class Hospitals(Deployment):
         return all(self._conversation.ask({name: question}, enough=enough) for question in told)
 
 
+def _plain(opened: Opened, counts: Counts) -> dict[str, Any]:
+    """What a hospital reported, as plain data."""
+    return opened.model_dump(mode="json") | {"ratios": counts.ratios.tolist(), "labeled": counts.labeled.tolist()}
+
+
+def _not_plain(values: Mapping[str, Any]) -> tuple[Opened, Counts]:
+    """The inverse of `_plain`."""
+    ratios, labeled = (torch.tensor(values[key], dtype=torch.float64) for key in ("ratios", "labeled"))
+    opened = said(
+        Opened, {key: value for key, value in values.items() if key in Opened.model_fields}, "the server's file"
+    )
+    return opened, Counts(ratios, labeled)
+
+
 class HospitalFleet(Fleet):
-    """The clients at the first K hospitals. Their states stay there; a checkpoint of the server holds none of them."""
+    """The clients at the hospitals of K. Their states stay there; a checkpoint of the server holds none of them."""
 
     keeps_its_states = True
 
@@ -296,14 +330,22 @@ class HospitalFleet(Fleet):
         conversation: Conversation,
         faults: Faults,
         cohort: Federation,
+        active: Sequence[str],
         shapes: Sequence[Shapes],
         device: torch.device,
     ) -> None:
         self.names = cohort.names
+        self._present = [number for number, name in enumerate(cohort.names) if name in active]
         self._conversation, self._faults = conversation, faults
         self._k, self._shapes, self._device = cohort.k, shapes, device
 
+    @property
+    def present(self) -> Sequence[int]:
+        return self._present
+
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
+        if enough is not None:
+            enough = min(len(requests), max(enough, self._faults.least_hospitals))
         questions = {self.names[number]: self._question(number, request) for number, request in requests.items()}
         work = {self.names[number]: request for number, request in requests.items() if isinstance(request, Work)}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
+from chestfed.core.processes import stopping
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Export, Import
 from chestfed.engines.shapes import Shapes
@@ -34,7 +35,8 @@ from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
-from chestfed.federation.local import (
+from chestfed.federation.hospital import policy
+from chestfed.federation.hospital.local import (
     OwnData,
     answer_request,
     own_data,
@@ -45,7 +47,7 @@ from chestfed.federation.local import (
     save_host,
     scored_hospitals,
 )
-from chestfed.federation.parcels import Parcel, Refused, shown
+from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
@@ -78,12 +80,13 @@ class Study:
     folder: Path
     target: bool
     network: FlatModule
+    usage: policy.Usage
     data: OwnData | None = None
     begun: Begun | None = None
 
     def opened(self) -> OwnData:
         if self.data is None:
-            raise Refused("unknown: the study is not open here")
+            raise Refused(f"{UNKNOWN}the study is not open here")
         return self.data
 
 
@@ -94,6 +97,7 @@ class Participant:
         self._hospital, self._say = hospital, say
         self._name, self._leaves = hospital.file.hospital, hospital.file.leaves
         self._studies: dict[str, Study] = {}
+        self._waits_for = ""
         self._log = hospital_log(hospital)
 
     def __call__(self, question: Parcel | WireError) -> Parcel:
@@ -106,6 +110,12 @@ class Participant:
                 raise question
             with nullcontext() if kind == "greet" else pinned():  # a greeting compares the code that there is now
                 answer = self.answer(question)
+        except Later as error:
+            outcome = f"waits: {shown(error)}"
+            answer = Parcel({"refused": f"{LATER}{shown(error)}"})
+            if self._waits_for != str(error):
+                self._waits_for = str(error)
+                self._say(f"waits: {shown(error)}")
         except ChestfedError as error:
             outcome = f"refused: {shown(error)}"
             self._say(f"refused {ascii(kind)[:40]}: {shown(error)}")
@@ -117,6 +127,7 @@ class Participant:
             answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own log says more"})
         reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
         seconds = round(time.monotonic() - started, 3)
+        self._count(given, seconds, reply)
         self._log.info({**_request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
         return reply
 
@@ -138,10 +149,18 @@ class Participant:
             return self._greet(values, digest)
         study = self._studies.get(digest)
         if study is None:
-            raise Refused("unknown: no study of this digest was agreed upon since this hospital started")
+            raise Refused(f"{UNKNOWN}no study of this digest was agreed upon since this hospital started")
         if not isinstance(kind, str) or kind not in _ANSWERS:
             raise Refused("a question of a kind that is not answered")
+        policy.check_usage(self._hospital.file.policy, study.usage, kind)
         return _ANSWERS[kind](self, study, question)
+
+    def _count(self, values: dict[str, Any], seconds: float, reply: Parcel) -> None:
+        """Add a request to what its study has used."""
+        study = self._studies.get(str(values.get("study")))
+        if study is not None:
+            is_round = b'"Worked"' in reply.packed.header or b'"Stepped"' in reply.packed.header
+            study.usage.add(study.folder, is_round=is_round, seconds=seconds, sent=reply.size)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
         if not _DIGEST.fullmatch(digest):  # it names a folder here
@@ -159,8 +178,9 @@ class Participant:
             if self._name not in names:
                 raise Refused(f"{self._name} is not one of the hospitals of the pipeline")
             place = names.index(self._name)
+            policy.check_pipeline(pipeline, self._hospital)
             own = own_pipeline(pipeline, place, self._hospital)
-            if place == 0 and self._leaves.results == "nothing":
+            if place == 0 and self._hospital.results == "nothing":
                 raise Refused("leaves.results is `nothing` here: this hospital does not take part as the target")
             runtime = {"device": self._hospital.file.device}
             if self._hospital.file.threads is not None:
@@ -170,7 +190,8 @@ class Participant:
             network = new_network(own, machine)
             text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
             write_text(folder / "pipeline.yaml", text)
-            self._studies = {digest: Study(pipeline, own, machine, folder, place == 0, network)}  # one at a time
+            usage = policy.Usage.read(folder)
+            self._studies = {digest: Study(pipeline, own, machine, folder, place == 0, network, usage)}  # one at a time
             self._say(f"agreed on study {digest}: {shown(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})
@@ -197,16 +218,18 @@ class Participant:
 
     def _open(self, study: Study, question: Parcel) -> Parcel:
         if study.data is None:
-            scored = self._name in scored_hospitals(study.pipeline) and self._leaves.results != "nothing"
+            scored = self._name in scored_hospitals(study.pipeline) and self._hospital.results != "nothing"
             rows = own_rows(study.own, self._hospital, study.machine, target=study.target, scored=scored)
             self._say("labels are read; decoding what is not in the cache")
-            study.data = own_data(rows, self._hospital, target=study.target)
+            data = own_data(rows, self._hospital, target=study.target)
+            policy.check_images(self._hospital.file.policy, data.client.training_rows)
+            study.data = data
             self._say(f"open: {study.data.client.training_rows:,} training rows")
         if "test" in question.values:
             test = _test_of(study.data, question)
             if test is None:
                 return Parcel({"none": True})
-            values, labels = study.data.told_of_test(test, scores_stay=self._leaves.results == "aucs")
+            values, labels = study.data.told_of_test(test, scores_stay=self._hospital.results == "aucs")
             return Parcel(values, pack(labels))
         values, counts = study.data.told(self._leaves.smallest_count, study.pipeline.seed)
         return Parcel(values, pack(counts))
@@ -218,35 +241,36 @@ class Participant:
             self._say(f"stage 1: step {step}")
 
         folder = study.folder / f"stage1-{data.study.digests[data.client.name]}"  # the study's digest is of no images
-        done = pretrain(data.study, folder, report)
+        with stopping.defer_signals():  # a signal ends it where it has been saved
+            done = pretrain(data.study, folder, report)
         return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:
-        data, values, network = study.opened(), question.values, study.network
-        k, rows, names = values.get("k"), values.get("rows"), handshake.hospitals_in(study.pipeline)
-        number = names.index(self._name)
-        if type(k) is not int or not number < k <= len(names) or not isinstance(rows, list) or len(rows) != k:
-            raise Refused("the hospitals of stage 2 are not listed as they should be")
-        if not all(type(count) is int and 0 < count <= LARGEST_COUNT for count in rows):
-            raise Refused("the hospitals' numbers of rows are invalid")
+        data, network = study.opened(), study.network
+        k, counts = _members(question.values, handshake.hospitals_in(study.pipeline))
+        if self._name not in counts:
+            raise Refused(f"{self._name} is not one of the hospitals of this stage 2")
+        number = list(counts).index(self._name)
         sizes = network.size, network.buffers().numel()
-        told = unpack(question.packed, Beginning.like(k, len(study.pipeline.tasks), *sizes), "the server")
+        like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)
+        told = unpack(question.packed, like, "the server")
         if study.begun is not None:
             study.begun.host.client.close()
         study.network = starting_network(study.pipeline, study.machine, Pretrained(told.parameters, told.buffers, []))
-        counts = dict(zip(names[:k], rows, strict=True))
-        cohort = Federation.of(study.pipeline, counts, with_nan(told.ratios), told.labeled, study.machine.device)
+        device, ratios = study.machine.device, with_nan(told.ratios)
+        cohort = Federation.of(study.pipeline, counts, ratios, told.labeled, device, k)
         host = host_of(data.study, cohort, number, data.client, study.network)
-        file = study.folder / f"k{k}.safetensors"
+        some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
+        file = study.folder / f"k{k}{some}.safetensors"
         restore_host(host, file, cohort, study.network)
         study.begun = Begun(k, host, cohort.shapes(*sizes, number), file)
-        self._say(f"ready for stage 2 with {k} hospitals, at turn {max(host.kept)}")
+        self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.kept)}")
         return Parcel({})
 
     def _ask(self, study: Study, question: Parcel) -> Parcel:
         begun = study.begun
         if begun is None or begun.k != question.values.get("k"):
-            raise Refused("unknown: stage 2 with this many hospitals has not begun here")
+            raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
         like = begun.shapes.request(*peek(question.packed.header, "the server"), "the server")
         if isinstance(like, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
@@ -264,7 +288,7 @@ class Participant:
         given = unpack(question.packed, like, "the server", study.machine.device)
         batch = study.pipeline.evaluation.batch_size
         found = score(network, given.parameters, given.buffers, test, batch, study.machine)
-        if self._leaves.results == "aucs":
+        if self._hospital.results == "aucs":
             row = row_told(test, found, study.pipeline.evaluation, self._leaves.smallest_count)
             nothing = torch.zeros((0, len(test.diseases)), dtype=torch.float64)
             return Parcel({"row": plain_row(row)}, pack(Scores(nothing, found.buffers)))
@@ -278,6 +302,28 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "ask": Participant._ask,
     "score": Participant._score,
 }
+
+
+def _members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[str, int]]:
+    """K and, by hospital of stage 2, its number of training rows: of the first K in their order, some may be missing.
+
+    Raises `Refused` if anything else was sent.
+    """
+    k, rows = values.get("k"), values.get("rows")
+    try:
+        counts = dict(rows)  # type: ignore[arg-type]
+        sound = (
+            type(k) is int and 0 < k <= len(names) and list(counts) == [name for name in names[:k] if name in counts]
+        )
+        sound = sound and len(counts) == len(rows)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise Refused("the hospitals of stage 2 are not listed as they should be")
+    if not all(type(count) is int and 0 < count <= LARGEST_COUNT for count in counts.values()):
+        raise Refused("the hospitals' numbers of rows are invalid")
+    assert isinstance(k, int)
+    return k, counts
 
 
 def hospital_log(hospital: Hospital) -> logging.Logger:

@@ -14,15 +14,13 @@ from typing import Any
 
 from chestfed.core.errors import ChestfedError, TrainingError
 from chestfed.engines.wire import Packed, WireError
-from chestfed.federation.parcels import Line, LineLost, Parcel, Undelivered, shown
+from chestfed.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, shown
 from chestfed.federation.settings import Faults
 
-#: Begins a refusal that says that the hospital was started anew.
-UNKNOWN = "unknown:"
 #: Seconds between two looks for answers, and at who is online.
 POLL, LOOK = 0.25, 2.0
-#: Seconds before a question that was not delivered is sent again.
-AGAIN = 10.0
+#: Seconds before a question is sent again that was not delivered, or that the hospital does not answer yet.
+AGAIN, AGAIN_LATER = 10.0, 30.0
 
 #: `tell(hospital, event, details)`: who hears of events.
 Tell = Callable[[str, str, str], object]
@@ -50,6 +48,7 @@ class _Waiting:
     mark: str = ""
     away: bool = False
     late: bool = False
+    waits_for: str = ""
 
 
 class Conversation:
@@ -176,6 +175,11 @@ class Conversation:
             except Undelivered as error:  # to a hospital that was killed: Flower sees that within a minute
                 self._tell(name, "undelivered", str(error))
                 its.not_before = time.monotonic() + AGAIN
+            except Later as error:
+                if its.waits_for != str(error):
+                    its.waits_for = str(error)
+                    self._tell(name, "waits", str(error))
+                its.not_before = time.monotonic() + AGAIN_LATER
             except _Unknown:
                 self._tell(name, "started anew", "is sent the study again")
                 if not self.introduce(name, enough) and name not in self._left_out:
@@ -215,6 +219,8 @@ class Conversation:
             return its.question.read(reply)
         if str(refused).startswith(UNKNOWN):
             raise _Unknown
+        if str(refused).startswith(LATER):
+            raise Later(shown(refused).removeprefix(LATER))
         raise WireError(f"{name} refuses: {shown(refused)}")
 
     def _failed(self, name: str, reason: str) -> None:

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
-from types import FrameType
 
 from filelock import FileLock, Timeout
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import PUBLISHED
+from chestfed.federation.description import LEAVES
 from chestfed.federation.flower.node import Node
+from chestfed.federation.hospital.audit import LOG
+from chestfed.federation.hospital.local import names_key
+from chestfed.federation.hospital.participant import Participant, hospital_log
 from chestfed.federation.keys import read_secret
-from chestfed.federation.local import names_key
-from chestfed.federation.participant import Participant, hospital_log
 from chestfed.federation.settings import Hospital
 from chestfed.sites import load_site_config, open_site
 
 Say = Callable[[str], object]
 
-_LEAVES = {
-    "scores": "scores and labels, under keyed names",
-    "aucs": "AUCs with intervals, and counts",
-    "nothing": "nothing; it cannot be the target",
-}
 #: Seconds between two starts of the node, once it has ended by itself.
 _AGAIN = 5.0
 
 
-def check_hospital(hospital: Hospital, say: Say) -> None:
-    """Read everything that taking part needs, except images and the network."""
+def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, connect: bool = False) -> None:
+    """Read everything that taking part needs, except images; with `connect` also ask the server.
+
+    Raises
+    ------
+    ChestfedError
+        With what is wrong and what to do.
+    """
     for key in ("authority", "key"):
         if not hospital.path(key).is_file():
             raise ConfigError(f"{key}: {hospital.path(key)} is missing; it is in the folder that you were sent")
@@ -52,12 +52,20 @@ def check_hospital(hospital: Hospital, say: Say) -> None:
         made = " (new: keep a backup where you keep secrets)" if is_new else ""
         say(f"keyed names: with the secret key in {hospital.path('names_key')}{made}")
     leaves = hospital.file.leaves
-    say(f"leaves of test images: {_LEAVES[leaves.results]}")
+    say(f"leaves of test images: {LEAVES[hospital.results]}")
     say(
         f"counts below {leaves.smallest_count} are reported as {leaves.smallest_count}"
         if leaves.smallest_count
         else "counts leave as they are"
     )
+    limits = hospital.file.policy.model_dump(exclude_defaults=True)
+    say(f"policy: {', '.join(f'{key} {value}' for key, value in limits.items()) or 'every study is answered'}")
+    if connect:
+        from chestfed.federation.flower.connection import check_connection
+
+        for line in check_connection(hospital, insecure=insecure):
+            say(line)
+        say(f"{hospital.file.server} answers, and knows {config.site}")
 
 
 def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
@@ -72,12 +80,8 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
         log.info(text)
         say(text)
 
-    stop = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, end)
+    if hospital.file.policy.most_memory is not None:
+        limit_memory(hospital.file.policy.most_memory)
     node = Node(hospital, insecure=insecure)
     next_start = 0.0
 
@@ -86,18 +90,50 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
         if time.monotonic() >= next_start:
             ended = node.keep_alive()
             if ended is not None:
-                told(f"the connection ended (status {ended}; see {node.log_name}); reconnecting")
+                told(f"not connected: {explain_end(hospital, ended, insecure=insecure)}; trying again")
                 next_start = time.monotonic() + _AGAIN
-        return stop.is_set()
+        return False
 
     try:
-        told(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C ends")
+        told(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
         answer_messages(node.port, node.secret, Participant(hospital, told), stopped)
     except KeyboardInterrupt:
-        told("ended by Ctrl-C; start it again at any time")
+        told("ended by a signal; what is finished is saved. Start it again at any time")
     finally:
         node.close()
         lock.release()
+
+
+def explain_end(hospital: Hospital, status: int, *, insecure: bool) -> str:
+    """Why the node has ended, in a sentence, and what to do."""
+    from chestfed.federation.flower.connection import ConnectionFault, check_connection
+
+    try:
+        notes = check_connection(hospital, insecure=insecure)
+    except ConnectionFault as error:
+        return str(error)
+    if status != 0:
+        notes.append(
+            "the server answers and knows this key, and refuses the connection: is another process, or another "
+            "machine, connected with the same key? After a kill the server takes a minute to see it. node.log says more"
+        )
+    return "; ".join(notes) or "the server was restarted"
+
+
+def limit_memory(gib: float) -> None:
+    """Let a request that needs more memory than this fail, in place of the machine.
+
+    Raises
+    ------
+    ConfigError
+        Where the system has no such limit.
+    """
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (int(gib * 2**30), resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    except (ImportError, AttributeError, ValueError, OSError) as error:
+        raise ConfigError(f"policy.most_memory: cannot be enforced here ({error}); set null", kind="no limit") from None
 
 
 def locked(hospital: Hospital) -> FileLock:
@@ -135,7 +171,7 @@ def open_log(hospital: Hospital) -> logging.Logger:
     folder = hospital.path("state")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handler = _Log(folder / "hospital.log", maxBytes=1_000_000, backupCount=10, encoding="utf-8")
+        handler = _Log(folder / LOG, maxBytes=1_000_000, backupCount=10, encoding="utf-8")
     except OSError as error:
         raise ChestfedError(f"{folder}: cannot be written: {error.strerror}") from None
     handler.setFormatter(_JsonLines())

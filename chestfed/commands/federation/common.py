@@ -1,0 +1,28 @@
+"""What the commands of a federation have in common."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.core.bundled import install_command
+from chestfed.core.errors import ConfigError
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]
+HospitalFolder = Annotated[Path, typer.Argument(help="Folder of the hospital.", show_default=False)]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Without TLS, to inspect messages; loopback only. Keys are still needed.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def require_flower() -> None:
+    """Raise ConfigError without Flower; switch off its telemetry."""
+    if importlib.util.find_spec("flwr") is None:
+        text = "this environment has no Flower. Install it, and run the chestfed that is installed with it"
+        raise ConfigError(f"{text}: {install_command('flower')}", kind="no Flower")
+    os.environ["FLWR_TELEMETRY_ENABLED"], os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "0", "1"

@@ -1,0 +1,1 @@
+"""A hospital in a federation: its policy, its answers, and the record of them."""

@@ -1,0 +1,1 @@
+"""The server of a federation: members, questions to hospitals, and the study."""
