@@ -104,7 +104,7 @@ def test_mlflow_has_folds_and_table(home: Path, finished: str) -> None:
     assert {run.data.tags["held_out"] for run in runs if "held_out" in run.data.tags} == {"chexpert", "vindr"}
     (whole,) = [run for run in runs if "held_out_auc_mean_vindr" in run.data.metrics]
     assert "trained_on_auc_mean_chexpert" in whole.data.metrics
-    assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {"held_out.csv"}
+    assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {"held_out.csv", "transfer.csv"}
 
 
 def test_finished_folds_are_reused(home: Path, finished: str) -> None:
