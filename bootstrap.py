@@ -109,10 +109,11 @@ def test(options: list) -> int:
     types = subprocess.Popen(  # one core for most of a minute: beside the tests, which say later how they ended
         [PYTHON, "-m", "mypy"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+    spread = ["--no-loadscope-reorder", "--dist", "loadfile"]
     checks = [
         [PYTHON, "-m", "ruff", "check", "."],
         [PYTHON, "-m", "ruff", "format", "--check", "."],
-        [PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", "--no-loadscope-reorder", "--dist", "loadfile", *options],
+        [PYTHON, "-m", "pytest", "-m", "not slow and not browser", "-n", "2", *spread, *options],
     ]
     status = 0
     for check in checks:

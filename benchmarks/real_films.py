@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.source_addition import _processor
+from chestfed.results.answer import answer_study, state_gains
 from chestfed.results.collect import Results, read_comparison
 from chestfed.results.differences import compare_with_first
 from chestfed.results.frames import list_records
 from chestfed.results.predictions import Predictions, load_predictions, merge_seeds
 from chestfed.results.run_folder import HOSPITALS
-from chestfed.results.sentences import state_gains, state_verdict
 from chestfed.results.views import make_hospital_grid
 
 _ROOT = Path(__file__).parents[1]
@@ -144,7 +144,7 @@ def _describe_study(study: Results) -> dict[str, Any]:
     columns = ["hospital", "model", "auc", "sd", "images", "patients"]
     figures: dict[str, Any] = {
         "AUC at the target by seed": {f"K={k}": [_rounded(value) for value in row] for k, row in means.iterrows()},
-        "verdict": state_verdict(study.gains("study")),
+        "verdict": str(answer_study(study)),
     }
     for view in ("hospitals", "alternatives"):
         if len(rows := study.view(view, disease="mean")):
@@ -172,7 +172,7 @@ def _write_readme(study: Results) -> None:
     _, end, after = rest.partition(_MARKS[1])
     if not (begin and end):
         raise SystemExit(f"{readme}: the marks {' and '.join(_MARKS)} are missing")
-    text = f"{text}\n{state_verdict(study.gains('study'))} {state_gains(study, 'alternatives')}"
+    text = f"{text}\n{answer_study(study)} {state_gains(study, 'alternatives')}"
     readme.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
 
 

@@ -29,9 +29,9 @@ from scipy import stats
 
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.report.run_figures import draw_seeds
+from chestfed.results.answer import answer_study
 from chestfed.results.collect import Results, read_comparison
 from chestfed.results.frames import list_records
-from chestfed.results.sentences import state_verdict
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- source addition: begin -->", "<!-- source addition: end -->")
@@ -144,7 +144,7 @@ def _write_readme(comparison: Results) -> None:
         cells = [f"{value:.3f}" for value in table.loc[k]]
         lines.append([str(k), *cells, f"**{means.loc[k].mean():.3f}** ± {means.loc[k].std():.3f}"])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    text += f"\n\n{state_verdict(comparison.gains('study'))}"
+    text += f"\n\n{answer_study(comparison)}"
     readme = _ROOT / "README.md"
     before, begin, rest = readme.read_text("utf-8").partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])

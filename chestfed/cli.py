@@ -13,10 +13,9 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Annotated, TextIO
+from typing import Annotated, Final, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
@@ -43,11 +42,14 @@ from chestfed.commands.leaderboard import leaderboard, submit
 from chestfed.commands.machine.cache import cache_list, cache_prune
 from chestfed.commands.machine.doctor import doctor
 from chestfed.commands.machine.key import key
+from chestfed.commands.machine.runs import runs
+from chestfed.commands.machine.schema import schema
+from chestfed.commands.machine.ui import ui
 from chestfed.commands.options import print_error
 from chestfed.commands.power import power
 from chestfed.commands.report import report
 from chestfed.commands.samples import samples
-from chestfed.commands.schema import schema
+from chestfed.commands.shell import Command, Commands, Lists, Root, show_all_help, with_output
 from chestfed.commands.site.card import site_card
 from chestfed.commands.site.check import site_check
 from chestfed.commands.site.new import site_new
@@ -55,36 +57,15 @@ from chestfed.commands.site.stats import site_stats
 from chestfed.commands.site.table import site_table
 from chestfed.commands.study.command import study
 from chestfed.commands.tune.command import tune
-from chestfed.commands.ui import ui
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
-from chestfed.core.processes.stopping import Stopped, handle_signals
+from chestfed.core.processes.stopping import handle_signals
 
-
-class _Commands(TyperGroup):
-    """A group of commands that prints its help when called without one, and says how to go on after Ctrl-C."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["--help"]))
-
-    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            say(open_console(stderr=True), "interrupted. Finished work is kept; run the same command again to resume")
-            raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
-
-
-class _Lists(_Commands):
-    """A group that lists what there is when called without a command."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["list"]))
-
+_MORE: Final = "More"
 
 app = typer.Typer(
     name="chestfed",
-    cls=_Commands,
+    cls=Root,
     help="Federated learning on the chest X-rays of several hospitals.\n\n"
     "Start with `chestfed study`: it runs the source-addition study on synthetic sample hospitals, in minutes, "
     "without downloading data and without a GPU.",
@@ -94,37 +75,30 @@ app = typer.Typer(
 )
 
 
-def _group(name: str, text: str, *commands: Callable[..., None], kind: type[_Commands] = _Commands) -> typer.Typer:
+def _group(name: str, text: str, *commands: Callable[..., None], kind: type[Commands] = Commands) -> typer.Typer:
     group = typer.Typer(name=name, cls=kind, help=text, rich_markup_mode="markdown")
     for command in commands:
-        group.command(command.__name__.removeprefix(f"{name}_"))(command)
+        group.command(command.__name__.removeprefix(f"{name}_"), cls=Command)(with_output(command))
     return group
 
 
-_STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
-for _panel, _commands in (
-    (_STUDIES, (study, tune, power, algorithms, samples)),
-    (_RESULTS, (evaluate, compare, report, submit, leaderboard, ui)),
-    (_HOSPITALS, (key,)),
-    (_STUDIES, (schema, doctor)),
-):
-    for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+_FIRST: tuple[Callable[..., None], ...] = (study, report, evaluate, compare, algorithms, runs)
+_OTHERS: tuple[Callable[..., None], ...] = (tune, power, samples, submit, leaderboard, ui, key, schema, doctor)
+for _command in (*_FIRST, *_OTHERS):
+    app.command(cls=Command, rich_help_panel=None if _command in _FIRST else _MORE)(with_output(_command))
 _ABOUT = "Describe a new hospital, check it, write its card; count images and labels."
-site = _group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table)
-app.add_typer(site, rich_help_panel=_HOSPITALS)
+app.add_typer(_group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table))
 _ABOUT = "List open releases of chest X-rays that need no registration, and download them."
-films = _group("films", _ABOUT, films_list, films_show, films_get, kind=_Lists)
-app.add_typer(films, rich_help_panel=_HOSPITALS)
-cache = _group("cache", "List and prune the caches of decoded images.", cache_list, cache_prune)
-app.add_typer(cache, rich_help_panel=_HOSPITALS)
+app.add_typer(_group("films", _ABOUT, films_list, films_show, films_get, kind=Lists))
+_ABOUT = "List and prune the caches of decoded images."
+app.add_typer(_group("cache", _ABOUT, cache_list, cache_prune), rich_help_panel=_MORE)
 _ABOUT = "Run a study across real hospitals, each of which keeps its images."
 _PARTS = (
     *(federation_init, federation_add, federation_remove, federation_renew, federation_server),
     *(federation_run, federation_status, federation_stop),
     *(federation_join, federation_rekey, federation_hospital, federation_audit),
 )
-app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_STUDIES)
+app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_MORE)
 
 
 def _print_version(wanted: bool) -> None:
@@ -137,6 +111,9 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    help_all: Annotated[
+        bool, typer.Option("--help-all", callback=show_all_help, is_eager=True, help="List all commands, and exit.")
     ] = False,
 ) -> None:
     pass

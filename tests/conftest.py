@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import shutil
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("campaign")])
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not visit it, which takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

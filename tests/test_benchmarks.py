@@ -10,9 +10,9 @@ import pytest
 from benchmarks import __main__ as speed
 from benchmarks import gpu, scale, source_addition
 from benchmarks.speed_parts.pairs import paired
+from chestfed.results.answer import answer_study
 from chestfed.results.collect import collect
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.sentences import state_verdict
 from tests.results.finished_runs import NAMES, write_run
 
 
@@ -36,7 +36,7 @@ def test_readme_has_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(source_addition, "_ROOT", tmp_path)
     monkeypatch.setattr(source_addition, "DISEASES", NAMES)
     source_addition._write_readme(results)
-    verdict = state_verdict(results.gains("study"))
+    verdict = str(answer_study(results))
     assert readme.read_text().splitlines()[-3:] == [verdict, source_addition._MARKS[1], "after"]
     stored = source_addition.by_seed(results, (1, 2))
     (mean,) = results.gains("study", disease="mean").to_dict("records")

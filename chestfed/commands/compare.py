@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
+from chestfed.core.output import add_result
 from chestfed.evaluation.intervals import DEFAULT
 
 
@@ -16,7 +17,9 @@ def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Run folders of studies, kN folders, folders of evaluations or predictions.parquet files. The first "
+            callback=options.run_paths,
+            autocompletion=options.known_runs,
+            help="Runs by name or folder, kN folders, folders of evaluations or predictions.parquet files. The first "
             "is the reference.",
             show_default=False,
         ),
@@ -41,10 +44,10 @@ def compare(
     from chestfed.core.disk import check_folder
     from chestfed.evaluation.estimates import as_csv
     from chestfed.results import differences
-    from chestfed.results.frames import select
+    from chestfed.results.answer import compare_models, describe_resolution
+    from chestfed.results.frames import list_records, select
     from chestfed.results.predictions import group_seeds as merge
     from chestfed.results.predictions import load_predictions
-    from chestfed.results.sentences import describe_resolution
     from chestfed.results.views import render_differences
 
     console, models = open_console(), [load_predictions(path, k) for path in runs]
@@ -53,7 +56,11 @@ def compare(
     folder = out or differences.name_folder(compared, Path("runs") / "paired")
     check_folder(folder, "--out")
     write_text(folder / "differences.csv", as_csv(compared))
+    rows = list_records(compared)
     console.print(render_differences(compared))
-    if resolution := describe_resolution(compared):
-        console.print(resolution, highlight=False)
+    if resolution := describe_resolution(rows[-1]):
+        console.print(resolution)
     say(console, f"written to {folder}: differences.csv")
+    answer = compare_models(rows)
+    add_result(answer=answer, folder=str(folder), differences=rows)
+    show_answer(console, answer)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from chestfed.commands import options
+from chestfed.commands.shell import RARE
+from chestfed.core.bundled import list_runs, suggest
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.intervals import DEFAULT
@@ -25,11 +27,14 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 
 _foreign = partial(options.optional, rich_help_panel="Models from elsewhere")
+_rare = partial(options.optional, rich_help_panel=RARE)
 
 Model = Annotated[
     str,
     typer.Argument(
-        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .onnx), or "
+        callback=options.run_name,
+        autocompletion=options.known_runs,
+        help="Name or folder of a run, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .onnx), or "
         "an MLflow URI (runs:/ID of one K, models:/NAME/VERSION).",
         show_default=False,
     ),
@@ -37,7 +42,12 @@ Model = Annotated[
 Site = Annotated[
     Path,
     typer.Option(
-        "--site", callback=options.site_files, metavar="SITE.yaml", help="YAML of the site.", show_default=False
+        "--site",
+        callback=options.site_files,
+        autocompletion=options.known_sites,
+        metavar="SITE",
+        help="YAML of the site, or its name, such as chexpert.",
+        show_default=False,
     ),
 ]
 Split = Annotated[
@@ -73,18 +83,16 @@ InputSize = Annotated[
 ]
 BatchNorm = Annotated[
     Literal["own", "stored"] | None,
-    options.optional(
+    _rare(
         help="Batch-norm statistics to score with: of the site's own training images, or as stored in the model file. "
         "Default: as the model's study scored the site; stored for a model without a study."
     ),
 ]
-BatchSize = Annotated[int, typer.Option(min=1, help="Images per forward pass.")]
+BatchSize = Annotated[int, typer.Option(min=1, rich_help_panel=RARE, help="Images per forward pass.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Set = Annotated[
     list[str] | None,
-    options.optional(
-        "--set", metavar="KEY=VALUE", help="Set a key of the site's YAML, e.g. --set views=all. Repeatable."
-    ),
+    _rare("--set", metavar="KEY=VALUE", help="Set a key of the site's YAML, e.g. --set views=all. Repeatable."),
 ]
 
 
@@ -169,4 +177,6 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
 def _check_exists(model: str) -> None:
     """A mistyped path is found before PyTorch is loaded and the site is opened."""
     if not re.match(r"\w\w+:/", model) and not Path(model).exists():
-        raise ConfigError(f"{model}: no such file or folder; MODEL is a run folder, a model file or an MLflow URI")
+        known = suggest(model, list_runs(RUNS))
+        text = f"{model}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {known}"
+        raise ConfigError(text.rstrip(), kind="no such name")

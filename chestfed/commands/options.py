@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.commands.algorithms import known_algorithms
-from chestfed.core.bundled import site_file
+from chestfed.commands.shell import RARE
+from chestfed.core.bundled import list_pipelines, list_runs, list_sites, run_path, site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.intervals import MethodName
@@ -27,28 +29,73 @@ def site_files(given: Path | list[Path] | None) -> Path | list[Path] | None:
     return [site_file(path) for path in given] if isinstance(given, list) else given and site_file(given)
 
 
+def run_paths(given: Path | list[Path] | None) -> Path | list[Path] | None:
+    """Callback of parameters that name run folders, which may be names of runs in ./runs."""
+    return [run_path(path) for path in given] if isinstance(given, list) else given and run_path(given)
+
+
+def run_name(given: str) -> str:
+    """Callback of a parameter that names a run, in ./runs or by its folder, or something else."""
+    return str(run_path(given)) if given and not re.match(r"\w\w+:/", given) else given
+
+
+def known_sites() -> list[str]:
+    """Names of sites, for tab completion."""
+    return list(list_sites())
+
+
+def known_pipelines() -> list[str]:
+    """Names of pipelines, for tab completion."""
+    return list(list_pipelines())
+
+
+def known_runs() -> list[str]:
+    """Names of runs in ./runs, for tab completion."""
+    return list(list_runs(Path("runs")))
+
+
 #: An option whose default is None, or told in its help.
 optional = partial(typer.Option, show_default=False)
 
 Config = Annotated[
     Path,
-    typer.Argument(callback=site_files, help="YAML of the site, e.g. site_configs/chexpert.yaml.", show_default=False),
+    typer.Argument(
+        callback=site_files,
+        autocompletion=known_sites,
+        help="YAML of the site, or its name, such as chexpert.",
+        show_default=False,
+    ),
 ]
 Data = Annotated[Path | None, optional(envvar="CHESTFED_DATA", help="Folder that contains the sites' folders.")]
-Cache = Annotated[Path, typer.Option(help="Folder for decoded images and results about them.")]
-Workers = Annotated[int | None, optional(min=1, help="Processes that decode images. Default: one per core.")]
+Cache = Annotated[Path, typer.Option(rich_help_panel=RARE, help="Folder for decoded images and results about them.")]
+Workers = Annotated[
+    int | None, optional(min=1, rich_help_panel=RARE, help="Processes that decode images. Default: one per core.")
+]
 Against = Annotated[
     list[Path] | None,
     optional(callback=site_files, metavar="OTHER.yaml", help="Compare with another site. Repeatable."),
 ]
-SkipUnreadable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip and count unreadable images.")]
+SkipUnreadable = Annotated[
+    bool, typer.Option("--skip-unreadable", rich_help_panel=RARE, help="Skip and count unreadable images.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all tables.")]
 K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the largest.")]
-Resamples = Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0: no intervals.")]
+Resamples = Annotated[
+    int, typer.Option(min=0, rich_help_panel=RARE, help="Bootstrap resamples for the intervals; 0: no intervals.")
+]
 Interval = Annotated[
     MethodName | None,
-    optional(help="Method of intervals and of p values of differences. Default: obuchowski, or that of the study."),
+    optional(
+        rich_help_panel=RARE,
+        help="Method of intervals and of p values of differences. Default: obuchowski, or that of the study.",
+    ),
 ]
-Pipeline = Annotated[Path, typer.Argument(help="YAML of a pipeline, or the name of a bundled one.", show_default=False)]
+Pipeline = Annotated[
+    Path,
+    typer.Argument(
+        autocompletion=known_pipelines, help="YAML of a pipeline, or the name of a bundled one.", show_default=False
+    ),
+]
 PipelineData = Annotated[
     Path | None,
     optional(help="Folder that contains the sites' folders. Default: data_root, else $CHESTFED_DATA."),
@@ -60,7 +107,7 @@ DryRun = Annotated[
         "--dry-run", help="Show what would run (images, steps, bytes, time), and what is finished; write nothing."
     ),
 ]
-Tracking = Annotated[bool, typer.Option(help="Record the study in MLflow.")]
+Tracking = Annotated[bool, typer.Option(rich_help_panel=RARE, help="Record the study in MLflow.")]
 #: Options that change the experiment.
 key_option = partial(optional, rich_help_panel="Change the experiment")
 Methods = Annotated[
@@ -83,7 +130,10 @@ Set = Annotated[
     ),
 ]
 TrackingUri = Annotated[
-    str | None, optional(metavar="URI", help="MLflow tracking URI. Default: a SQLite store in the runs folder.")
+    str | None,
+    optional(
+        metavar="URI", rich_help_panel=RARE, help="MLflow tracking URI. Default: a SQLite store in the runs folder."
+    ),
 ]
 
 
@@ -130,13 +180,3 @@ def print_error(error: Exception) -> None:
 
     who = f"rank {rank()}: " if rank() else ""
     say(open_console(stderr=True), f"{who}error: {error}", "red")
-
-
-@contextmanager
-def as_usage_error() -> Iterator[None]:
-    """Turn a `ConfigError` into exit code 2, for commands whose exit code 1 means something else."""
-    try:
-        yield
-    except ConfigError as error:
-        print_error(error)
-        raise typer.Exit(2) from None

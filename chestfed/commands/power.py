@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Study = Annotated[
     list[Path],
     typer.Argument(
+        callback=options.run_paths,
         help="A pipeline, whose test set is planned with the assumptions below; or the finished run folders of one "
         "study with two or more seeds, a pilot that gives them.",
         show_default=False,
@@ -145,7 +146,7 @@ def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]
     pipeline = load_pipeline(file).resolve()
     if pipeline.collection is not None or pipeline.held_out is not None:
         raise ConfigError("power is planned for pipelines with a target hospital", kind="no target")
-    with hospitals_to_look_at(open_console(), pipeline, resolve_data_root(pipeline, data)) as root:
+    with hospitals_to_look_at(pipeline, resolve_data_root(pipeline, data)) as root:
         target = open_sites(pipeline, file, root)[0].select(TEST)
     frame = target.frame[["patient"]].reset_index(drop=True)
     labels = dict(zip(target.diseases, target.labels().T, strict=True))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from chestfed.core.output import output
 from chestfed.training.reporting import Reporter
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0
+#: The bar before the first step reports.
+_FIRST = "reading label files"
 
 
 class StepBars:
@@ -29,12 +32,13 @@ class StepBars:
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._clock = console, clock
-        live = console.is_terminal and not console.is_dumb_terminal
+        self._live = live = console.is_terminal and not console.is_dumb_terminal and output().mode == "text"
+        self._silent = output().mode != "text"
         columns = (
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TextColumn("{task.fields[times]}", markup=False),
             TextColumn("{task.fields[note]}", markup=False),
         )
         self._progress = Progress(*columns, console=console, transient=True, disable=not live)
@@ -46,6 +50,8 @@ class StepBars:
     def __enter__(self) -> Self:
         self._reported = self._printed = self._clock()
         self._progress.start()
+        if self._live:  # until the first step reports
+            self._tasks[_FIRST] = self._progress.add_task(_FIRST, total=None, note="", times="")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,28 +59,44 @@ class StepBars:
 
     def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
         """Move the bar of a step, made when it is first named; a log says which `unit` is counted."""
-        if self._progress.disable:
-            self._log(name, done, total, note, unit)
-            return
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=total, note=note)
-        self._progress.update(self._tasks[name], completed=done, total=total, note=note)
-        if done >= total:  # a step of this name may come again
-            self._progress.remove_task(self._tasks.pop(name))
-
-    def _log(self, name: str, done: int, total: int, note: str, unit: str) -> None:
         now, over = self._clock(), done >= total
         began = self._began.setdefault(name, self._reported)  # what it took to the first report belongs to the step
-        self._reported = now
-        if now - self._printed >= _PAUSE or (over and name in self._named):
-            minutes, seconds = divmod(int(now - began), 60)
-            parts = [f"{unit} {done:,} of {total:,}".strip(), note, f"{minutes}:{seconds:02d}"]
-            self._console.print(f"{name}: {', '.join(filter(None, parts))}", highlight=False, soft_wrap=True)
-            self._printed = now
-            self._named.add(name)
+        self._reported, times = now, _describe_times(now - began, done, total)
+        if self._progress.disable:
+            self._log(name, f"{unit} {done:,} of {total:,}".strip(), note, times, over=over)
+        else:
+            self._draw(name, done, total, note, times)
         if over:  # a step of this name may come again
             self._began.pop(name)
             self._named.discard(name)
+
+    def _draw(self, name: str, done: int, total: int, note: str, times: str) -> None:
+        if _FIRST in self._tasks:
+            self._progress.remove_task(self._tasks.pop(_FIRST))
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total, note=note, times=times)
+        self._progress.update(self._tasks[name], completed=done, total=total, note=note, times=times)
+        if done >= total:
+            self._progress.remove_task(self._tasks.pop(name))
+
+    def _log(self, name: str, count: str, note: str, times: str, *, over: bool) -> None:
+        if self._silent or not (self._reported - self._printed >= _PAUSE or (over and name in self._named)):
+            return
+        parts = ", ".join(filter(None, (count, note, times)))
+        self._console.print(f"{name}: {parts}", highlight=False, soft_wrap=True)
+        self._printed = self._reported
+        self._named.add(name)
+
+
+def _describe_times(seconds: float, done: int, total: int) -> str:
+    """Elapsed time, and what is left if it goes on like this."""
+    left = seconds * (total - done) / done if 0 < done < total else None
+    return f"{_clock_text(seconds)} elapsed" + ("" if left is None else f", {_clock_text(left)} left")
+
+
+def _clock_text(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 class Bars(StepBars, Reporter):
@@ -104,6 +126,7 @@ class Bars(StepBars, Reporter):
         self.show(name, done, total)
 
     def k_done(self, row: Row, results: Results, *, reused: bool) -> None:
-        mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
-        again = " (from the earlier run)" if reused and self.tells_reused else ""
-        self._console.print(f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean}{again}", highlight=False)
+        if reused and self.tells_reused and not self._silent:  # the table at the end has all
+            mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
+            text = f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean} (from the earlier run)"
+            self._console.print(text, highlight=False)

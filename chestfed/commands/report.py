@@ -15,7 +15,10 @@ def report(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a finished study or comparison, as `chestfed study` prints it.", show_default=False
+            callback=options.run_paths,
+            autocompletion=options.known_runs,
+            help="Name or folder of a finished study or comparison, as `chestfed runs` lists them.",
+            show_default=False,
         ),
     ],
     out: Annotated[Path | None, options.optional(help="The page. Default: report.html in the run folder.")] = None,

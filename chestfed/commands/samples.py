@@ -86,22 +86,20 @@ def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Ba
 
 
 @contextmanager
-def hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
-    """The data root or, if its synthetic hospitals do not exist yet, a temporary folder that holds them.
+def hospitals_to_look_at(pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
+    """The data root or, if its synthetic hospitals do not exist yet, a temporary folder with their label files.
 
     Links to what else there is in the data root are beside them: hospitals that were added may be there.
     """
-    from chestfed.commands.progress import Bars
-    from chestfed.samples import is_complete
+    from chestfed.samples import is_complete, write_labels
 
     settings = pipeline.samples
     if settings is None or is_complete(data_root, seed=settings.seed, size=settings.size):
         yield data_root
         return
     with TemporaryDirectory(prefix="chestfed-") as folder:
-        for there in data_root.glob("[!.]*"):
-            Path(folder, there.name).symlink_to(there.absolute())
-        with Bars(console) as bars:
-            write_samples(console, Path(folder), settings.seed, settings.size, bars)
-        say(console, "(temporary; removed after the dry run)")
+        write_labels(Path(folder), seed=settings.seed, size=settings.size)
+        for path in data_root.glob("[!.]*"):
+            if not Path(folder, path.name).exists():
+                Path(folder, path.name).symlink_to(path.absolute())
         yield Path(folder)

@@ -1,13 +1,18 @@
-"""What comes with chestfed: its YAML files, and the requirements of its extras."""
+"""What comes with chestfed: its YAML files by name, and the requirements of its extras; and names of finished runs."""
 
 from __future__ import annotations
 
+import difflib
 import sys
 import tomllib
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
 from chestfed.core.errors import ChestfedError, ConfigError
+
+#: Files that make a folder one of a study, or of several together.
+_OF_RUNS = ("study.json", "comparison.json")
 
 
 def bundled(folder: str) -> Path:
@@ -19,27 +24,75 @@ def bundled(folder: str) -> Path:
     raise ChestfedError(f"this installation does not include the folder '{folder}'; give the path of the file")
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`Did you mean ...?`, or all known names where none is near."""
+    names = sorted(known)
+    within = [other for other in names if len(name) > 2 and name.casefold() in other.casefold()]
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6) or within[:3]
+    if close:
+        return f"Did you mean {' or '.join(close)}?"
+    return f"Known: {', '.join(names)}" if names else ""
+
+
+def list_pipelines() -> dict[str, Path]:
+    """The bundled pipelines by name, such as `figure1/codasca`."""
+    return _list_files(bundled("pipelines"))
+
+
+def list_sites() -> dict[str, Path]:
+    """The sites by name: those in ./site_configs, then the bundled ones, such as `chexpert` and `synthetic/vindr`."""
+    return _list_files(bundled("site_configs")) | _list_files(Path("site_configs"))
+
+
 def pipeline_file(pipeline: str | Path) -> Path:
     """The file of a pipeline, or of the bundled one of that name, with or without `.yaml`.
 
     Raises `ConfigError` if there is neither.
     """
-    path, folder = Path(pipeline), bundled("pipelines")
-    if path.exists():
-        return path
-    for beside in (folder / path, folder / f"{path}.yaml", folder.parent / path):
-        if beside.is_file():
-            return beside
-    raise ConfigError(f"{path}: no such file; the pipelines of chestfed are in {folder}")
+    return _find_file(pipeline, "pipelines", list_pipelines(), "pipeline")
 
 
 def site_file(site: str | Path) -> Path:
-    """The YAML of a site; `site_configs/NAME.yaml` is the bundled one in a folder that has none of that name."""
-    path = Path(site)
-    if path.exists() or path.parts[:1] != ("site_configs",):
+    """The YAML of a site, or of the one of that name in ./site_configs or bundled, with or without `.yaml`.
+
+    Raises `ConfigError` if there is neither.
+    """
+    return _find_file(site, "site_configs", list_sites(), "site")
+
+
+def run_path(run: str | Path, out: Path = Path("runs")) -> Path:
+    """A path, or the folder in `out` of a run with this name, digest, or part of its name that no other has.
+
+    What is not found is returned as it is. Raises `ConfigError` if several runs have that part.
+    """
+    path = Path(run)
+    if path.exists() or len(path.parts) != 1:
         return path
-    beside = bundled("site_configs").parent / path
-    return beside if beside.is_file() else path
+    names = list_runs(out)
+    matches = [name for name in names if name == str(run)] or [name for name in names if str(run) in name]
+    if len(matches) > 1:
+        raise ConfigError(f"{run}: {len(matches)} runs in {out} have that name: {', '.join(matches)}", kind="several")
+    return names[matches[0]] if matches else path
+
+
+def list_runs(out: Path) -> dict[str, Path]:
+    """Folders of studies, and of several together, by name."""
+    return {file.parent.name: file.parent for name in _OF_RUNS for file in sorted(out.glob(f"*/{name}"))}
+
+
+def _list_files(folder: Path) -> dict[str, Path]:
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}
+
+
+def _find_file(given: str | Path, folder: str, known: Mapping[str, Path], kind: str) -> Path:
+    path = Path(given)
+    if path.exists():
+        return path
+    parts = path.parts[1:] if path.parts[:1] == (folder,) else path.parts
+    name = Path(*parts).as_posix().removesuffix(".yaml") if parts else ""
+    if name in known:
+        return known[name]
+    raise ConfigError(f"{path}: no such file, and no {kind} of this name. {suggest(name, known)}", kind="no such name")
 
 
 def install_command(extra: str) -> str:

@@ -10,7 +10,9 @@ import tempfile
 import threading
 from functools import cache
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from chestfed.core.output import output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _ONE_AT_A_TIME: Final = threading.Lock()
 _Result = TypeVar("_Result")
+#: Of a file or a pipe.
+_WIDTH: Final = 140
 #: Control characters, halves of characters, and what reverses the direction of the text behind it.
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
 
@@ -28,26 +32,50 @@ _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]|[\u202a-\
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A rich console that prints text as it is: brackets and colons in names mean nothing (`:100:` is not a picture).
 
-    A file or a pipe gets a width that does not cut tables. A character that its encoding lacks, or that would steer the
-    terminal, becomes a question mark: titles and cells come from files.
+    A file or a pipe gets plain text without frames, of $COLUMNS or else a width that does not cut tables. A character
+    that its encoding lacks, or that would steer the terminal, becomes a question mark: titles and cells come from
+    files. With --quiet only errors are printed, and `show_answer`; with --json all is collected.
     """
+    quiet = quiet or (output().mode == "quiet" and not stderr)
     console = _console_class()(stderr=stderr, quiet=quiet, emoji=False, markup=False, highlight=False)
     if not console.is_terminal:
-        console.width = 140
+        console.width = _read_width()
     if isinstance(console.file, TextIOWrapper):
         console.file.reconfigure(errors="replace")
     return console
+
+
+def _read_width() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return max(40, int(columns)) if columns.isdigit() else _WIDTH
+
+
+def show_answer(console: Console, text: str) -> None:
+    """Print the answer of a command, which is printed with --quiet too."""
+    quiet = console.quiet
+    console.quiet = quiet and output().mode != "quiet"
+    console.print(text.replace("−", "-"), style="bold")
+    console.quiet = quiet
 
 
 @cache
 def _console_class() -> type[Console]:
     """Made when it is needed: rich takes long to import."""
     from rich.console import Console
+    from rich.table import Table
 
     class HarmlessConsole(Console):
         """Whatever is printed, a table too, has no control characters but rich's own."""
 
+        def print(self, *objects: Any, **about: Any) -> None:
+            if output().mode == "json" and not self.stderr:
+                output().collect(objects)
+            else:
+                super().print(*objects, **about)
+
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            if isinstance(renderable, Table) and not self.is_terminal:
+                renderable.box = None
             for segment in super().render(renderable, options):
                 plain = _STEERING.sub("?", segment.text)
                 yield segment if segment.control or plain == segment.text else segment._replace(text=plain)

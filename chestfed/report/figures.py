@@ -178,6 +178,11 @@ def line_style(number: int, *, marked: bool = False) -> dict[str, Any]:
     }
 
 
+def place_of_k(ks: Sequence[int], k: int) -> int:
+    """The number of a K's line, the same in all figures: the largest K has the first color, the smallest the second."""
+    return 0 if k == ks[-1] else 1 + list(ks).index(k)
+
+
 def roc(ax: Axes, curves: Sequence[Curve]) -> None:
     """ROC curves; the diagonal is a score without information."""
     ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
@@ -249,18 +254,17 @@ def auc_by_k(ax: Axes, rows: pd.DataFrame, label: str, *, intervals: bool = True
     if intervals:
         ax.vlines(rows["k"], rows["low"], rows["high"], color=style["color"], linewidth=1.2)
     ax.set_xticks(rows["k"], [str(k) for k in rows["k"]])
-    ax.set(xlabel="K, number of clients", ylabel="AUC, 95% interval" if intervals else "AUC")
+    ax.set(xlabel="K, number that train together", ylabel="AUC, 95% interval" if intervals else "AUC")
 
 
 def forest(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
-    """Differences with their intervals, from the top: `rows` have `name`, `place`, `difference`, `low`, `high`."""
+    """Differences with their intervals, from the top: `rows` have `name`, `difference`, `low`, `high`."""
     ax.axvline(0, color=FAINT, linewidth=0.8)
     for height, row in enumerate(rows.to_dict("records")):
-        style = line_style(row["place"], marked=True)
         if not np.isnan(row["low"]):
-            ax.hlines(height, row["low"], row["high"], color=style["color"], linewidth=2)
+            ax.hlines(height, row["low"], row["high"], color=MEAN, linewidth=2)
         if not np.isnan(row["difference"]):
-            ax.plot(row["difference"], height, style["marker"], color=style["color"], markersize=5)
+            ax.plot(row["difference"], height, "o", color=MEAN, markersize=5)
     ax.set_yticks(range(len(rows)), list(rows["name"]))
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlabel(xlabel)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
+from markupsafe import Markup, escape
+
 
 def fill(template: str, **values: Any) -> str:
     """A template of `chestfed.report`, named from there, filled; what it names must be given, and text is escaped."""
@@ -17,7 +19,16 @@ def fill(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["commands"] = _mark_commands
     return environment.get_template(template).render(**values)
+
+
+def _mark_commands(text: str) -> Markup:
+    """Text with the parts between backticks as code."""
+    parts = (
+        Markup("<code>{}</code>").format(part) if odd % 2 else escape(part) for odd, part in enumerate(text.split("`"))
+    )
+    return Markup("").join(parts)
 
 
 def text_of(file: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from chestfed.core.checkpoint import write_text
+from chestfed.core.diseases import title_of
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation import metrics
@@ -23,10 +24,13 @@ from chestfed.report.participants import checklists, data_sets, limits, particip
 from chestfed.report.run_figures import draw_curves, draw_hospitals, draw_page, draw_seeds, gray_levels
 from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import make_subgroup_grid
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.answer import answer_study, state_gains
+from chestfed.results.clients.batch_norm import describe_statistics
+from chestfed.results.clients.spread import describe_inequality
 from chestfed.results.collect import Results, load_results, read_comparison
+from chestfed.results.frames import list_records
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
-from chestfed.results.run_folder import COMPARISON, RunFolder
+from chestfed.results.run_folder import COMPARISON, MODEL_FILE, RunFolder
 from chestfed.results.sentences import (
     HOLM,
     MethodsText,
@@ -36,8 +40,6 @@ from chestfed.results.sentences import (
     describe_test,
     name_program,
     number_references,
-    state_gains,
-    state_verdict,
 )
 from chestfed.results.views import (
     TITLES,
@@ -49,7 +51,6 @@ from chestfed.results.views import (
     make_difference_grid,
     make_disease_grid,
     make_hospital_grid,
-    make_orientation_grid,
     make_seeds_grid,
 )
 
@@ -106,8 +107,8 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
     figures = {"hospitals": draw_hospitals(results)}
     if run is None:
         figures |= {"answer": draw_seeds(results), "curves": [draw_curves(results)]}
-        values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results), "question": "Differences"}
-        values |= {"federated": False, "scores_stay": False}
+        values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results)}
+        values |= {"federated": False, "scores_stay": False, "model": ""}
         histograms: list[Picture] = []
     else:
         figures |= draw_page(run, results)
@@ -128,11 +129,11 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         published=results.about["paper"],
         undefined=list_undefined(results),
         left_out=list_left_out(results),
-        orientation=make_orientation_grid() if run is not None and run.origin is Origin.SYNTHETIC else None,
         differences=_make_difference_grid(results, added) if len(differences) else None,
         by_seed=make_seeds_grid(differences) if len(differences) else None,
         holm=HOLM,
-        verdict=state_verdict(differences),
+        answer=answer_study(results),
+        explanations=_explain(results),
         chance=describe_chance(results),
         at_hospitals=[_describe_view(results, view) for view in TITLES if len(results.view(view))],
         versions=_versions(results.about["versions"]),
@@ -147,8 +148,8 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
     scores = not run.scores_stay
     return {
         "facts": _facts(run, results),
+        "model": f"{run.path.name}/k{run.ks[-1]}/{MODEL_FILE}" if run.settings.adds_hospitals else "",
         "methods": _methods(run, results),
-        "question": f"Does adding {'hospitals' if run.settings.adds_hospitals else 'clients'} help?",
         "over_hospitals": run.settings.over_hospitals,
         "scores_stay": run.scores_stay,
         "points": _points_table(run) if scores else None,
@@ -166,11 +167,35 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
     }
 
 
+def _explain(results: Results) -> list[str]:
+    """The legend of the first figure, and its words: K, AUC, the diseases, the images; none for compared methods."""
+    means = list_records(results.view("study", disease="mean"))
+    if not means[0]["model"].startswith("K="):
+        return []
+    about, seeds = results.about, len(results.seeds)
+    alone, *others = means
+    who = "hospitals" if about["adds_hospitals"] else "clients"
+    added = "".join(f"; K={row['k']} adds {row['added']}" for row in others)
+    start = f"{alone['added']} alone" if alone["k"] == 1 else f"the first {alone['k']}"
+    names = [title_of(name) for name in results.view("study")["disease"].unique() if name != "mean"]
+    legend = "Thick line: mean over the diseases, with 95% intervals; thin gray lines: each disease."
+    if seeds > 1:
+        legend = f"Thick line: mean of {seeds} training seeds; gray lines: each seed; bars: 95% interval of the gain."
+    where = about["where"].replace("the first hospital", about["target"] or "the first hospital")
+    images = f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})"
+    return [
+        f"{legend} K is the number of {who} that train together: K={alone['k']} is {start}{added}. Images stay where "
+        "they are; only network weights are exchanged.",
+        "The AUC is the chance that a model ranks an image with the disease above one without it: 0.5 is guessing, 1 "
+        f"is perfect. It is measured {where} on {images} that no model trained on, for {', '.join(names)}.",
+    ]
+
+
 def _describe_view(results: Results, view: str) -> dict[str, Any]:
     """What the page shows of hospitals, or of their alternatives."""
     grid = make_hospital_grid(results, view, describe_hospitals(results, view))
     diseases = make_disease_grid(results) if view == "hospitals" else None
-    sentence = state_gains(results, view)
+    sentence = " ".join(filter(None, [state_gains(results, view), describe_inequality(results, view)]))
     return {"id": view, "title": TITLES[view], "table": grid, "diseases": diseases, "sentence": sentence}
 
 

@@ -18,8 +18,8 @@ from chestfed.results.run_folder import RunFolder
 
 #: What the page's sections are called in the checklists, by their ids.
 _SECTIONS = {
-    "results": "Results",
-    "differences": "Does adding help",
+    "results": "AUC of each disease",
+    "differences": "Differences",
     "hospitals": "Who gains",
     "curves": "Curves",
     "participants": "Participants",

@@ -38,7 +38,7 @@ def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -
             continue
         column = run.columns(k)[j]
         x, y = mean_roc(column)
-        curves.append(Curve(run.ks.index(k), f"K={k}", column, auc, x, y))
+        curves.append(Curve(figures.place_of_k(run.ks, k), f"K={k}", column, auc, x, y))
     return curves
 
 
@@ -55,7 +55,7 @@ def draw_page(run: RunFolder, results: Results) -> dict[str, list[Picture]]:
 
 
 def roc_curves(run: RunFolder) -> list[Picture]:
-    """One figure per disease, with all K."""
+    """One figure per disease, with the smallest and the largest K: those between would hide each other."""
 
     def draw(drawing: Drawing, curves: Sequence[Curve]) -> str:
         figures.roc(drawing.axes, curves)
@@ -68,7 +68,7 @@ def roc_curves(run: RunFolder) -> list[Picture]:
 
 
 def precision_recall_curves(run: RunFolder) -> list[Picture]:
-    """One figure per disease, with all K."""
+    """One figure per disease, with the smallest and the largest K."""
 
     def draw(drawing: Drawing, curves: Sequence[Curve]) -> str:
         for curve, average in zip(curves, figures.precision_recall(drawing.axes, curves), strict=True):
@@ -80,7 +80,7 @@ def precision_recall_curves(run: RunFolder) -> list[Picture]:
 
 
 def calibration_curves(run: RunFolder) -> list[Picture]:
-    """One figure per disease, with the smallest and the largest K only: more would hide each other."""
+    """One figure per disease, with the smallest and the largest K."""
 
     def draw(drawing: Drawing, curves: Sequence[Curve]) -> str:
         bins = int(np.clip(len(curves[0].column.positive) // _PER_BIN, 2, _CURVE_BINS))
@@ -91,7 +91,7 @@ def calibration_curves(run: RunFolder) -> list[Picture]:
             drawing.say(f"at {curve.label} the scores are on average {abs(excess):.2f} {side} the observed rates")
         return ""
 
-    return _per_disease(run, "calibration", "Calibration", draw, sorted({run.ks[0], run.ks[-1]}))
+    return _per_disease(run, "calibration", "Calibration", draw)
 
 
 def auc_per_round(run: RunFolder) -> list[Picture]:
@@ -114,12 +114,13 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
 def list_auc_lines(run: RunFolder, name: str = "mean") -> list[tuple[int, str, list[int], list[float]]]:
     """Per K its place, label, and the rounds and AUCs (of a disease, or the mean) where it was evaluated."""
     lines = []
-    for place, k in enumerate(run.ks):
+    for k in run.ks:
         values = [
             (e["round"], e.get("mean_auc") if name == "mean" else e.get("auc", {}).get(name)) for e in run.rounds(k)
         ]
         points = [(number, value) for number, value in values if value is not None]
         if points:
+            place = figures.place_of_k(run.ks, k)
             lines.append((place, f"K={k}", [number for number, _ in points], [value for _, value in points]))
     return lines
 
@@ -140,12 +141,13 @@ def _one_per_round(run: RunFolder, name: str, title: str, unit: str, nothing: st
     logarithmic = name.endswith("drift")
     with Drawing(run.origin, f"{name.replace('_', '-')}-per-round", title) as drawing:
         lines: list[tuple[int, str, Any, Any]] = []
-        for place, k in enumerate(run.ks):
+        for k in run.ks:
             x = np.array([entry["round"] for entry in run.rounds(k)])
             y = np.array([_quantity(entry, name) for entry in run.rounds(k)], float)
             if np.isnan(y).all() or (logarithmic and not (y > 0).any()):
                 drawing.say(f"K={k} {'has none' if logarithmic else 'was not recorded'}")
                 continue
+            place = figures.place_of_k(run.ks, k)
             lines.append((place, f"K={k}", x, np.where(y > 0, y, np.nan) if logarithmic else y))
             if name == "seconds":
                 drawing.say(f"K={k} takes {np.nanmedian(y):.3g} in the median, {np.nanmax(y):.3g} at most")
@@ -166,10 +168,10 @@ def draw_differences(results: Results) -> list[Picture]:
     rows = results.gains("study", disease="mean")
     if rows.empty:
         return []
-    reference, places = rows["reference"].iloc[0], list(results.view("study")["model"].unique())
+    reference = rows["reference"].iloc[0]
     drawing = Drawing(results.origin, "mean-difference", f"Mean AUC minus that of {reference}", (4.8, 2.6))
     seen = f"Difference of the mean AUC to {reference}, with 95% intervals"
-    return [_forest(drawing, rows.assign(name=rows["model"], place=rows["model"].map(places.index)), seen)]
+    return [_forest(drawing, rows.assign(name=rows["model"]), seen)]
 
 
 def _format_auc(auc: float) -> str:
@@ -258,18 +260,19 @@ def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
 
 
 def overview(run: RunFolder, results: Results) -> list[Picture]:
-    """A few figures to stand beside a study's numbers, each with all K: AUC by K, ROC and precision-recall curves."""
-    return [auc_by_k(results), *([] if run.scores_stay else [*roc_curves(run), *precision_recall_curves(run)])]
+    """A few figures to stand beside a study's numbers: AUC by K, the gain at each hospital, and ROC curves."""
+    return [auc_by_k(results), *draw_hospitals(results), *([] if run.scores_stay else roc_curves(run))]
 
 
 def auc_by_k(results: Results) -> Picture:
     """AUC of each disease by K, and the mean with its 95% interval."""
     frame = results.view("study")
     diseases = list(frame["disease"].unique()[:-1])
-    with Drawing(results.origin, "auc_by_k", f"AUC {results.about['where']} by K", _WIDE) as drawing:
+    with Drawing(results.origin, "auc_by_k", f"AUC {_name_place(results)} by K", _WIDE) as drawing:
         several = len(diseases) > 1
         for number, disease in enumerate(diseases):
-            rows, style = frame[frame["disease"] == disease], line_style(number, marked=True) | {"linewidth": 1}
+            rows, style = frame[frame["disease"] == disease], line_style(number, marked=True)
+            style |= {"linewidth": 1, "color": figures.FAINT if several else figures.MEAN}
             figures.auc_by_k(drawing.axes, rows, title_of(disease), intervals=not several, **style)
         main = frame[frame["disease"] == ("mean" if several else diseases[0])]
         if several:
@@ -282,15 +285,19 @@ def auc_by_k(results: Results) -> Picture:
     return drawing.picture("AUC by number of clients")
 
 
+def _name_place(results: Results) -> str:
+    target = results.about.get("target")
+    return f"at {target}" if target else str(results.about["where"])
+
+
 def draw_hospitals(results: Results) -> list[Picture]:
     """What the last K gains over the first at every hospital, with intervals; none without."""
     rows = results.gains("hospitals", disease="mean")
     if rows.empty:
         return []
-    places = list(results.view("hospitals")["hospital"].unique())
     title = f"Mean AUC at each hospital, {rows['model'].iloc[0]} minus {rows['reference'].iloc[0]}"
     drawing = Drawing(results.origin, "hospital-gains", title, (4.8, 2.8))
-    return [_forest(drawing, rows.assign(name=rows["hospital"], place=rows["hospital"].map(places.index)), title)]
+    return [_forest(drawing, rows.assign(name=rows["hospital"]), title)]
 
 
 def _per_disease(
@@ -298,10 +305,9 @@ def _per_disease(
     name: str,
     seen: str,
     draw: Callable[[Drawing, Sequence[Curve]], str],
-    ks: Sequence[int] | None = None,
 ) -> list[Picture]:
-    """A figure per disease; `draw` returns what is said of its images."""
-    pictures = []
+    """A figure per disease, with the smallest and the largest K; `draw` returns what is said of its images."""
+    pictures, ks = [], sorted({run.ks[0], run.ks[-1]})
     for j, disease in enumerate(run.diseases):
         with Drawing(run.origin, f"{name}-{disease}", title_of(disease)) as drawing:
             curves, about = list_curves(run, disease, ks), ""

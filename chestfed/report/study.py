@@ -24,13 +24,14 @@ from chestfed.evaluation.intervals import DEFAULT, MethodName
 from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import draw_over_seeds, list_auc_lines, list_curves
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.answer import answer_study
+from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.collect import Results, collect, name_folder, read_comparison
 from chestfed.results.differences import compare_with_first
 from chestfed.results.frames import read_differences, select
 from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import COMPARISON, RunFolder
-from chestfed.results.sentences import describe_chance, state_verdict
+from chestfed.results.sentences import describe_chance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -194,13 +195,14 @@ class Study:
 
     @property
     def verdict(self) -> str:
-        """The sentence on the largest K minus the smallest; empty with one K."""
-        return state_verdict(self._results.gains("study"))
+        """The question of the study and its answer in one sentence, as terminal and page have it."""
+        return str(answer_study(self._results))
 
     @property
     def summary(self) -> str:
-        """The verdict, and whether a model is worse than chance where it was trained."""
-        return " ".join(filter(None, (self.verdict, describe_chance(self._results))))
+        """The verdict, what it means in patients, who gains, what could not be seen, and models worse than chance."""
+        answer = answer_study(self._results)
+        return " ".join(filter(None, (str(answer), *answer.details, describe_chance(self._results))))
 
     def hospitals(self) -> pd.DataFrame:
         """Every K at every hospital on its own held-out patients: columns as in `hospitals.csv`, `attrs` as of `table`.
@@ -291,7 +293,7 @@ class Study:
             "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_count(row)}"
             for row in rows.to_dict("records")
         ]
-        figures.forest(ax, rows.assign(name=names, place=self.ks.index(k)), "difference of the AUC, 95% interval")
+        figures.forest(ax, rows.assign(name=names), "difference of the AUC, 95% interval")
         return self._set_title(ax, f"K={k} minus {rows['reference'].iloc[0]}")
 
     def plot_rounds(self, disease: str | None = None, ax: Axes | None = None) -> Axes:

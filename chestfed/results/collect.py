@@ -18,8 +18,10 @@ from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import mean_of, spread_of
+from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
-from chestfed.results.batch_norm import read_statistics
+from chestfed.evaluation.joining.recognized import count_recognized
+from chestfed.results.clients.batch_norm import read_statistics
 from chestfed.results.clients.gate import ALTERNATIVE_TITLES, count_choices
 from chestfed.results.differences import list_differences
 from chestfed.results.files import expected, read_json_file
@@ -55,9 +57,9 @@ _COUNTERS: Final = ("bytes_up", "bytes_down", "images", "gradients")
 class Results:
     """AUCs of finished runs and their differences.
 
-    `about` is plain data: `model`, `protocol`, `images`, `patients`, `batch_norm`, `seeds`, `untested` hospitals,
-    `published` figures, `objectives`, `step_sizes`, `machine`, `versions`, and the `runs` with label, seed, folder and
-    digest.
+    `about` is plain data: `model`, `protocol`, `images`, `patients`, `target`, `adds_hospitals`, `recognized` findings,
+    `batch_norm`, `seeds`, `untested` hospitals, `published` figures, `objectives`, `step_sizes`, `machine`, `versions`,
+    and the `runs` with label, seed, folder and digest.
     """
 
     title: str
@@ -143,7 +145,7 @@ def collect(
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
-        _describe_runs(runs, models, untested),
+        _describe_runs(runs, models, untested) | {"recognized": _count_recognized(models, how) if of_k else None},
         make_estimates(estimates),
         make_differences(compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
@@ -320,6 +322,18 @@ def _compare(
     )
 
 
+def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, float | None] | None:
+    """Findings that the last model recognizes and the first one; None where scores stay at a hospital."""
+    ends = models[0], models[-1]
+    if len(models) < 2 or any(run.row(model.k).scores_stay for model in ends for run in model.runs):
+        return None
+    merged = [merge_seeds([load_predictions(run.path, model.k) for run in model.runs]) for model in ends]
+    first, last = ([scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged)
+    resamples = enough_resamples(min(how.resamples, 500), len(merged[0].frames[0]))
+    counts = count_recognized(first, last, resamples)
+    return None if counts is None else counts.to_plain()
+
+
 # ---- what captions and curves need -------------------------------------------------------------------------------
 
 
@@ -328,6 +342,8 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
     first = runs[0]
     return first.about["scored"] | {
         "where": first.settings.where,
+        "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
+        "adds_hospitals": first.settings.adds_hospitals,
         "held_out": bool(first.configuration.get("held_out")),
         "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
         "seeds": sorted({run.settings.seed for run in runs}),

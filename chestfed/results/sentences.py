@@ -1,4 +1,4 @@
-"""Sentences on results: verdicts, what a test is about, what it could show, warnings, and a paragraph for a paper."""
+"""Sentences on results: what a test is about, warnings, and a paragraph for a paper. The answer is in `answer`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any, Final
 import pandas as pd
 
 from chestfed._version import __version__
-from chestfed.core.console import plural
 from chestfed.core.diseases import title_of
 from chestfed.evaluation.comparison import ADVICE
-from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import METHODS, Intervals
-from chestfed.evaluation.training_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER, REFERENCES
+from chestfed.evaluation.training_seeds import REFERENCES
 from chestfed.results.collect import Results
 from chestfed.results.frames import list_records
-from chestfed.results.grid import number, p_value, pair, signed
+from chestfed.results.grid import number
 
 #: A row of a frame.
 Record = dict[str, Any]
@@ -35,61 +34,6 @@ _CHANCE: Final = 0.5
 def group_rows(frame: pd.DataFrame, *columns: str) -> list[list[Record]]:
     """The records of a frame, those with the same values of consecutive columns together."""
     return [list(rows) for _, rows in groupby(list_records(frame), lambda row: [row[name] for name in columns])]
-
-
-def state_verdict(differences: pd.DataFrame) -> str:
-    """The last model against the first in two sentences; empty without a difference of their means."""
-    mean = next(iter(list_records(differences)[-1:]), None)
-    if mean is None or mean["difference"] is None:
-        return ""
-    seeds = list(json.loads(mean["of_seeds"]).values()) if mean["of_seeds"] else []
-    direction = "higher" if mean["difference"] > 0 else "lower"
-    apart = f"{abs(mean['difference']):.3f} {direction} than" if mean["difference"] else "the same as"
-    chances = "test patients and training seeds" if seeds else "test patients"
-    about = []
-    if mean["low"] is not None:
-        about.append(f"95% interval over {chances} {pair(Interval(mean['low'], mean['high']), 3, signed)}")
-    about += [] if mean["p"] is None else [f"p {p_value(mean['p'])}"]
-    brackets = f" ({', '.join(about)})" if about else ""
-    sentence = f"With {mean['model']} the mean AUC is {apart} with {mean['reference']}{brackets}"
-    if seeds:
-        higher = sum(one is not None and one > 0 for one in seeds)
-        rest = f"{sentence[0].lower()}{sentence[1:]}; it is higher in {higher} of {len(seeds)} seeds"
-        sentence = f"Over {len(seeds)} training seeds: {rest}"
-    resolution = f" {text}" if (text := describe_resolution(differences)) else ""
-    if mean["p"] is None:
-        return f"{sentence}. {mean['reason'][:1].upper()}{mean['reason'][1:]}.{resolution}"
-    single = [row for row in list_records(differences) if row["disease"] != "mean" and row["p_holm"] is not None]
-    clear = [row["difference"] for row in single if row["p_holm"] < 0.05]
-    higher = sum(difference > 0 for difference in clear)
-    which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
-    return (
-        f"{sentence}. Of {plural(len(single), 'comparison')} of single diseases, {which} "
-        f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05.{resolution}"
-    )
-
-
-def describe_resolution(differences: pd.DataFrame) -> str:
-    """The smallest difference that these patients and seeds could show, and with few seeds what this one needs."""
-    mean = next(iter(list_records(differences)[-1:]), None)
-    if mean is None or mean["detectable"] is None:
-        return ""
-    seeds, power = len(json.loads(mean["of_seeds"] or "{}")), f"with a power of {POWER:.0%}"
-    if not 1 < seeds < ENOUGH_SEEDS:
-        given = f"{plural(mean['images'], 'test image')} of {plural(mean['patients'], 'patient')}"
-        given += f" and {seeds} training seeds" if seeds else ", for these two models,"
-        return (
-            f"With {given} a difference of the mean AUC is detected {power} if it is {mean['detectable']:.3f} or more."
-        )
-    few = plural(seeds, "training seed")
-    if mean["detectable"] > max(mean["auc_reference"], 1 - mean["auc_reference"]):
-        text = f"With {few} no difference of the mean AUC, however large, is detected {power}"
-    else:
-        text = f"With {few} a difference of the mean AUC is detected {power} if it is {mean['detectable']:.3f} or more"
-    size = f"one of {abs(mean['difference']):.3f}, as here, needs"
-    if mean["seeds_needed"] is None:
-        return f"{text}; {size} more test patients: not even {MOST_SEEDS:,} seeds would show it."
-    return f"{text}; {size} {mean['seeds_needed']:,} seeds."
 
 
 def describe_test(differences: pd.DataFrame) -> str:
@@ -117,61 +61,12 @@ def list_compared(results: Results, view: str) -> list[str]:
     return [model for model in results.view(view)["model"].unique() if model in compared]
 
 
-def state_gains(results: Results, view: str) -> str:
-    """Who gains, in a sentence for each compared model; empty without a comparison."""
-    texts = []
-    for model in list_compared(results, view):
-        gains = list_records(results.gains(view, disease="mean", model=model).dropna(subset="difference"))
-        if not gains:
-            continue
-        gained = sum(row["difference"] > 0 for row in gains)
-        clear = [row for row in gains if row["low"] is not None]
-        above = ", ".join(row["hospital"] for row in clear if row["low"] > 0) or "none"
-        below = ", ".join(row["hospital"] for row in clear if row["high"] < 0) or "none"
-        texts.append(
-            f"On each hospital's own held-out patients, the mean AUC with {model} is higher than with "
-            f"{gains[0]['reference']} at {gained} of {len(gains)} hospitals; the 95% interval is above 0 at {above} "
-            f"and below 0 at {below}."
-        )
-    gate = state_gate(results) if view == "alternatives" else ""
-    return " ".join(filter(None, [*texts, state_spread(results, view), gate]))
-
-
-def state_spread(results: Results, view: str) -> str:
-    """How unequal the hospitals of a view are: the worst, the spread, and how many lose against the first model."""
-    texts = []
-    for model in dict.fromkeys(results.view(view)["model"]):
-        rows = list_records(results.view(view, disease="mean", model=model, takes_part=True).dropna(subset="auc"))
-        if len(rows) < 2:
-            continue
-        worst, best = (choose(rows, key=lambda row: row["auc"]) for choose in (min, max))
-        interval = "" if worst["low"] is None else f" [{number(worst['low'])}, {number(worst['high'])}]"
-        gains = list_records(results.gains(view, disease="mean", model=model).dropna(subset="difference"))
-        lose = sum(row["difference"] < 0 for row in gains)
-        losing = f", lower than with {gains[0]['reference']} at {lose} of {len(gains)}" if gains else ""
-        spread = f"from {number(worst['auc'])}{interval} at {worst['hospital']} to {number(best['auc'])}"
-        texts.append(f"{model} {spread} at {best['hospital']}, spread {number(best['auc'] - worst['auc'])}{losing}")
-    return f"Worst and best hospital: {'; '.join(texts)}." if texts else ""
-
-
-def state_gate(results: Results) -> str:
-    """What the gate chose at each hospital, and what it costs against the other models; empty without a gate."""
-    texts = []
-    for hospital, counts in results.about.get("gate", {}).items():
-        own = list_records(results.gains("alternatives", disease="mean", hospital=hospital, model="gate"))
-        others = list_records(results.gains("gate", disease="mean", hospital=hospital))
-        costs = [f"{_signed_interval(row)} minus {row['reference']}" for row in (*own, *others)]
-        total = sum(counts.values())
-        chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
-        best = max((row for row in (*own, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
-        text = "" if best is None else f"; the best model there without a gate is {best['reference']}"
-        texts.append(f"At {hospital} the gate chose {chosen}: {', '.join(costs)}{text}.")
-    return " ".join(texts)
-
-
-def _signed_interval(row: Record) -> str:
-    interval = "" if row["low"] is None else f" [{signed(row['low'])}, {signed(row['high'])}]"
-    return f"{signed(row['difference'])}{interval}"
+def average_seen(rows: Sequence[Record]) -> list[float | None]:
+    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
+    names = list(dict.fromkeys(row["disease"] for row in rows))[:-1]
+    seen = [row for row in rows if row["takes_part"]]
+    diseases = [mean_of(row["auc"] for row in seen if row["disease"] == name) for name in names]
+    return [*diseases, mean_of(diseases)] if seen else []
 
 
 def describe_chance(results: Results) -> str:

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import METHODS
-from chestfed.results.batch_norm import describe_held_out, describe_statistics
+from chestfed.results.answer import state_gains
+from chestfed.results.clients.batch_norm import describe_held_out, describe_statistics
+from chestfed.results.clients.spread import describe_inequality
 from chestfed.results.collect import OUTPUTS, Results, find_largest_windows
 from chestfed.results.frames import list_records
 from chestfed.results.grid import (
@@ -34,16 +35,12 @@ from chestfed.results.grid import (
 )
 from chestfed.results.sentences import (
     HOLM,
-    Record,
-    describe_chance,
+    average_seen,
     describe_test,
     group_rows,
     list_compared,
     list_references,
-    state_gains,
-    state_verdict,
 )
-from chestfed.results.table import read_paper_table
 
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "Who gains?", "alternatives": "What could each hospital do instead?"}
@@ -100,20 +97,6 @@ def _name_interval(results: Results, view: str) -> str:
     return f"{METHODS[name].about} ({name}): {METHODS[name].references[0]}"
 
 
-def make_orientation_grid() -> Grid:
-    """The published table as it was printed, to be read beside a synthetic study."""
-    rows = read_paper_table("densenet121")
-    names = [name for name in rows[0] if name != "sources"]
-    return Grid(
-        "orientation",
-        "Published, for orientation only: the source paper's Table 4, DenseNet121 on the real CheXpert validation set. "
-        "Another network on real patients; do not compare it with the table above, which is about phantoms. Its gain "
-        "of .0023 is within chance: 202 test images show one of that size with a power of 7 to 13%",
-        (Cell("K"), *(Cell(title_of(name)) for name in names)),
-        tuple(Line(f"K={row['sources']:.0f}", tuple(Cell(f"{row[name]:.4f}") for name in names)) for row in rows),
-    )
-
-
 def list_undefined(results: Results, view: str = "study") -> list[str]:
     """The diseases without an AUC, each with its reason."""
     rows = [row for row in list_records(results.view(view)) if row["auc"] is None and row["disease"] != "mean"]
@@ -158,13 +141,17 @@ def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
 
 
 def render_differences(
-    differences: pd.DataFrame, title: str = "Paired comparison", *, spread: bool = True
+    differences: pd.DataFrame, title: str = "Paired comparison", *, added_to_tables: bool = False
 ) -> RenderableType:
-    """A table for a terminal: differences with intervals and p values; of several seeds, how they differ."""
+    """A table for a terminal: differences with intervals and p values; of several seeds, how they differ.
+
+    `added_to_tables`: below those of a study, which name the method and show how the seeds differ.
+    """
     first = list_records(differences)[0]
     mark = "" if first["data"] == "unknown" else Origin(first["data"]).short_mark
     protocol = f"{first['protocol']}: " if first["protocol"] else ""
-    how = f" with its 95% interval, {describe_test(differences)} ({list_references(differences)[0]})"
+    source = "" if added_to_tables else f" ({list_references(differences)[0]})"
+    how = f" with its 95% interval, {describe_test(differences)}{source}"
     caption = (
         f"{protocol}n = {first['images']}, {first['patients']} patients. Difference of AUC"
         f"{how if differences['low'].notna().any() else ''}.{f' {HOLM}' if differences['p'].notna().any() else ''}"
@@ -173,7 +160,7 @@ def render_differences(
     parts = [rich_table(grid, f"{mark}{title}: model minus {first['reference']}", caption)]
     if by_seed := make_seeds_grid(differences):
         parts.append(rich_table(by_seed, by_seed.caption))
-    if spread and max(first["seeds_reference"], differences["seeds_model"].max()) > 1:
+    if not added_to_tables and max(first["seeds_reference"], differences["seeds_model"].max()) > 1:
         parts.append(rich_table(_make_spread_grid(differences), "Standard deviation of the AUC over the seeds"))
     return Group(*parts)
 
@@ -231,7 +218,7 @@ def make_disease_grid(results: Results) -> Grid:
 
 def describe_hospitals(results: Results, view: str) -> str:
     """The meaning of the numbers of `make_hospital_grid`."""
-    numbers = f"In brackets: {_name_interval(results, view)}, over the hospital's patients."
+    numbers = "In brackets: 95% intervals over the hospital's patients."
     if len(results.seeds) > 1:
         numbers = f"Means over {len(results.seeds)} training seeds ± the standard deviation over them."
     outside = "" if results.view(view)["takes_part"].all() else " In parentheses: before the hospital took part."
@@ -243,14 +230,6 @@ def describe_hospitals(results: Results, view: str) -> str:
 
 
 # ---- held-out sites ----------------------------------------------------------------------------------------------
-
-
-def average_seen(rows: Sequence[Record]) -> list[float | None]:
-    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
-    names = list(dict.fromkeys(row["disease"] for row in rows))[:-1]
-    seen = [row for row in rows if row["takes_part"]]
-    diseases = [mean_of(row["auc"] for row in seen if row["disease"] == name) for name in names]
-    return [*diseases, mean_of(diseases)] if seen else []
 
 
 def make_held_out_grid(results: Results, digits: int = 3) -> Grid:
@@ -272,33 +251,27 @@ def make_held_out_grid(results: Results, digits: int = 3) -> Grid:
 # ---- a terminal --------------------------------------------------------------------------------------------------
 
 
-def render(results: Results) -> RenderableType:
-    """All views for a terminal."""
+def render_tables(results: Results) -> RenderableType:
+    """All views for a terminal, which the answer follows."""
     mark = results.origin.mark + results.title
     if len(results.view("held_out")):
         parts = [rich_table(make_held_out_grid(results, 2), mark, _describe_held_out(results), dim=["seen"])]
         rows = [row for row in list_records(results.view("held_out")) if row["auc"] is None and not row["takes_part"]]
         texts = [f"{row['model']}, {title_of(row['disease'])}: {row['reason']}" for row in rows]
         notes = [f"Not defined (and left out of the mean): {'; '.join(texts)}"] if texts else []
-        return Group(*parts, *map(Text, notes), *map(Text, filter(None, [describe_chance(results)])))
+        return Group(*parts, *map(Text, notes))
     parts = [rich_table(make_auc_grid(results, digits=2), mark, describe_aucs(results), dim=["paper"])]
-    parts += map(Text, _list_notes(results))  # type: ignore[arg-type]
-    if results.origin is Origin.SYNTHETIC and results.curves.empty:
-        published = rich_table(make_orientation_grid(), make_orientation_grid().caption)
-        published.style = "dim"
-        parts.append(published)
+    parts += map(Text, list_notes(results))  # type: ignore[arg-type]
     if len(gains := results.gains("study")):
-        verdict = Text(state_verdict(gains).replace("−", "-"))
-        parts += [render_differences(gains, "Differences", spread=False), verdict]  # type: ignore[list-item]
+        parts.append(render_differences(gains, "Differences", added_to_tables=True))  # type: ignore[arg-type]
     for view in ("hospitals", "alternatives"):
         if len(results.view(view)):
             title = f"{results.origin.short_mark}{TITLES[view]}"
             parts.append(
                 rich_table(make_hospital_grid(results, view, digits=2), title, describe_hospitals(results, view))
             )
-            parts += map(Text, filter(None, [state_gains(results, view)]))  # type: ignore[arg-type]
-    if warning := describe_chance(results):
-        parts.append(Text(warning, "yellow"))  # type: ignore[arg-type]
+            below = state_gains(results, view), describe_inequality(results, view)
+            parts += map(Text, filter(None, below))  # type: ignore[arg-type]
     return Group(*parts)
 
 
@@ -312,7 +285,7 @@ def _describe_held_out(results: Results) -> str:
     )
 
 
-def _list_notes(results: Results) -> list[str]:
+def list_notes(results: Results) -> list[str]:
     """What stands below the table of AUCs."""
     notes = [f"paper: {results.about['paper']}"] if results.about["paper"] else []
     if fewer := list_left_out(results):

@@ -2,6 +2,15 @@
 
 from chestfed.samples.extra import SHAPES, ExtraHospital, write_extra
 from chestfed.samples.hospitals import SIZES
-from chestfed.samples.writing import HospitalSummary, is_complete, write_hospitals
+from chestfed.samples.writing import HospitalSummary, is_complete, write_hospitals, write_labels
 
-__all__ = ["SHAPES", "SIZES", "ExtraHospital", "HospitalSummary", "is_complete", "write_extra", "write_hospitals"]
+__all__ = [
+    "SHAPES",
+    "SIZES",
+    "ExtraHospital",
+    "HospitalSummary",
+    "is_complete",
+    "write_extra",
+    "write_hospitals",
+    "write_labels",
+]

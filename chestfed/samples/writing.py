@@ -85,6 +85,15 @@ def write_hospitals(
     return [_summary(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
 
 
+def write_labels(folder: Path, *, seed: int = 1, size: str = "default") -> None:
+    """Write the label files of the five hospitals below an empty folder, for a plan: no image is drawn."""
+    for hospital in HOSPITALS:
+        root = folder / hospital.folder
+        root.mkdir(parents=True)
+        (root / MARKER).write_bytes(MARKER_TEXT.encode())
+        WRITERS[hospital.name](root, films_of(hospital, seed, SIZES[size]), hospital, seed)
+
+
 def _write_all(
     folder: Path,
     hospitals: list[Hospital],

@@ -14,7 +14,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.images.batches import Images
 from chestfed.images.cache import fill_cache
 from chestfed.models import find_norms
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.scoring.scorer import Scorer
 from chestfed.scoring.study_of_model import StudyRecord, find_run, read_study
 from chestfed.sites.table import SiteTable

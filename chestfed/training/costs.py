@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from chestfed.training.pretrain import new_network
 
 #: Seconds that a kind of step is timed for.
 _TIMED_SECONDS = 0.1
+#: Side of the images that a step is timed on, if theirs are larger: time grows with their pixels.
+_TIMED_SIZE = 128
 #: A machine is busy if more than this share of its cores had work already.
 _BUSY = 0.5
 
@@ -47,15 +50,13 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content, after one that is not counted."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = new_network(pipeline, machine)
-    size, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
-    blank_image: np.ndarray = np.zeros((size, size), np.uint8)
-    if isinstance(model, FeatureOptions):
-        blank_image = np.zeros(load_frozen(model).width, np.float32)
+    whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
+    width = load_frozen(model).width if isinstance(model, FeatureOptions) else None
 
-    def step(images: int, training: bool) -> None:
+    def step(images: int, training: bool, size: int) -> None:
         blank = np.zeros((images, tasks), np.float32)
         batch = TrainBatches(
-            _Blank(images, blank_image),
+            _Blank(images, (size, size), np.uint8) if width is None else _Blank(images, (width,), np.float32),
             blank,
             np.ones(images, np.int64),
             batch_size=images,
@@ -78,11 +79,13 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
 
     def per_image(images: int, training: bool) -> float:
         few = min(images, 2 if training else 1)  # one image may be too few to normalize a batch
-        step(few, training)  # allocates, and loads what is loaded once
-        first = _seconds(lambda: step(few, training), 0)
+        size = _choose_size(lambda size: step(few, training, size), whole)
+        first = _seconds(lambda: step(few, training, size), 0)
         fits = max(few, min(images, int(few * _TIMED_SECONDS / first)))  # a large network is timed on fewer images
-        step(fits, training)
-        return _seconds(lambda: step(fits, training)) / fits
+        if fits == few:
+            return first / few * (whole / size) ** 2
+        step(fits, training, size)
+        return _seconds(lambda: step(fits, training, size)) / fits * (whole / size) ** 2
 
     of_batch = cache(lambda images: per_image(images, training=True) * images)
     return Timings(
@@ -96,10 +99,24 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     )
 
 
+def _choose_size(step: Callable[[int], None], whole: int) -> int:
+    """The side of the images that a network is timed on: small ones, unless it takes images of one size only.
+
+    One step is run, which allocates and loads what is loaded once.
+    """
+    if whole > _TIMED_SIZE:
+        with contextlib.suppress(RuntimeError, ValueError, AssertionError):  # what networks of one size raise
+            step(_TIMED_SIZE)
+            return _TIMED_SIZE
+    step(whole)
+    return whole
+
+
 @dataclass(frozen=True)
 class _Blank:
     count: int
-    image: np.ndarray
+    shape: tuple[int, ...]
+    dtype: type[np.generic]
 
     @property
     def records(self) -> np.ndarray:
@@ -110,7 +127,7 @@ class _Blank:
         return np.zeros(self.count, "V16")
 
     def read(self, rows: Rows) -> np.ndarray:
-        return np.stack([self.image] * len(rows))
+        return np.zeros((len(rows), *self.shape), self.dtype)
 
 
 def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS) -> float:

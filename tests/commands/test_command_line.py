@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.evaluation.protocols import PROTOCOLS
 from chestfed.sites.dataset import load_site
 from tests.command_line import call, commands
+from tests.results.finished_runs import write_run
 
 HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "yaml", "jinja2"]
 
@@ -47,7 +49,7 @@ def test_help_has_an_example_and_is_light() -> None:
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     words = [" ".join(words) for words in commands()]
-    assert len(words) == 29
+    assert len(words) == 37
     result = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
@@ -160,11 +162,10 @@ def test_mistyped_model_is_refused_first(tmp_path: Path) -> None:
         "import sys\nfrom chestfed.cli import main\n"
         "try:\n    main()\nfinally:\n    assert not {'torch', 'pandas'} & set(sys.modules)"
     )
-    words = ["evaluate", "runs/nope", "--site", "nope.yaml"]
+    words = ["evaluate", "runs/nope", "--site", "chexpert"]
     result = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.startswith("error: runs/nope: no such file")
-    assert "nope.yaml" not in result.stderr
 
 
 def test_site_for_a_pipeline_is_refused(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
@@ -172,7 +173,7 @@ def test_site_for_a_pipeline_is_refused(tmp_path: Path, chestfed: Callable[..., 
     (tmp_path / "model.onnx").write_bytes(b"")
     for code, *words in (
         (1, "evaluate", tmp_path / "model.onnx", "--site", pipeline, "--data", tmp_path),
-        (2, "site", "check", pipeline, "--data", tmp_path),
+        (1, "site", "check", pipeline, "--data", tmp_path),
         (1, "study", "--add-site", pipeline),
         (1, "study", site),
     ):
@@ -221,7 +222,7 @@ def test_uncaught_error_is_message_or_report(
 
     monkeypatch.setattr("chestfed.core.config.Document.__init__", lambda *_: fail(Path()))
     monkeypatch.setattr("chestfed.core.plugins.loading._loaded", plugins)
-    result = call("site", "stats", "site.yaml")
+    result = call("site", "stats", "chexpert")
     assert (result.code, words in result.err) == (code, True)
     assert ("Traceback" in result.err) == (code == 70)
 
@@ -254,7 +255,7 @@ def test_pipeline_is_found_by_name_anywhere(
     for words in (["study", *few], ["federation", "run", "--federation", "trial"]):
         missing = chestfed(*words, "digits_hi.yaml")
         assert missing.code == 1
-        assert "digits_hi.yaml: no such file; the pipelines of chestfed are in " in missing.err
+        assert "Did you mean digits_ih" in missing.err
 
 
 def test_bundled_site_is_found_anywhere(
@@ -271,3 +272,41 @@ def test_bundled_site_is_found_anywhere(
     (tmp_path / "site_configs" / "synthetic").mkdir(parents=True)
     (tmp_path / own).write_text("site: mine\n")
     assert "site_configs/synthetic/vindr.yaml:1: key" in chestfed("site", "check", own).err
+
+
+def test_json_has_tables_and_errors(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+    listed = chestfed("films", "--json")
+    content = json.loads(listed.out)
+    assert (listed.code, content["command"], content["exit_code"], content["error"]) == (0, "films", 0, None)
+    assert "hannover" in [row[0] for row in content["tables"][0]["rows"]]
+    failed = chestfed("report", tmp_path / "none", "--json")
+    assert (failed.code, json.loads(failed.out)["exit_code"]) == (1, 1)
+    assert str(tmp_path / "none") in json.loads(failed.out)["error"]
+
+
+def test_quiet_prints_the_answer_alone(chestfed: Callable[..., Any]) -> None:
+    assert chestfed("films", "-q") == (0, "", "")
+    assert chestfed("doctor", "-q").out.splitlines() == ["chestfed can run here"]
+
+
+def test_rare_options_are_in_help_all_only(chestfed: Callable[..., Any]) -> None:
+    for words, rare in ((["study"], "--cluster"), (["evaluate"], "--resamples"), ([], "leaderboard ")):
+        short, whole = (chestfed(*words, option) for option in ("--help", "--help-all"))
+        assert (short.code, whole.code) == (0, 0)
+        assert rare not in short.out
+        assert rare in whole.out
+
+
+def test_runs_lists_and_names_studies(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+    for digest in ("aa11", "aa22"):
+        write_run(tmp_path / "runs" / f"synthetic-x-{digest}", digest=digest * 3)
+    (tmp_path / "runs" / "synthetic-y-aa22").mkdir()
+    (tmp_path / "runs" / "synthetic-y-aa22" / "study.json").write_text("{")
+    rows = json.loads(chestfed("runs", "--json", folder=tmp_path).out)["result"]["runs"]
+    states = {row["name"]: (row["state"], bool(row["gain"])) for row in rows}
+    assert states["synthetic-x-aa11"] == ("finished", True)
+    assert states["synthetic-y-aa22"] == ("damaged", False)
+    assert chestfed("report", "aa11", folder=tmp_path).code == 0
+    assert (tmp_path / "runs" / "synthetic-x-aa11" / "report.html").is_file()
+    several = chestfed("report", "aa22", folder=tmp_path)
+    assert (several.code, "2 runs in runs have that name" in several.err) == (1, True)

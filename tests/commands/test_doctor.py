@@ -14,7 +14,9 @@ from chestfed.commands.machine import doctor as module
 
 def run(*words: str) -> tuple[int, dict[str, tuple[str, str]]]:
     result = CliRunner().invoke(app, ["doctor", "--json", *words])
-    return result.exit_code, {line["subject"]: (line["state"], line["text"]) for line in json.loads(result.stdout)}
+    return result.exit_code, {
+        line["subject"]: (line["state"], line["text"]) for line in json.loads(result.stdout)["result"]["findings"]
+    }
 
 
 @pytest.fixture(autouse=True)

@@ -39,16 +39,16 @@ def log_of_study(round_seconds: float, rounds: int) -> list[str]:
 
 def test_log_has_a_line_every_half_minute() -> None:
     assert log_of_study(11, 8) == [
-        "stage 2: K=2: round 3 of 8, mean AUC 0.700, 0:33",
-        "stage 2: K=2: round 6 of 8, mean AUC 0.700, 1:06",
-        "stage 2: K=2: round 8 of 8, mean AUC 0.700, 1:28",
+        "stage 2: K=2: round 3 of 8, mean AUC 0.700, 0:33 elapsed, 0:55 left",
+        "stage 2: K=2: round 6 of 8, mean AUC 0.700, 1:06 elapsed, 0:22 left",
+        "stage 2: K=2: round 8 of 8, mean AUC 0.700, 1:28 elapsed",
     ]
 
 
 def test_a_long_round_has_a_line_each() -> None:
     assert log_of_study(900, 2) == [
-        "stage 2: K=2: round 1 of 2, 15:00",
-        "stage 2: K=2: round 2 of 2, mean AUC 0.700, 30:00",
+        "stage 2: K=2: round 1 of 2, 15:00 elapsed, 15:00 left",
+        "stage 2: K=2: round 2 of 2, mean AUC 0.700, 30:00 elapsed",
     ]
 
 
@@ -65,8 +65,15 @@ def test_bars_have_units_and_second_passes() -> None:
             bars.decoding("st-anne", 2400, 2400)
         clock.now += 31
         bars.pretraining(50, 100, 0.5)
-    first = ["decoding st-anne: image 1,200 of 2,400, 0:31", "decoding st-anne: image 2,400 of 2,400, 0:31"]
-    assert out.getvalue().splitlines() == [*first, *first, "stage 1: cross-entropy: batch 50 of 100, loss 0.500, 0:31"]
+    first = [
+        "decoding st-anne: image 1,200 of 2,400, 0:31 elapsed, 0:31 left",
+        "decoding st-anne: image 2,400 of 2,400, 0:31 elapsed",
+    ]
+    assert out.getvalue().splitlines() == [
+        *first,
+        *first,
+        "stage 1: cross-entropy: batch 50 of 100, loss 0.500, 0:31 elapsed, 0:31 left",
+    ]
 
 
 def test_a_terminal_has_bars_and_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ key --new trial.key
 key --names site_configs/st-anne_fixed.yaml --out anne.json
 key --common anne.json --common anne.json
 study pipelines/small.yaml --add-site site_configs/st-anne_fixed.yaml --k 1,3
+runs
 report runs/synthetic-small-*
 runs/synthetic-small-*: report . --out page.html
 evaluate runs/synthetic-small-* --site site_configs/st-anne_fixed.yaml --split test --resamples 10
@@ -81,8 +82,10 @@ def test_every_command_takes_relative_paths(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
-    monkeypatch.setattr("chestfed.commands.ui.serve", lambda *_: 0)
-    monkeypatch.setattr("chestfed.commands.ui.socket.create_server", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("chestfed.commands.machine.ui.serve", lambda *_: 0)
+    monkeypatch.setattr(
+        "chestfed.commands.machine.ui.socket.create_server", lambda _: SimpleNamespace(close=lambda: None)
+    )
     monkeypatch.setattr("chestfed.films.fetch.fetch_release", lambda *_, **__: 0)
     stand_in_for_flower(monkeypatch)
     for name in ("pipelines", "site_configs"):

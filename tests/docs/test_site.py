@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.cli import app
-from chestfed.commands.schema import for_editors, schema_of, schemas
+from chestfed.commands.machine.schema import for_editors, schema_of, schemas
 from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
 from docs.generate import algorithms, api, commands, keys

@@ -58,20 +58,19 @@ def test_commands_print_what_the_page_shows(printed: tuple[Path, list[str]]) -> 
 
 
 def read_numbers(text: str, head: str) -> list[float]:
-    """The numbers behind the only place where `head` is, up to the end of the line or sentence."""
-    (line,) = re.findall(rf"^{head}(.*?)(?:\.(?!\d)|$)", text, re.MULTILINE)
+    """The numbers behind the first place where `head` begins a line, or follows in the answer."""
+    plain = re.sub(r"other\s+hospitals", "other\nhospitals", text)
+    line = re.findall(rf"^{head}(.*)$", plain, re.MULTILINE)[0]
     return [float(number) for number in re.findall(r"[-+]?\d\.\d{3}", line)]
 
 
-@pytest.mark.parametrize("head", ["│ K=1 │ chexpert", "│ K=6 │ st-anne", "With K=6 the mean AUC is", "│ st-anne"])
+@pytest.mark.parametrize("head", ["chexpert", "st-anne", "hospitals the mean AUC"])
 def test_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], head: str) -> None:
     """To two decimals: on another processor sums are rounded otherwise, which training amplifies."""
     _, outputs = printed
-    output = re.sub(r" *\n(?![│┏┡└┃])", " ", outputs[-1]).replace("With K=6", "\nWith K=6")
-    shown, printed_numbers = read_numbers(STEPS[-1][1], head), read_numbers(output, head)
-    assert len(shown) == len(printed_numbers) >= 3
-    for place in (0, 1, 2) if head.startswith(("With", "│ st")) else (-1,):
-        assert shown[place] == pytest.approx(printed_numbers[place], abs=0.01)
+    shown, printed_numbers = (read_numbers(text, head) for text in (STEPS[-1][1], outputs[-1]))
+    assert min(len(shown), len(printed_numbers)) >= 3
+    assert shown[:2] == pytest.approx(printed_numbers[:2], abs=0.01)
 
 
 def test_yaml_and_table_are_on_the_page(printed: tuple[Path, list[str]]) -> None:

@@ -77,11 +77,11 @@ def assert_readable_without_seeing_it(page: Page) -> None:
     assert {target[1:] for target in targets if target.startswith("#")} <= set(names)
 
 
-def assert_says_synthetic(page: Page, but: str = "no caption begins so") -> None:
-    """Title, captions (except those that begin with `but`) and texts of images."""
+def assert_says_synthetic(page: Page) -> None:
+    """Title, captions and texts of images."""
     ((_, _, title),) = page.all("title")
     assert title.startswith("SYNTHETIC")
-    captions = [text for _, _, text in page.all("caption") if not text.startswith(but)]
+    captions = [text for _, _, text in page.all("caption")]
     assert all(text.startswith("SYNTHETIC") for text in captions)
     for _, attributes, _ in page.all("img"):
         assert "synthetic phantom" in (attributes["alt"] or "").lower()

@@ -23,7 +23,7 @@ from chestfed.results.collect import (
 )
 from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.views import list_metrics, render
+from chestfed.results.views import list_metrics, render_tables
 from tests.command_line import Called, call
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 from tests.training.tiny_studies import command
@@ -60,7 +60,7 @@ def test_algorithms_share_stage_1_and_images(home: Path) -> None:
 
 def test_every_algorithm_runs_in_the_study(home: Path) -> None:
     names = [name for name in ALGORITHMS.built_in if name not in ("codasca", "coda")]
-    result = compare(home, "--methods", ",".join(names))
+    result = compare(home, "--methods", ",".join(names), "--verbose")
     assert result.code == 0, result.err
     folder = next(
         f for f in (home / "runs").glob("synthetic-comparison-*") if "gossip" in (f / "results.csv").read_text()
@@ -130,7 +130,7 @@ def test_seeds_without_auc_table_and_page(tmp_path: Path) -> None:
     runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed, labels=labels)) for seed in (1, 2)]
     found = collect(runs, "Nothing")
     console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(render(found))
+    console.print(render_tables(found))
     assert "Edema: no positive image" in console.export_text()
     assert {value for key, value in list_metrics(found).items() if key.startswith("auc")} == {None}
     page = make_page(read_comparison(write_comparison(found, tmp_path)))

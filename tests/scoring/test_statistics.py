@@ -20,7 +20,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import machine_with
 from chestfed.report.page import make_report
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.views import render

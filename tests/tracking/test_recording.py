@@ -32,7 +32,7 @@ from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import write_report
-from chestfed.results.batch_norm import describe_statistics
+from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
 from chestfed.sites import load_site_config, open_site

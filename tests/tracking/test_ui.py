@@ -22,7 +22,7 @@ worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"]
 Path(sys.argv[1]).write_text(str(worker.pid))
 time.sleep(900)
 """
-COMMAND = "import os, sys; from chestfed.commands.ui import serve; serve(sys.argv[1:], dict(os.environ))"
+COMMAND = "import os, sys; from chestfed.commands.machine.ui import serve; serve(sys.argv[1:], dict(os.environ))"
 
 
 def is_there(process: int) -> bool:

@@ -183,5 +183,6 @@ def test_centralized_pools_the_images() -> None:
 def test_the_dry_run_counts_them(home: Path) -> None:
     called = run(home, study("--out", "none", "--dry-run", settings=SETTINGS))
     assert called.code == 0, called.err
-    rows = {line.split("│")[1].strip() for line in called.out.splitlines() if line.count("│") > 5}
-    assert {"own data alone, 1 model", "fine-tuned, 2 models", "centralized, 1 model"} <= rows
+    assert all(
+        part in called.out for part in ("own data alone, 1 model", "fine-tuned, 2 models", "centralized, 1 model")
+    )

@@ -83,7 +83,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_folder(home: Path) -> Path:
-    done = call("study", "any.yaml", "--data", "data", folder=home)
+    done = call("study", "any.yaml", "--data", "data", "--verbose", folder=home)
     assert done.code == 0, done.err
     assert "COVID-19" in done.out
     (folder,) = (home / "runs").glob("synthetic-any-*")

@@ -137,7 +137,7 @@ def test_missing_or_stale_is_scored_again(furnish: Callable[[Path], Path], folde
     assert called.code == 0, called.err
     assert called.out.count("from the earlier run") == 2
     assert (again / "hospitals.csv").read_bytes() == before
-    assert "Who gains?" in called.out
+    assert "mean AUC at" in called.out
     assert json.loads((again / "hospitals.json").read_text())["untested"] == []
 
 

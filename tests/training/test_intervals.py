@@ -28,7 +28,7 @@ def before(tiny_study: Path) -> Path:
 def after(home: Path, before: Path) -> Path:
     """The same study, run again with `--interval bca` in a copy of its folder."""
     shutil.copytree(before, home / "runs" / before.name)
-    called = run(home, command("runs", "--no-tracking", "--interval", "bca"))
+    called = run(home, command("runs", "--no-tracking", "--interval", "bca", "--verbose"))
     assert called.code == 0, called.err
     assert called.out.count("from the earlier run") == 2
     assert "bca" in called.out

@@ -24,7 +24,7 @@ HELD_OUT = [*(f"sites.{n}.test_fraction=0.3" for n in (0, 1)), "evaluation.split
 
 @pytest.fixture(scope="module")
 def folder(home: Path) -> Path:
-    called = run(home, study("--out", "runs", "--no-tracking", settings=[*SETTINGS, *HELD_OUT]))
+    called = run(home, study("--out", "runs", "--no-tracking", "--verbose", settings=[*SETTINGS, *HELD_OUT]))
     assert called.code == 0, called.err
     assert "mean of the AUCs of 2 hospitals" in " ".join(called.out.split())
     (found,) = (home / "runs").glob("synthetic-source_addition_samples-*")

@@ -101,7 +101,7 @@ def test_windows_beside_published_figures(tmp_path: Path) -> None:
     result = run(
         tmp_path,
         bundled("pipelines") / "compositional" / "table1_cifar10.yaml",
-        "--data", "data", "--methods", "local_scgdam,local_sgdm_ratio", "--windows", "4,8", "--seeds", "1",
+        "--data", "data", "--methods", "local_scgdam,local_sgdm_ratio", "--windows", "4,8", "--seeds", "1", "--verbose",
         *settings(*small, "evaluation.resamples=10", "runtime.threads=1"),
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -133,7 +133,7 @@ def test_one_run_beside_the_published_figure(tmp_path: Path) -> None:
     assert plan.code == 0, plan.err
     assert "cifar10-4" in plan.out
     assert not (tmp_path / "runs").exists()
-    result = run(tmp_path, Path("own.yaml"), "--data", "data", *small)
+    result = run(tmp_path, Path("own.yaml"), "--data", "data", "--verbose", *small)
     assert result.code == 0, result.err
     assert "0.8200" in result.out
     assert "Zhang et al." in result.out

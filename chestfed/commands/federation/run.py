@@ -53,7 +53,7 @@ def federation_run(
     pipeline = pipeline_file(pipeline)
     require_flower()
     from chestfed.commands.progress import Bars
-    from chestfed.commands.study.run import show_study
+    from chestfed.commands.study.run import show_finished_study
     from chestfed.core.disk import check_folder
     from chestfed.experiment.loading import load_pipeline
     from chestfed.federation.flower.line import FlowerLine, server_of
@@ -78,8 +78,7 @@ def federation_run(
         line = FlowerLine(server_of(members, insecure=insecure))
         about = (loaded, pipeline.stem, members, line, out, reporters, partial(say, console))
         study = run_over_hospitals(*about, without=without or (), rejoin=rejoin or (), progress=progress)
-    show_study(console, study)
-    say(console, f"took {time.monotonic() - started:.0f} s")
+    show_finished_study(console, study, time.monotonic() - started)
 
 
 def _one_study(file: PipelineFile) -> Pipeline:

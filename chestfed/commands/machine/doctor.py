@@ -15,9 +15,10 @@ import typer
 
 from chestfed._version import __version__
 from chestfed.commands import options
-from chestfed.core.console import open_console, plural, say, text_table
+from chestfed.core.console import open_console, plural, show_answer, text_table
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ChestfedError
+from chestfed.core.output import add_result
 from chestfed.core.processes.workers import cores
 from chestfed.core.pseudonyms import VARIABLE, default_file, read_key
 
@@ -46,7 +47,6 @@ class Finding(NamedTuple):
 def doctor(
     out: Annotated[Path, typer.Option(help="Folder for results, whose disk is looked at.")] = Path("runs"),
     data: options.Data = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Report what this machine has: Python, cores, memory, disk, GPU, optional parts, and the key for pseudonyms.
 
@@ -58,18 +58,14 @@ def doctor(
         chestfed doctor --data data
     """
     findings = [*_check_machine(out, data), *_check_extras(), _check_key()]
-    if json:
-        import json as encoder
-
-        print(encoder.dumps([finding._asdict() for finding in findings], indent=2))
-    else:
-        console = open_console()
-        table = text_table("", ("", "", "what"), (), [(f.subject, f.state, f.text) for f in findings], light=True)
-        table.show_header = False
-        console.print(table)
-        problems = sum(finding.state == "problem" for finding in findings)
-        say(console, f"{plural(problems, 'problem')}; see the lines above" if problems else "chestfed can run here")
-    if any(finding.state == "problem" for finding in findings):
+    add_result(findings=[finding._asdict() for finding in findings])
+    table = text_table("", ("", "", "what"), (), [(f.subject, f.state, f.text) for f in findings], light=True)
+    table.show_header = False
+    console = open_console()
+    console.print(table)
+    problems = sum(finding.state == "problem" for finding in findings)
+    show_answer(console, f"{plural(problems, 'problem')}; see the lines above" if problems else "chestfed can run here")
+    if problems:
         raise typer.Exit(1)
 
 

@@ -47,11 +47,10 @@ def site_card(
     from chestfed.sites import load_site_config
 
     console = open_console()
-    with options.as_usage_error():
-        if out is not None:
-            check_page(out)
-        site, others = load_site_config(config), [load_site_config(other) for other in against or []]
-        root = options.data_root(data, [site, *others])
+    if out is not None:
+        check_page(out)
+    site, others = load_site_config(config), [load_site_config(other) for other in against or []]
+    root = options.data_root(data, [site, *others])
     with StepBars(console) as bars:
         report = make_report(site, root, against=others, cache_root=cache, workers=workers, progress=bars.show)
     page, text = write_card(report, out or Path(f"{site.site}_card.html"), pictures=pictures)

@@ -43,12 +43,12 @@ def site_check(
 
     What to look at first, then everything: unreadable files, duplicate images, patients in two splits, labels that
     the YAML does not know; counts per split, views, ages, sexes, sizes and formats; with --against, patients and images
-    that two sites share, and how far their gray levels and prevalences are apart. Exit code 0: passed; 1: errors found;
-    2: usage error. To resume an interrupted check, run it again.
+    that two sites share, and how far their gray levels and prevalences are apart. Exit code 0: passed; 1: errors
+    found, or the site cannot be read. To resume an interrupted check, run it again.
 
     Example:
 
-        chestfed site check st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_check
+        chestfed site check st-anne --data data --against chexpert --out st_anne_check
     """
     from chestfed.commands.progress import StepBars
     from chestfed.report.site_report import make_report, print_report, write_files
@@ -56,10 +56,9 @@ def site_check(
     from chestfed.sites import load_site_config
 
     console = open_console()
-    with options.as_usage_error():
-        site, others = load_site_config(config), [load_site_config(other) for other in against or []]
-        needed = others if labels else [site, *others]
-        root = options.data_root(data, needed, ", or give the site's label file with --labels FILE")
+    site, others = load_site_config(config), [load_site_config(other) for other in against or []]
+    needed = others if labels else [site, *others]
+    root = options.data_root(data, needed, ", or give the site's label file with --labels FILE")
 
     def check(path: Path) -> SiteReport:
         with StepBars(console) as bars:

@@ -34,9 +34,8 @@ def site_table(
     from chestfed.sites import load_site_config
 
     console = open_console()
-    with options.as_usage_error():
-        site = load_site_config(config)
-        root = options.data_root(data, [site])
+    site = load_site_config(config)
+    root = options.data_root(data, [site])
     survey, places, rows = label_rows(site, root, sample, seed)
     for row in rows.to_dict("records"):
         say(console, f"{row.pop('file')}:{row.pop('row')}  {row.pop('image')}")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
+from chestfed.commands.shell import RARE
 from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.console import open_console
 from chestfed.evaluation.intervals import MethodName
@@ -17,11 +18,12 @@ from chestfed.evaluation.intervals import MethodName
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
 _key = options.key_option
-_compared = partial(options.optional, rich_help_panel="Several seeds, methods or windows (one study for each)")
+_rare = partial(options.optional, rich_help_panel=RARE)
 
 File = Annotated[
     Path | None,
     typer.Argument(
+        autocompletion=options.known_pipelines,
         help=f"YAML of a pipeline, or the name of a bundled one. Default: pipelines/{DEFAULT_PIPELINE}.",
         show_default=False,
     ),
@@ -33,27 +35,28 @@ Seed = Annotated[int | None, _key(min=0, help="Seed of everything except the sam
 Device = Annotated[str | None, _key(help="auto, cpu, cuda or cuda:N. Same as --set runtime.device=DEVICE.")]
 Engine = Annotated[
     str | None,
-    _key(
+    _rare(
         metavar="NAME",
         help="Where the clients run: in-process or torchrun. Default: torchrun if it started this process, else "
         "in-process. Same as --set engine=NAME.",
     ),
 ]
 Interval = Annotated[
-    MethodName | None, _key(help="Method of intervals and p values. Same as --set evaluation.interval=NAME.")
+    MethodName | None, _rare(help="Method of intervals and p values. Same as --set evaluation.interval=NAME.")
 ]
 AddSite = Annotated[
     list[Path] | None,
     _key(
         callback=options.site_files,
-        metavar="SITE.yaml",
+        autocompletion=options.known_sites,
+        metavar="SITE",
         help="Append this hospital to the pipeline's sites, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
     ),
 ]
-Windows = Annotated[str | None, _compared(metavar="I,J", help="Windows (local steps per round), e.g. 1,32,128.")]
+Windows = Annotated[str | None, _rare(metavar="I,J", help="Windows (local steps per round), e.g. 1,32,128.")]
 Seeds = Annotated[
     str | None,
-    _compared(
+    _key(
         metavar="N|S,S",
         help="Number of training seeds, counted up from `seed`, or a list such as 3,7,11. Trains every K with each, to "
         "test whether adding hospitals helps; with several methods or --windows only the largest K.",
@@ -61,7 +64,7 @@ Seeds = Annotated[
 ]
 OfSubsets = Annotated[
     bool,
-    _compared(
+    _rare(
         "--subsets",
         help="Train with every set of partners instead of every K, and say what each hospital contributes: its Shapley "
         "value, added first and removed last. Alternatives and other hospitals' AUCs are left out. Same as --set "
@@ -70,7 +73,7 @@ OfSubsets = Annotated[
 ]
 TargetImages = Annotated[
     str | None,
-    _compared(
+    _rare(
         metavar="N,N,all",
         help="Numbers of the target's training images, e.g. 80,160,320,all: how the gain of joining depends on them. "
         "Trains every K with each.",
@@ -78,11 +81,11 @@ TargetImages = Annotated[
 ]
 Target = Annotated[
     str | None,
-    _compared(metavar="SITE", help="With --subsets or --target-images: the hospital to score. Default: the first one."),
+    _rare(metavar="SITE", help="With --subsets or --target-images: the hospital to score. Default: the first one."),
 ]
 Jobs = Annotated[
     int,
-    _compared(
+    _rare(
         min=1,
         help="Number of studies, or of K of a single study, to run in parallel, one process each. Several GPUs are "
         "used in turn. Without runtime.threads the processes share the CPU's cores.",
@@ -90,7 +93,7 @@ Jobs = Annotated[
 ]
 OnCluster = Annotated[
     Path | None,
-    _compared(
+    _rare(
         metavar="FILE.yaml",
         help="Send each study as a job to a Slurm cluster, with the settings in this file (docs/slurm.md); at most "
         "--jobs run at a time.",
@@ -122,14 +125,14 @@ def study(
     target: Target = None,
     jobs: Jobs = 1,
     cluster: OnCluster = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
-    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. Tables
-    are printed and written to the run folder as CSV and JSON. --seeds repeats this with several training seeds and
-    tests each K against the smallest, over test patients and seeds. Several methods or windows, of the pipeline or of
-    the command line, are compared at the largest K, in a table and in plots of the mean AUC against rounds, bytes and
-    images. To resume an interrupted study, run the same command again.
+    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. Prints
+    the answer, and with --verbose all tables, which are also in the run folder and on the page of `chestfed report`.
+    --seeds repeats this with several training seeds and tests each K against the smallest. Several methods or windows
+    are compared at the largest K. To resume an interrupted study, run the same command again.
 
     Example:
 
@@ -152,6 +155,7 @@ def study(
         data,
         jobs=jobs,
         cluster=cluster,
+        verbose=verbose,
     )
     if dry_run:
         show_plan(studies, out)

@@ -16,10 +16,12 @@ from rich.console import Console
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study.jobs import Job, run_jobs, run_ks
+from chestfed.commands.study.summary import render_summary
 from chestfed.core.config import load_config
-from chestfed.core.console import command, say
+from chestfed.core.console import command, say, show_answer
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
+from chestfed.core.output import add_result, output
 from chestfed.core.plugins import Options
 from chestfed.core.provenance import Origin
 from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here, rank
@@ -33,6 +35,7 @@ from chestfed.experiment.subsets import Design, put_target_first
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
 from chestfed.public_datasets.collection import DIGITS
+from chestfed.results.answer import answer_study
 from chestfed.results.clients.along import collect_along
 from chestfed.results.clients.contributions import (
     collect_contributions,
@@ -43,10 +46,10 @@ from chestfed.results.clients.contributions import (
 from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
 from chestfed.results.clients.transfer import judge_folds, render_transfer, write_transfer
 from chestfed.results.collect import Results, collect, write_comparison
-from chestfed.results.run_folder import RunFolder
-from chestfed.results.sentences import state_verdict
-from chestfed.results.views import list_held_out_metrics, list_metrics
-from chestfed.results.views import render as render_results
+from chestfed.results.frames import list_records
+from chestfed.results.run_folder import MODEL_FILE, RunFolder
+from chestfed.results.sentences import describe_chance
+from chestfed.results.views import list_held_out_metrics, list_metrics, render_tables
 from chestfed.training.assemble import Deployment
 from chestfed.training.costs import duration, time_steps
 from chestfed.training.data.collection import load_collection
@@ -77,6 +80,7 @@ class Studies:
     jobs: int = 1  #: studies at a time
     cluster: Path | None = None  #: settings of the cluster that they are sent to
     design: Design | None = None  #: the sets of partners, where these are studied
+    verbose: bool = False  #: whether all tables are printed
 
 
 def prepare(
@@ -88,10 +92,14 @@ def prepare(
     *,
     jobs: int = 1,
     cluster: Path | None = None,
+    verbose: bool = False,
 ) -> Studies:
     """Read the pipeline and check that all its studies can run."""
     loaded = load_pipeline(file, overrides, added)
-    pipeline, variants = loaded.resolve(), list_variants(loaded, file)
+    pipeline = loaded.resolve()
+    entry = pipeline.collection
+    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
+    variants = list_variants(loaded, file)
     design = None if loaded.subsets is None else Design(pipeline, file, loaded.subsets)
     if design is not None:
         pipeline = design.pipeline
@@ -107,8 +115,6 @@ def prepare(
             f"--jobs {jobs}: this is a single run. --jobs needs several K, --seeds, --methods, --windows or "
             f"held-out sites"
         )
-    entry = pipeline.collection
-    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
     engine = engine_for(pipeline.engine)
     if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
         raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")
@@ -118,7 +124,7 @@ def prepare(
     machine = prepare_machine(pipeline.runtime, at_once=at_once).at(place_here())
     machine.take()
     by_window = bool(loaded.windows)
-    return Studies(console, pipeline, file, variants, by_window, root, machine, engine, jobs, cluster, design)
+    return Studies(console, pipeline, file, variants, by_window, root, machine, engine, jobs, cluster, design, verbose)
 
 
 def show_plan(studies: Studies, out: Path) -> None:
@@ -183,7 +189,7 @@ def _lead(
     from chestfed.tracking.store import local_store
 
     started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
-    say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
+    say(console, f"{pipeline.title}: {studies.file.name} on {studies.machine.name}")
     check_folder(out, "--out")
     bars = Bars(console)
     reporters = Reporters([bars], partial(say, console, style="yellow"))
@@ -207,10 +213,11 @@ def _lead(
     elif studies.by_window or len(results) > 1:
         reporters.tell(methodcaller("summary_done", _show_comparison(studies, results, out)))
     else:
-        show_study(console, *results)
-    if record in reporters and tracking_uri is None:
-        say(console, f"see it in MLflow: {command('ui', '--out', out)}")
-    say(console, f"took {time.monotonic() - started:.0f} s")
+        show_study(console, *results, verbose=studies.verbose)
+    is_recorded = record in reporters and tracking_uri is None
+    seen = f"; all studies in MLflow: {command('ui', '--out', out)}" if is_recorded else ""
+    say(console, f"took {time.monotonic() - started:.0f} s{seen}")
+    show_answer(console, str(output().result["answer"]))
     return results
 
 
@@ -307,20 +314,43 @@ def _plans(studies: Studies) -> list[StudyPlan]:
     """One plan per variant; of variants that are compared, which read the same, the first."""
     pipeline, variants = studies.pipeline, studies.variants
     shown = variants if pipeline.held_out is not None else [max(variants, key=lambda one: len(one.pipeline.sites))]
-    timings = time_steps(shown[0].pipeline, studies.machine)
     if pipeline.collection is not None or studies.root is None:
         experiment = load_collection(pipeline, studies.root, studies.machine)
+        timings = time_steps(shown[0].pipeline, studies.machine)
         return [plan_study(shown[0].label, replace(experiment, pipeline=shown[0].pipeline), timings)]
-    with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
-        experiments = _experiments(studies, shown, place)
+    with hospitals_to_look_at(pipeline, studies.root) as place:
+        experiments = _experiments(studies, shown, place)  # before a step is timed: a wrong folder is found at once
+        timings = time_steps(shown[0].pipeline, studies.machine)
         return [plan_study(one.label, its, timings) for one, its in zip(shown, experiments, strict=True)]
 
 
-def show_study(console: Console, study: StudyResult) -> None:
-    """Print the table of a study."""
-    console.print(render_results(study.results))
-    say(console, f"written to {study.folder}/table.csv")
-    say(console, f"as a page with figures: {command('report', study.folder)}")
+def show_study(console: Console, study: StudyResult, *, verbose: bool = False) -> None:
+    """Print what a study found; the caller prints the answer again at the end."""
+    _show_results(console, study.results, study.folder, verbose=verbose)
+
+
+def show_finished_study(console: Console, study: StudyResult, seconds: float) -> None:
+    """Print what a study found, how long it took, and the answer."""
+    show_study(console, study)
+    say(console, f"took {seconds:.0f} s")
+    show_answer(console, str(output().result["answer"]))
+
+
+def _show_results(console: Console, results: Results, folder: Path, *, verbose: bool) -> None:
+    answer = answer_study(results)
+    if verbose:
+        console.print(render_tables(results))
+        say(console, describe_chance(results))
+    console.print(render_summary(results, answer))
+    tables = "" if verbose else "; all tables: --verbose"
+    ks = results.view("study")["k"]
+    model = (
+        f"model: k{ks.max()}/{MODEL_FILE} in that folder" if "runs" in results.about and len(results.seeds) == 1 else ""
+    )
+    say(console, f"page: {command('report', folder)}\n{model}{tables}".rstrip("\n; "))
+    estimates, differences = (list_records(frame) for frame in (results.estimates, results.differences))
+    add_result(answer=str(answer), details=answer.details, folder=str(folder), data=str(results.origin))
+    add_result(estimates=estimates, differences=differences)
 
 
 def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> Summary:
@@ -336,11 +366,9 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
 def _show_together(studies: Studies, together: Results, runs: Sequence[RunFolder], out: Path) -> Summary:
     from chestfed.report.run_figures import draw_curves
 
-    folder = write_comparison(together, out, state_verdict(together.gains("study")))
+    folder = write_comparison(together, out, str(answer_study(together)))
     draw_curves(together).save(folder)
-    studies.console.print(render_results(together))
-    say(studies.console, f"written to {folder}: table.csv, results.csv, curves.csv, curves.png, comparison.json")
-    say(studies.console, f"as a page with figures: {command('report', folder)}")
+    _show_results(studies.console, together, folder, verbose=studies.verbose)
     name = f"{studies.file.stem}, {len(runs)} studies together"
     folders = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
     return Summary(name, together.origin, folder, list_metrics(together), folders)
@@ -354,13 +382,14 @@ def _show_contributions(studies: Studies, design: Design, results: Sequence[Stud
     together = collect_contributions(runs, design.target, design.partners, design.orders)
     folder = write_contributions(together, out)
     studies.console.print(render_contributions(together))
-    say(studies.console, f"{describe_contributions(together)}\nwritten to {folder}: contributions.csv, sets.csv")
     if design.alternatives:
         groups: dict[str, list[RunFolder]] = {}
         for (name, _), variant, study in zip(together.names, studies.variants, results, strict=True):
             if variant.subset:
                 groups.setdefault(f" in {name}", []).append(RunFolder(study.folder))
         _show_together(studies, collect_along(groups, studies.pipeline.title), [*chain(*groups.values())], out)
+    say(studies.console, f"written to {folder}: contributions.csv, sets.csv")
+    add_result(answer=describe_contributions(together), folder=str(folder))
     name = f"{studies.file.stem}, what partners contribute to {design.target}"
     folders = {label: study.folder.name for (_, label), study in zip(together.names, results, strict=True)}
     return Summary(name, together.origin, folder, together.metrics, folders)
@@ -380,14 +409,11 @@ def _show_held_out(
         folds, pipeline.title, Origin.together(experiment.origin for experiment in experiments), about
     )
     folder = write_folds(table, folds, out)
-    console.print(render_results(table))
+    _show_results(console, table, folder, verbose=studies.verbose)
     runs = {fold.site: RunFolder(study.folder) for fold, study in zip(folds, results, strict=True)}
     transfer = judge_folds(runs, {fold.site: list(fold.seen) for fold in folds})
     write_transfer(transfer, folder)
     if len(transfer):
         console.print(render_transfer(transfer))
-    say(console, f"written to {folder}: held_out.csv{', transfer.csv' if len(transfer) else ''}")
-    for study, fold in zip(results, folds, strict=True):
-        say(console, f"{fold.site} as a page with figures: {command('report', study.folder)}")
     name, folders = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
     return Summary(name, table.origin, folder, list_held_out_metrics(table), folders)

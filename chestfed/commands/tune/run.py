@@ -72,7 +72,7 @@ def show_plan(tuning: Tuning) -> None:
     if pipeline.collection is not None or studies.root is None:
         _show(tuning, load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION))
         return
-    with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
+    with hospitals_to_look_at(pipeline, studies.root) as place:
         _show(tuning, make_selection(pipeline, open_sites(pipeline, studies.file, place), studies.machine))
 
 

@@ -40,7 +40,7 @@ def collect_along(groups: Mapping[str, Sequence[RunFolder]], title: str) -> Resu
     return Results(
         title,
         Origin.together(results.origin for results in collected.values()),
-        {**first.about, "gate": gates, "runs": runs},
+        {**first.about, "along": [*groups], "gate": gates, "runs": runs, "recognized": None},
         make_estimates(estimates),
         make_differences(differences),
         pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(),

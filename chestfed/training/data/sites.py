@@ -107,8 +107,13 @@ def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
 
 
 def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
-    """The folder of the sites' roots: the override, else the pipeline's, else $CHESTFED_DATA."""
+    """The folder of the sites' roots: the override, else the pipeline's, else $CHESTFED_DATA.
+
+    Raises `ConfigError` if none is given, or the override does not exist and no sample hospitals are written there.
+    """
     if override is not None:
+        if pipeline.samples is None and not override.is_dir():
+            raise ConfigError(f"--data {override}: no such folder; give the one that contains the sites' folders")
         return override
     if pipeline.data_root is not None:
         return expand_path(pipeline.data_root, Path.cwd())
