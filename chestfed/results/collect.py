@@ -23,6 +23,7 @@ from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.joining.recognized import count_recognized
 from chestfed.results.clients.batch_norm import read_statistics
 from chestfed.results.clients.gate import ALTERNATIVE_TITLES, count_choices
+from chestfed.results.clients.methods import list_objectives, list_step_sizes
 from chestfed.results.differences import list_differences
 from chestfed.results.files import expected, read_json_file
 from chestfed.results.frames import (
@@ -351,8 +352,8 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "gate": count_choices(runs, models[-1].k),
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
-        "objectives": _list_objectives(runs),
-        "step_sizes": _list_step_sizes(runs),
+        "objectives": list_objectives(runs),
+        "step_sizes": list_step_sizes(runs),
         "machine": first.about["machine"],
         "versions": first.about["versions"],
         "runs": [
@@ -361,33 +362,6 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
             for run in model.runs
         ],
     }
-
-
-def _list_objectives(runs: Sequence[RunFolder]) -> str:
-    """Which algorithms trained with which objective; empty if all trained with the same."""
-    trained = [run.settings.objective for run in runs]
-    different = list(dict.fromkeys(trained))
-    if len(different) == 1:
-        return ""
-    names = [objective.partition(",")[0] for objective in different]  # options only where they are what differs
-    texts = {whole: name if names.count(name) == 1 else whole for name, whole in zip(names, different, strict=True)}
-    return _list_users(runs, [texts[objective] for objective in trained])
-
-
-def _list_step_sizes(runs: Sequence[RunFolder]) -> str:
-    """Which of several methods trained with which `local_lr`; empty with one method."""
-    sizes = [run.settings.local_lr for run in runs]
-    if len({run.settings.method for run in runs}) == 1 or None in sizes:
-        return ""
-    return _list_users(runs, [f"{size:g}" for size in sizes])
-
-
-def _list_users(runs: Sequence[RunFolder], values: Sequence[str]) -> str:
-    """The values, one per run, each with the methods that have it."""
-    users: dict[str, dict[str, None]] = {}
-    for run, value in zip(runs, values, strict=True):
-        users.setdefault(value, {})[run.settings.method] = None
-    return "; ".join(f"{value} ({', '.join(names)})" for value, names in users.items())
 
 
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
