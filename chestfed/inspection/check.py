@@ -12,7 +12,6 @@ import pandas as pd
 
 from chestfed.core.diseases import TITLES, nearest_hint, title_of
 from chestfed.core.errors import Problem
-from chestfed.inspection.checksums import verify_checksums
 from chestfed.inspection.counts import ALL_SPLITS, Counts, count
 from chestfed.inspection.pictures import damaged_files, gray_level_problems, repeated_pictures, shared_pictures
 from chestfed.inspection.problems import (
@@ -66,7 +65,6 @@ def check_site(
     labels_file: Path | None = None,
     against: Sequence[SiteConfig] = (),
     images: bool = True,
-    checksums: Path | None = None,
     cache_root: Path = Path("cache"),
     workers: int | None = None,
     progress: Progress | None = None,
@@ -83,8 +81,6 @@ def check_site(
         Other sites below the same data root, whose patients and pictures should not be in this one.
     images
         Whether image files are inspected; results are kept below `cache_root`, so that a check can resume.
-    checksums
-        A release's SHA256SUMS.txt: images and label files are compared with it.
     progress
         Called as `progress(what, done, total)`.
     """
@@ -100,8 +96,6 @@ def check_site(
     site = inspect(config, labels_file, images)
     counts = count(site.survey, site.scan)
     problems = _check_alone(site, counts)
-    if checksums is not None:
-        problems += verify_checksums(site, checksums, workers, progress)
     others: dict[str, Inspection] = {}
     for other_config in against:
         other = inspect(other_config, None, images and site.scan is not None)

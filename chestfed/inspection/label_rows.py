@@ -18,11 +18,11 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.label_files.source import ROW, Source
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import FILE, ROW
 from chestfed.sites.opening import Survey, survey_site
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 from chestfed.sites.tables.image_paths import template_columns
-from chestfed.sites.tables.open import FILE
 from chestfed.sites.tables.reader import find_files
 from chestfed.sites.tables.rows import read_rows
 

@@ -23,7 +23,6 @@ UNREADABLE: Final = "unreadable image"
 UNSUITABLE: Final = "other kind of image"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
 SITES_SHARE_PICTURE: Final = "same picture in another site"
-WRONG_CHECKSUM: Final = "wrong checksum"
 
 #: Every other kind is an error.
 WARNINGS: Final = (
@@ -42,7 +41,6 @@ WARNINGS: Final = (
     POLARITY := "negative or not",
     PICTURES_READ := "how the pictures were read",
     TEXT_DECLARED := "text in the picture, by its header",
-    NO_CHECKSUM := "files without checksum, or checksums without file",
     REMARK := "how the labels were read",
     SET_ASIDE,
 )

@@ -228,7 +228,8 @@ def count_findings(
     """Disease -> how many images have each finding by the meanings proposed so far; blank: not mentioned."""
     meanings = {row.value: parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal}
     names = {1: "positive", 0: "negative", -1: "uncertain"}
-    total = {disease: Counter[str]() for disease in proposal.diseases}
+    diseases = [disease for disease in proposal.diseases if disease not in proposal.constant]
+    total = {disease: Counter[str]() for disease in diseases}
     if cells is None:
         return {}
     findings: dict[object, list[str]] = defaultdict(list)
@@ -239,7 +240,7 @@ def count_findings(
     for terms in findings.values():
         known = [meanings[term] for term in terms if term in meanings]
         healthy = any(meaning.healthy for meaning in known)
-        for disease in proposal.diseases:
+        for disease in diseases:
             codes = [int(meaning.findings[disease]) for meaning in known if disease in meaning.findings]
             word = names[1 if 1 in codes else -1 if -1 in codes else 0] if codes else "negative" if healthy else "blank"
             total[disease][word] += 1

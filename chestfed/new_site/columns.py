@@ -18,7 +18,17 @@ from chestfed.new_site.codes import (
     propose_words,
 )
 from chestfed.new_site.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
-from chestfed.new_site.proposal import ENOUGH, FOLDER, NONE, Proposal, find_called, has_dates, is_called, option
+from chestfed.new_site.proposal import (
+    ENOUGH,
+    FOLDER,
+    NONE,
+    PREFIX,
+    Proposal,
+    find_called,
+    has_dates,
+    is_called,
+    option,
+)
 from chestfed.sites.reader import PER_YEAR, group_spellings
 from chestfed.sites.tables.codebook import LEXICON
 
@@ -33,11 +43,13 @@ def propose_patient(proposal: Proposal) -> None:
     """Note the column of the patient, a folder of the images, or that every image is a patient; else a question."""
     if proposal.is_in_path("patient"):
         return
-    answer, folder = proposal.get_answer("patient"), _find_folder(proposal)
-    if answer == FOLDER:
-        if folder is None:
-            raise ConfigError("--column patient=folder: the images' folders do not differ")
-        proposal.table["from_path"], proposal.evidence["from_path"] = folder
+    answer, paths = proposal.get_answer("patient"), _list_paths(proposal)
+    places = {FOLDER: _find_folder(paths), PREFIX: find_prefix(paths)}
+    if answer in places:
+        place = places[answer]
+        if place is None:
+            raise ConfigError(f"--column patient={answer}: it does not tell the images apart")
+        proposal.table["from_path"], proposal.evidence["from_path"] = place
         return
     if answer == NONE:
         proposal.take("patient", proposal.columns["image"], "none: every image counts as a separate patient")
@@ -62,8 +74,7 @@ def propose_patient(proposal: Proposal) -> None:
         else _why_none(proposal, called)
     )
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6]]
-    if folder is not None:
-        choices.append(f"{option('--column', f'patient={FOLDER}')} ({folder[1]})")
+    choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
     proposal.ask(
         f"patient: {why}. Without patients, images of one person may be in both training and test",
         *choices,
@@ -122,9 +133,19 @@ def _same_groups(first: pd.Series, second: pd.Series) -> bool:
     return bool(pairs["a"].is_unique and pairs["b"].is_unique)
 
 
-def _find_folder(proposal: Proposal) -> tuple[str, str] | None:
+def find_prefix(paths: pd.Series, folder: str = "(?:^|/)") -> tuple[str, str] | None:
+    """How the files' names begin, up to a `_` or `-`, as an expression, with counts; None if that groups no images."""
+    names = paths.str.rsplit("/", n=1).str[-1]
+    sign = next((sign for sign in "_-" if names.str.contains(sign, regex=False).any()), None)
+    number = 0 if sign is None else names.str.split(sign, n=1).str[0].nunique()
+    if not 1 < number < paths.nunique():
+        return None
+    text = f"{number:,} beginnings of file names, up to '{sign}', of {paths.nunique():,} images"
+    return f"{folder}(?P<patient>[^/{sign}]+)[^/]*$", text
+
+
+def _find_folder(paths: pd.Series) -> tuple[str, str] | None:
     """The outermost folder of the images that differs, as an expression, with counts."""
-    paths = _list_paths(proposal)
     folders = [path.split("/")[:-1] for path in paths]
     depth = min(map(len, folders), default=0)
     different = [1, *(len({tuple(parts[: level + 1]) for parts in folders}) for level in range(depth))]

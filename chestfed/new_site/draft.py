@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,25 +16,38 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
+from chestfed.core.diseases import in_order
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_words
-from chestfed.new_site.columns import propose_filters, propose_others, propose_path_words, propose_patient
+from chestfed.new_site.columns import find_prefix, propose_filters, propose_others, propose_path_words, propose_patient
 from chestfed.new_site.images import propose_images
-from chestfed.new_site.labels import propose_label_columns, use_findings
+from chestfed.new_site.labels import note_constants, propose_label_columns, use_findings
 from chestfed.new_site.lexicon import VALUES, name_disease, suggest
 from chestfed.new_site.matching import Pictures, list_pictures
-from chestfed.new_site.proposal import NONE, OPTION, Answers, Proposal, find_called, is_called, option
+from chestfed.new_site.proposal import (
+    ALL,
+    NONE,
+    OPTION,
+    PREFIX,
+    Answers,
+    Proposal,
+    find_called,
+    is_called,
+    option,
+)
 from chestfed.new_site.writing import Draft, write_draft
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.encodings import as_utf8
-from chestfed.sites.label_files.source import ROW, Source, unpacked
+from chestfed.sites.label_files.open import OpenedTable, open_table
+from chestfed.sites.label_files.options import FileFormat
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import FILE, ROW, unpacked
 from chestfed.sites.tables.codebook import in_form
 from chestfed.sites.tables.dicom_headers import read_elements
-from chestfed.sites.tables.open import FILE, OpenedTable, open_table
-from chestfed.sites.tables.rows import SUM
-from chestfed.sites.tables.schema import FileFormat, TableFormat
+from chestfed.sites.tables.rows import find_sums
+from chestfed.sites.tables.schema import TableFormat
 
 #: Role -> the DICOM element that holds it.
 _HEADERS: Final = {
@@ -46,7 +60,6 @@ _HEADERS: Final = {
 #: The header is looked for down to this row, and has so many known names.
 _LAST_HEADER: Final = 10
 _HEADERS_KNOWN: Final = 3
-_NO_PATIENT: Final = "(?P<patient>[^/]+)$"
 
 
 def draft_site(
@@ -100,10 +113,14 @@ def _refuse_idle(proposal: Proposal) -> None:
         unused += [
             f"--label {disease}=..."
             for disease, names in proposal.answers.labels.items()
-            if names and disease not in proposal.labels
+            if names and disease not in (*proposal.labels, *proposal.constant)
         ]
     if unused:
-        raise ConfigError(f"{', '.join(unused)}: the table has no such value or column, so this would have no effect")
+        kinds = {code.kind for code in proposal.answers.codes if code.evidence == OPTION and not code.column}
+        lacking = sorted(kinds & {"view", "split", "sex", "age"} - proposal.columns.keys())
+        hint = "".join(f"; no column is called like the {kind}: name it with --column {kind}=NAME" for kind in lacking)
+        text = "the table has no such value or column, so this would have no effect"
+        raise ConfigError(f"{', '.join(unused)}: {text}{hint}")
 
 
 def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
@@ -148,13 +165,15 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
             proposal.table["header_row"] = rows[0]
             proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
     if opened is None:
-        raise SiteError(proposal.name, source.problems)
+        options_of = partial(re.sub, r"set table\.(\w+)( in the site's YAML)?", r"add --set \1=...")
+        raise SiteError(proposal.name, [replace(one, advice=options_of(one.advice)) for one in source.problems])
     notes = dict.fromkeys([*opened.notes, *source.remarks])
     if "encoding" not in options and any("which was detected" in note for note in notes):
         proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
         proposal.evidence["encoding"] = "detected: look whether accented letters are right"
         notes = {note: None for note in notes if "which was detected" not in note}
-    proposal.notes += notes
+    for note in notes:
+        (proposal.first if ": not read: " in note else proposal.notes).append(note)
     return opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
 
 
@@ -169,7 +188,7 @@ def _count_known(opened: OpenedTable | None) -> int:
 
 def _drop_totals(proposal: Proposal) -> None:
     """Leave out rows of totals: if the user says so, or those below the table that name no image or patient."""
-    totals = proposal.frame.apply(lambda cells: cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False))
+    totals = proposal.frame.apply(find_sums)
     policy = proposal.answers.keys.get("rows", {}).get("total")
     names = [name for name in proposal.headers if is_called("image", name) or is_called("patient", name)]
     named = totals[names].any(axis=1).astype(bool)
@@ -246,36 +265,37 @@ def _draft_folders(proposal: Proposal) -> Draft:
             known = sum(n for name, n in names.items() if suggest(in_form("finding", name.replace("_", " "))).meaning)
             shares[level] = known / len(folders)
     pattern = table.get("from_path")
-    if pattern is None and (not shares or max(shares.values()) < 0.5):
-        raise ConfigError(
-            f"the images are not DICOM files ({pictures.listed_endings}), and no level of folders is "
-            "called like findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>PATTERN)'"
-        )
-    if pattern is None:
+    note_constants(proposal)
+    if pattern is None and max(shares.values(), default=0) < 0.5:
+        if not proposal.constant:
+            raise ConfigError(
+                f"the images are not DICOM files ({pictures.listed_endings}), and no level of folders is called like "
+                "findings: name the table with --labels FILE, or use --set 'from_path=(?P<finding>PATTERN)', or, if "
+                f"every image has a disease, --label DISEASE={ALL}"
+            )
+        pattern = "^(?:.*/)?"
+    elif pattern is None:
         best = max(shares, key=lambda level: shares[level])
         table["from_path"] = pattern = f"^{'[^/]+/' * best}(?P<finding>[^/]+)/(?:.*/)?"
         proposal.evidence["from_path"] = f"folders at level {best + 1} are called like findings"
     paths = pd.Series(pictures.files, dtype=object)
     if "<patient>" not in pattern:
-        table["from_path"] = pattern = f"{pattern}{_NO_PATIENT}"
-        if proposal.answers.columns.get("patient") != NONE:
-            proposal.ask(
-                "patient: no table says whose the images are. Without patients, images of one person may be in both "
-                "training and test",
-                f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
-                f"--set 'from_path={table['from_path'].replace(_NO_PATIENT, '(?P<patient>PATTERN)')}'",
-            )
-    if "(?P<finding>" not in pattern:
+        pattern = _propose_path_patient(proposal, pattern, paths)
+    if "(?P<finding>" not in pattern and not proposal.constant:
         raise ConfigError(f"--set from_path={pattern}: a group (?P<finding>PATTERN) says where the findings are")
     groups = paths.str.extract(pattern)
     if lost := int(groups.isna().any(axis=1).sum()):
         proposal.ask(f"from_path does not fit {lost:,} of {len(paths):,} paths: change it, or move these images away")
     proposal.image = paths
     proposal.frame = pd.DataFrame({"path": paths})
-    counts = Counter(in_form("finding", str(term)) for term in groups["finding"].dropna())
-    codes = propose_findings(proposal, counts, "the folders")
-    use_findings(proposal, codes)
-    total = count_findings(proposal, codes, groups["finding"], None, lists=False)
+    total: dict[str, Counter[str]] = {}
+    if "finding" in groups:
+        counts = Counter(in_form("finding", str(term)) for term in groups["finding"].dropna())
+        codes = propose_findings(proposal, counts, "the folders")
+        use_findings(proposal, codes)
+        total = count_findings(proposal, codes, groups["finding"], None, lists=False)
+    else:
+        proposal.diseases = in_order(proposal.constant)
     ask_policies(proposal, total, "a disease that is not mentioned")
     propose_path_words(proposal)
     if not proposal.is_in_path("view") and "default_view" not in table:
@@ -290,6 +310,26 @@ def _draft_folders(proposal: Proposal) -> Draft:
     endings = sorted({image_ending(file.rpartition("/")[2]) for file in pictures.files})
     line = f"{len(pictures.files):,} images ({pictures.listed_endings}); the labels are in their folders"
     return write_draft(proposal, line, {"images": [f"**/*{ending}" for ending in endings]})
+
+
+def _propose_path_patient(proposal: Proposal, pattern: str, paths: pd.Series) -> str:
+    """The pattern with a group for the patient, as the user says; else a question."""
+    answer, prefix = proposal.answers.columns.get("patient"), find_prefix(paths, pattern)
+    if answer == PREFIX and prefix is None:
+        raise ConfigError(f"--column patient={PREFIX}: it does not tell the images apart")
+    if answer == PREFIX and prefix is not None:
+        proposal.table["from_path"], proposal.evidence["from_path"] = prefix
+    else:
+        proposal.table["from_path"] = f"{pattern}(?P<patient>[^/]+)$"
+    if answer not in (NONE, PREFIX):
+        proposal.ask(
+            "patient: no table says whose the images are. Without patients, images of one person may be in both "
+            "training and test",
+            *([f"{option('--column', f'patient={PREFIX}')} ({prefix[1]})"] if prefix else []),
+            f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
+            f"--set 'from_path={pattern}(?P<patient>PATTERN)'",
+        )
+    return str(proposal.table["from_path"])
 
 
 def _read_headers(name: str, pictures: Pictures, progress: Callable[[int, int], None] | None) -> pd.DataFrame:

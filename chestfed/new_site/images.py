@@ -145,7 +145,8 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
         if cells.empty:
             continue
         lists = cells.str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
-        if cells.str.fullmatch(r"\d+").all() and cells.str.lstrip("0").isin(bare).mean() >= ENOUGH:
+        many = cells.nunique() >= _RIVAL * len(pictures.files)
+        if many and cells.str.fullmatch(r"\d+").all() and cells.str.lstrip("0").isin(bare).mean() >= ENOUGH:
             return text + f"Those of '{name}' would without leading zeros: export that column as text"
         if lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH:
             return text + f"Each cell of '{name}' names several images: write one row per image"

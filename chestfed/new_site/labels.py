@@ -12,7 +12,7 @@ from chestfed.core.diseases import DISEASES, in_order
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_labels
 from chestfed.new_site.lexicon import MAYBE_VALUES, SIDES, VALUES, list_names, may_turn, name_disease, plain, suggest
-from chestfed.new_site.proposal import NONE, Proposal, find_called, option
+from chestfed.new_site.proposal import ALL, NONE, Proposal, find_called, option
 from chestfed.new_site.readers import choose_groups, combine_groups, find_reader, group_by_affix
 from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
 from chestfed.sites.tables.melt import PERCENT, compare_to_threshold
@@ -27,6 +27,7 @@ _TELLING, _TELLING_UNNAMED = 0.2, 0.5
 
 def propose_label_columns(proposal: Proposal) -> None:
     """Note the labels in whatever form the table has them, with the annotators, the code book and the policies."""
+    note_constants(proposal)
     wide = _find_wide(proposal)
     labels = {name for names in wide.values() for name in names}
     terms = _find_terms(proposal, [name for name in proposal.free if name not in labels])
@@ -35,14 +36,26 @@ def propose_label_columns(proposal: Proposal) -> None:
         _use_wide(proposal, wide)
     elif terms is not None:
         _use_terms(proposal, terms[0], terms[1])
+    elif proposal.constant:
+        proposal.diseases = in_order(proposal.constant)
+        ask_policies(proposal, {}, "")
     else:
         _ask_for_labels(proposal)
+
+
+def note_constants(proposal: Proposal) -> None:
+    """The diseases that every image has, as the user says (`--label DISEASE=all`)."""
+    if ALL not in proposal.headers:
+        named = [disease for disease, names in proposal.answers.labels.items() if list(names) == [ALL]]
+        proposal.constant = dict.fromkeys(named, "positive")
 
 
 def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
     """Disease -> its label columns: the user's, else by their names, with what they share stripped."""
     answers, columns = proposal.answers.labels, defaultdict[str, list[str]](list)
     for disease, names in answers.items():
+        if disease in proposal.constant:
+            continue
         columns[disease] += [proposal.check_column(f"--label {disease}={name}", name) for name in names]
     taken = {name for names in columns.values() for name in names}
     free = [name for name in proposal.free if name not in taken]
@@ -73,8 +86,8 @@ def _are_numbers(cells: pd.Series) -> bool:
 
 def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     """The columns of each disease, their code book, and the annotators."""
-    proposal.diseases = in_order(wide)
-    for disease in proposal.diseases:
+    proposal.diseases = in_order([*wide, *proposal.constant])
+    for disease in wide:
         if disease not in proposal.labels:  # not votes in columns
             proposal.labels[disease] = wide[disease]
             if len(wide[disease]) > 1:
@@ -93,12 +106,18 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     propose_labels(proposal, columns, books)
     find_reader(proposal, columns, long=False)
     counts = {name: _count_meanings(proposal, name, wide, books) for name in columns}
-    total = {disease: sum((counts[name] for name in wide[disease]), Counter()) for disease in proposal.diseases}
+    total = {disease: sum((counts[name] for name in names), Counter()) for disease, names in wide.items()}
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
         proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
     _ask_unused(proposal, wide)
     ask_policies(proposal, total, "an empty cell")
+
+
+def _may_be_labels(cells: pd.Series) -> bool:
+    """Whether a column holds two or more values, all of them such as labels have."""
+    values = {in_form("label", str(value)) for value in cells.dropna().unique()}
+    return len(values) > 1 and values <= {"0", "1", *VALUES, *MAYBE_VALUES}
 
 
 def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
@@ -119,9 +138,20 @@ def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
             " ".join(option("--label", f"{disease}={name}") for name, disease in unused.items()),
             " ".join(option("--label", f"{disease}={NONE}") for disease in dict.fromkeys(unused.values())),
         )
+    values = {in_form("label", str(cell)) for name in labels for cell in proposal.frame[name].dropna().unique()}
+    alike = [name for name in free if _share_values(proposal.frame[name], values - {"0", "1"})]
+    if alike:
+        proposal.first.append(
+            f"hold values of the label columns, and are not used: {', '.join(alike)} (--label DISEASE=NAME)"
+        )
     idle = [name for group in group_by_affix([n for n in free if name_disease(n) is None]).values() for name in group]
     if idle and not any(question.text.startswith("labels:") for question in proposal.questions):
         proposal.first.append(f"called like a disease and more, and not used: {', '.join(idle)} (--label DISEASE=NAME)")
+
+
+def _share_values(cells: pd.Series, values: set[str]) -> bool:
+    """Whether all of a column's values are among these, two or more."""
+    return 2 <= cells.nunique() <= _MOST_VALUES and {in_form("label", str(cell)) for cell in cells.dropna()} <= values
 
 
 def _is_percent(cell: str) -> bool:
@@ -236,11 +266,20 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     cells, images = proposal.frame[column], proposal.image.dropna()
     several = bool(len(images) and images.duplicated().any()) and separator is None
     long = "finding" in proposal.answers.columns or (several and "findings" not in proposal.answers.columns)
+    counted: pd.Series | None = cells
     proposal.take(
         "finding" if long else "findings", column, "a row per finding" if long else "all findings of an image"
     )
     if long:
         value = proposal.get_answer("value") or next(iter(find_called("value", proposal.free)), None)
+        maybe = [name for name in proposal.free if value is None and _may_be_labels(proposal.frame[name])]
+        counted = counted if value is None and not maybe else None
+        if maybe:
+            proposal.ask(
+                f"value: a row per finding; does {' or '.join(maybe)} say whether the finding is present?",
+                *(option("--column", f"value={name}") for name in maybe),
+                f"{option('--column', f'value={NONE}')} (a finding that has a row is present)",
+            )
         if value not in (None, NONE):
             proposal.take("value", str(value), "yes or no")
             propose_labels(proposal, [str(value)], {})
@@ -265,7 +304,7 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     use_findings(proposal, rows)
     ask_policies(
         proposal,
-        count_findings(proposal, rows, None if "value" in proposal.columns else cells, separator, lists),
+        count_findings(proposal, rows, counted, separator, lists),
         "a disease that is not mentioned",
     )
 
@@ -274,7 +313,7 @@ def use_findings(proposal: Proposal, rows: Sequence[Code]) -> None:
     """Note the diseases that the terms mention."""
     meanings = [parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal]
     mentioned = {disease for meaning in meanings for disease in meaning.findings}
-    proposal.diseases = in_order(mentioned) if mentioned else list(DISEASES)
+    proposal.diseases = in_order([*mentioned, *proposal.constant]) if mentioned else list(DISEASES)
 
 
 def _ask_for_labels(proposal: Proposal) -> None:
@@ -284,6 +323,7 @@ def _ask_for_labels(proposal: Proposal) -> None:
     proposal.ask(
         f"labels: no column is called like a disease, and none holds words for one. Columns: {listed_names}",
         option("--label", "DISEASE=COLUMN"),
+        f"{option('--label', f'DISEASE={ALL}')} (every image has it)",
         option("--column", "findings=COLUMN"),
     )
     proposal.site |= {

@@ -14,7 +14,8 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
-from chestfed.sites.folders import Folders, composed
+from chestfed.sites.folders import Folders
+from chestfed.sites.label_files.text import composed
 from chestfed.sites.tables.image_paths import image_names, in_roots
 from chestfed.sites.tables.schema import Images
 
@@ -124,12 +125,21 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
     by_name, by_stem = last.isin(pictures.by_name), last.isin(pictures.by_stem)
     whole = bool(by_name.sum() >= by_stem.sum())
     known, chosen = (pictures.by_name, by_name) if whole else (pictures.by_stem, by_stem)
+    converted = not chosen.any()  # 0001.dcm in the table, and 0001.png in the folder
+    if converted:
+        cells = cells.map(lambda cell: cell.removesuffix(image_ending(cell.rpartition("/")[2])))
+        chosen = cells.str.rsplit("/", n=1).str[-1].isin(pictures.by_stem)
+        whole, known = False, pictures.by_stem
     if not chosen.any():
         return None
     rows = cells.index[chosen.to_numpy()][:: max(1, int(chosen.sum()) // _SAMPLE)]
     pairs = [_find_nearest(str(cells.at[row]), known, frame.loc[row]) for row in rows]
     best: ImageMatch | None = None
     for images, how in _list_rules(frame.loc[rows], column, pairs, pictures.folder or ".", whole=whole, hints=hints):
+        if converted:
+            images, how = images.model_copy(update={"suffix": "any"}), f"{how}, with another one"
+            if images.recursive:
+                continue
         match = _try_rule(frame, column, images, how, pictures)
         if best is None or (match.named, match.files) > (best.named, best.files):
             best = match

@@ -20,8 +20,9 @@ from chestfed.sites.left_out import Rows
 from chestfed.sites.tables.codebook import YES, Code, in_form, parse_code
 from chestfed.sites.tables.schema import ROLES, TableFormat
 
-#: Answer of `--column` and `--label` for "there is no such column"; of the patient for "the image's folder".
-NONE, FOLDER = "none", "folder"
+#: Answers in place of a column: there is none; of the patient: the image's folder, or how the file's name begins; of a
+#: label: every image has the disease.
+NONE, FOLDER, PREFIX, ALL = "none", "folder", "prefix", "all"
 #: Roles that `--column` may name.
 COLUMN_ROLES: Final = (
     *("image", "patient", "study", "view", "split", "sex", "age", "findings", "finding", "value", "reader", "site"),
@@ -161,6 +162,7 @@ class Proposal:
     site: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
     labels: dict[str, list[str]] = field(default_factory=dict)
+    constant: dict[str, str] = field(default_factory=dict)
     diseases: list[str] = field(default_factory=list)
     codes: list[Code] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -198,7 +200,7 @@ class Proposal:
         Raises `ConfigError` if there is no such column; capitals do not matter.
         """
         name = self.answers.columns.get(role)
-        if name in (None, NONE, FOLDER) or name in self.headers:
+        if name in (None, NONE) or (role == "patient" and name in (FOLDER, PREFIX)) or name in self.headers:
             return name
         return self.check_column(f"--column {role}={name}", str(name))
 

@@ -65,6 +65,7 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         "views": (proposal.answers.keys.get("views", views), "all other views are left out"),
         "diseases": (proposal.diseases, "all others are missing, not negative"),
         "labels": {disease: (names, why.get(disease, "")) for disease, names in proposal.labels.items()},
+        **({"constant": (proposal.constant, "the label of every image")} if proposal.constant else {}),
         "uncertain": (proposal.site["uncertain"], "how uncertain labels count"),
         "blank": (proposal.site["blank"], "how diseases that are not mentioned count"),
         **keys,
@@ -79,6 +80,7 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         proposal.first.append(f"not labeled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
     evidence = [(role, name, why.get(role, "")) for role, name in columns.items()]
     evidence += [(disease, ", ".join(names), why.get(disease, "")) for disease, names in proposal.labels.items()]
+    evidence += [(disease, "every image", "given") for disease in proposal.constant]
     evidence += [(key, str(value), why.get(key, "")) for key, value in proposal.table.items()]
     if proposal.codes:
         evidence.append(("codes", name_book(proposal.name), why.get("codes", f"{len(proposal.codes)} values")))

@@ -13,10 +13,11 @@ from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, gi
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import CHEST, InvertedBy
+from chestfed.sites.label_files.options import FileFormat
 from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.tables.codebook import FINDING
-from chestfed.sites.tables.schema import READER, ROLES, FileFormat, TableFormat
+from chestfed.sites.tables.schema import READER, ROLES, TableFormat
 from chestfed.sites.terms import parse_meaning
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "load_site_config"]
@@ -142,6 +143,9 @@ class SiteConfig(StrictModel):
         description="disease -> its names in the site's vocabulary, of a table its columns: NAME_{reader} stands "
         "for a column per annotator. Not for findings in words, whose meanings 'table.codes' has",
     )
+    constant: dict[str, Literal["positive", "negative"]] = Field(
+        {}, description="disease -> the label of every image, where no column holds it (reader table)"
+    )
     uncertain: Annotated[
         dict[str, Uncertain],
         BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Uncertain] | Uncertain),
@@ -181,7 +185,7 @@ class SiteConfig(StrictModel):
         """Whether the root says where the site is, without a data root."""
         return expand_path(self.root, Path()).is_absolute()
 
-    @field_validator("diseases", "labels", "uncertain", "blank", "one_class", "upsample")
+    @field_validator("diseases", "labels", "constant", "uncertain", "blank", "one_class", "upsample")
     @classmethod
     def _diseases_are_listed(cls, value: Any, info: ValidationInfo) -> Any:
         if value == "all":
@@ -206,9 +210,14 @@ class SiteConfig(StrictModel):
         if value is None and reader == "table":
             raise ValueError("reader 'table' needs it: the columns of the site's table")
         labels, diseases = info.data.get("labels"), info.data.get("diseases")
-        if value is None or labels is None or diseases is None:
+        constant = info.data.get("constant")
+        if value is None and constant:
+            raise ValueError(f"'constant' has no effect with reader '{reader}'")
+        if value is None or labels is None or diseases is None or constant is None:
             return value  # none, or wrong by itself
-        mistakes = [*_check_roles(value, info.data.get("label_files", {})), *_check_labels(value, labels, diseases)]
+        mistakes = [f"{name}: both in 'labels' and in 'constant'" for name in constant if name in labels]
+        mistakes += _check_roles(value, info.data.get("label_files", {}))
+        mistakes += _check_labels(value, labels, [name for name in diseases if name not in constant])
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return value

@@ -7,11 +7,11 @@ are often the latter): both are the same name here.
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections import defaultdict
 from pathlib import Path
 
 from chestfed.dicom.file_kinds import image_ending
+from chestfed.sites.label_files.text import composed
 
 
 class Folders:
@@ -111,8 +111,3 @@ class Folders:
             except (OSError, ValueError):
                 self._listed[folder] = {}
         return self._listed[folder]
-
-
-def composed(text: str) -> str:
-    """The text with each accented letter as one character (NFC)."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -193,7 +193,7 @@ def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, lab
         problems.append(Problem("similar patients", str(raw["file"].iat[place]), text, row, advice))
     if labels and config.reader.name == "table" and config.one_class != "all" and len(frame):
         for disease, counts in zip(table.diseases, count_labels(table.labels()), strict=True):
-            if disease not in config.one_class and not (counts.positive and counts.negative):
+            if disease not in (*config.one_class, *config.constant) and not (counts.positive and counts.negative):
                 text = f"{disease} has {counts.positive:,} positive and {counts.negative:,} negative images"
                 advice = "check what the values mean (table.codes, 'blank'); if it is so, name it in 'one_class'"
                 problems.append(Problem("one class", str(raw["file"].iat[0]), text, None, advice))
@@ -330,14 +330,29 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         advice += "they do, or set splits.official: false"
         problems += note(strayed, "patient in two splits", elsewhere, advice)
     if source.keep_going and source.has_images:
-        folders = Folders(source.root)
-        links = np.array([fine and folders.strays(name) for name, fine in zip(image, sound, strict=True)], dtype=bool)
-        told = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}
+        reported = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}
+        links = _find_links(raw, config, source, sound, reported)
         text = "the image's path leads through a link out of the site's root"
         strays = note(links, _OUTSIDE, text, "put the images below the root")
-        problems += [one for one in strays if (one.file, one.row) not in told]
+        problems += [problem for problem in strays if (problem.file, problem.row) not in reported]
         sound &= ~links
     return problems, sound
+
+
+def _find_links(
+    raw: pd.DataFrame,
+    config: SiteConfig,
+    source: Source,
+    sound: np.ndarray,
+    reported: Collection[tuple[str, int | None]],
+) -> np.ndarray:
+    """Which of the sound rows have an image behind a link out of the root, bool `[n]`."""
+    if config.reader.name != "table":
+        folders = Folders(source.root)
+        return np.array([fine and folders.strays(name) for name, fine in zip(raw["image"], sound, strict=True)], bool)
+    if not reported:  # the reader looks for links itself
+        return np.zeros(len(raw), dtype=bool)
+    return np.array([row in reported for row in zip(raw["file"], raw["row"].tolist(), strict=True)], dtype=bool)
 
 
 def _known_and_rounded(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:

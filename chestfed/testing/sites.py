@@ -19,7 +19,8 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.plugins import pinned
 from chestfed.inspection import check_site as inspect_site
 from chestfed.sites.config import SiteConfig, load_site_config
-from chestfed.sites.label_files.source import DELIMITERS, Source
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import DELIMITERS
 from chestfed.sites.opening import open_site
 from chestfed.sites.table import SiteTable
 from chestfed.testing.contract import ContractError

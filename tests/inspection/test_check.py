@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from pydicom.uid import ExplicitVRLittleEndian
 
 from chestfed.core.diseases import DISEASES
-from chestfed.core.errors import ConfigError, Problem
+from chestfed.core.errors import Problem
 from chestfed.inspection import CheckReport, check_site
-from chestfed.inspection.problems import NO_CHECKSUM, PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS, WRONG_CHECKSUM
+from chestfed.inspection.problems import PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS
 from chestfed.inspection.scan import FACTS
 from chestfed.report.site_report import SiteReport, print_report
 from chestfed.report.site_report.render import as_json, as_markdown
-from tests.cases import assert_refused, each
+from tests.cases import each
 from tests.inspection.planted import (
     DICOM_FILES,
     FILES,
@@ -122,69 +119,6 @@ def test_other_body_parts_are_counted(tmp_path: Path) -> None:
     for accepted in ("all", ["CHEST", "ABDOMEN", "HAND", "JANE DOE"]):
         site = config(tmp_path, ONEHOT, pictures={"body_parts": accepted})
         assert check_site(site, tmp_path, cache_root=tmp_path / "cache", workers=1).passed
-
-
-@each("place", ["above", "in the root", "elsewhere"])
-def test_checksums_of_release_are_compared(tmp_path: Path, place: str) -> None:
-    hospital = Hospital(tmp_path)
-    table = hospital.save()
-    prefix = "site/" if place == "above" else ""
-    files = sorted(table.parent.iterdir())
-    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()} {prefix}{file.name}" for file in files]
-    listed = {line.split("/")[-1].split()[-1]: line for line in lines}
-    sums = {"above": tmp_path, "in the root": table.parent, "elsewhere": tmp_path / "other"}[place] / "SHA256SUMS.txt"
-    sums.parent.mkdir(exist_ok=True)
-    sums.write_text("\n".join(lines) + "\n")
-    assert told(check(tmp_path, checksums=sums)) == []
-    data = bytearray(hospital.image(1).read_bytes())
-    data[len(data) // 2] ^= 1  # of a JPEG, which decodes all the same
-    hospital.image(1).write_bytes(bytes(data))
-    del listed[hospital.image(3).name]
-    sums.write_text("\n".join([*listed.values(), f"{'0' * 64}  {prefix}gone.png", ""]))
-    report = check(tmp_path, checksums=sums)
-    assert [(one.kind, one.row) for one in report.errors if one.kind == WRONG_CHECKSUM] == [(WRONG_CHECKSUM, row_of(1))]
-    texts = [one.message for one in report.warnings if one.kind == NO_CHECKSUM]
-    assert texts == [
-        f"1 of {IMAGES + 1} files of the site are not listed, such as 3.png",
-        f"1 of {IMAGES + 1} listed files do not exist, such as gone.png",
-    ]
-    table.write_text(table.read_text() + "\n")
-    assert ("wrong checksum", "labels.csv", None) in [
-        (one.kind, one.file, one.row) for one in check(tmp_path, checksums=sums).errors
-    ]
-
-
-def test_denied_file_has_wrong_checksum(tmp_path: Path) -> None:
-    hospital, read = Hospital(tmp_path), Path.open
-    sums = hospital.save().parent / "SHA256SUMS.txt"
-    sums.write_text(f"{'0' * 64}  {hospital.image(1).name}\n")
-
-    def denied(path: Path, *how: Any, **more: Any) -> Any:
-        if path == hospital.image(1):
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return read(path, *how, **more)
-
-    with patch.object(Path, "open", denied):
-        report = check(tmp_path, checksums=sums, images=False)
-    (found,) = (one for one in report.errors if one.kind == WRONG_CHECKSUM)
-    assert (found.row, found.message) == (row_of(1), f"{hospital.image(1).name} cannot be read (Permission denied)")
-
-
-@each(
-    ("text", "fields"),
-    [
-        ("hello\n", {"kind": "not a checksum", "row": 1}),
-        (f"{'0' * 64}  other.png\n", {"kind": "no checksum of the site"}),
-        (f"{'0' * 64}  0.png\n{'0' * 32}  0.png\n", {"kind": "not a checksum", "row": 2}),
-    ],
-)
-def test_file_without_checksums_is_refused(tmp_path: Path, text: str, fields: dict[str, Any]) -> None:
-    Hospital(tmp_path).save()
-    (tmp_path / "sums.txt").write_text(text)
-    with assert_refused(ConfigError, **fields, file="sums.txt"):
-        check(tmp_path, checksums=tmp_path / "sums.txt")
-    with assert_refused(ConfigError, "cannot be read", file="nowhere.txt"):
-        check(tmp_path, checksums=tmp_path / "nowhere.txt")
 
 
 @each("name", FILES)

@@ -11,10 +11,11 @@ import yaml
 
 from chestfed.commands.site import new
 from chestfed.core.errors import ConfigError, SiteError
+from chestfed.report.site_report.meanings import describe_words
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.tables.codebook import read_book
 from tests.command_line import Called, call
-from tests.new_site.campaign.maker import EN, Place, Row, make_films, wide
+from tests.new_site.campaign.maker import DISEASES, EN, NAMES, Place, Row, make_films, wide
 
 
 @pytest.fixture
@@ -412,3 +413,58 @@ def test_program_is_no_vote_beside_votes(bring: Bring, tmp_path: Path) -> None:
     assert "edema_AI" not in str(read_site(tmp_path)["labels"])
     frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
     assert frame["edema"].tolist() == [float(row % 2) for row in frame["row"]]
+
+
+def test_constant_label_is_one_class(bring: Bring, tmp_path: Path) -> None:
+    run = bring(lambda cells, n: {name: cell for name, cell in cells.items() if name not in NAMES})
+    assert "--label DISEASE=all" in run().out
+    assert run("--label", "covid_19=all", "--label", "pneumonia=all").code == 0
+    config = load_site_config(tmp_path / "site_configs/hospital.yaml")
+    frame = open_site(config, tmp_path).frame
+    assert (frame[["covid_19", "pneumonia"]] == 1).all(axis=None)
+    assert describe_words(config)["covid_19"] == "every image is positive"
+
+
+def test_constant_stands_beside_columns(bring: Bring, tmp_path: Path) -> None:
+    assert bring()("--label", "covid_19=all").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert (frame["covid_19"] == 1).all()
+    assert 0 < frame["edema"].mean() < 1
+
+
+def test_folder_of_one_class_needs_no_table(tmp_path: Path) -> None:
+    Place(tmp_path).png(*(f"images/a/{name}.png" for name in ("anna_1", "anna_2", "bert_1")))
+    names = ("--images", "images", "--no-split", "--no-input", "--label", "covid_19=all")
+    assert "--column patient=prefix" in call("site", "new", "hospital", *names, folder=tmp_path).out
+    assert call("site", "new", "hospital", *names, "--column", "patient=prefix", folder=tmp_path).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["patient"].tolist() == ["anna", "anna", "bert"]
+    assert (frame["covid_19"] == 1).all()
+
+
+def test_scores_beside_findings_are_asked(tmp_path: Path) -> None:
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made)
+    place.save(
+        [
+            {"File": film.file, "Patient": film.patient, "Finding": disease, "score": film.findings[disease]}
+            for film in made
+            for disease in DISEASES
+        ]
+    )
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input", "--no-split", "--blank", "missing")
+    assert "--column value=score" in call("site", "new", "hospital", *names, folder=tmp_path).out
+    assert call("site", "new", "hospital", *names, "--column", "value=score", folder=tmp_path).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert all(0 < frame[disease].mean() < 1 for disease in DISEASES)
+
+
+def test_names_before_conversion_are_matched(bring: Bring, tmp_path: Path) -> None:
+    """The table has the names of the DICOM files that the folder's PNG files were made of."""
+    assert bring(lambda cells, n: {**cells, "File": str(cells["File"]).replace(".png", ".dcm")})().code == 0
+    assert read_site(tmp_path)["table"]["images"]["suffix"] == "any"
+
+
+def test_columns_with_label_values_are_shown(bring: Bring) -> None:
+    out = bring(lambda cells, n: {**cells, "Hydrops": cells["Edema"]})().out
+    assert "not used: Hydrops" in " ".join(out.split())

@@ -20,10 +20,6 @@ FixSplits = Annotated[
     bool, typer.Option("--fix-splits", help="Write splits by patient and a YAML that uses them, beside CONFIG.")
 ]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Check every image file.")]
-Checksums = Annotated[
-    Path | None,
-    options.optional(help="Compare images and label files with a release's SHA256SUMS.txt (reads every byte)."),
-]
 Out = Annotated[Path | None, options.optional(help="Folder for check.json and check.md, which name files and rows.")]
 
 
@@ -34,7 +30,6 @@ def site_check(
     against: options.Against = None,
     fix_splits: FixSplits = False,
     images: Images = True,
-    checksums: Checksums = None,
     out: Out = None,
     cache: options.Cache = Path("cache"),
     workers: options.Workers = None,
@@ -68,7 +63,6 @@ def site_check(
                 against=others,
                 labels_file=labels,
                 images=images,
-                checksums=checksums,
                 cache_root=cache,
                 workers=workers,
                 progress=bars.show,

@@ -43,12 +43,16 @@ Column = Annotated[
     _answer(
         metavar="ROLE=COLUMN",
         help="The column of image, patient, study, view, split, sex, age, findings, finding, value, reader or site; "
-        "none: there is no such column; patient=folder: the images' folder. Repeatable.",
+        "none: there is no such column; patient=folder, patient=prefix: the images' folder, or how the files' names "
+        "begin. Repeatable.",
     ),
 ]
 Label = Annotated[
     list[str] | None,
-    _answer(metavar="DISEASE=COLUMN", help="The label column of a disease, or none. Repeatable."),
+    _answer(
+        metavar="DISEASE=COLUMN",
+        help="The label column of a disease; none: it is not labeled; all: every image has it. Repeatable.",
+    ),
 ]
 CodeRow = Annotated[
     list[str] | None,

@@ -37,7 +37,8 @@ def describe_words(config: SiteConfig) -> dict[str, str]:
         return {disease: ", ".join(config.labels.get(disease, ())) or "-" for disease in config.diseases}
     codes = [code for code in load_values(Source(config, Path()), table).codes if code.known]
     describe = _describe_terms if table.has_terms() else _describe_columns
-    return {disease: describe(config, table, codes, disease) for disease in config.diseases}
+    words = {disease: describe(config, table, codes, disease) for disease in config.diseases}
+    return words | {disease: f"every image is {label}" for disease, label in config.constant.items()}
 
 
 def _describe_terms(config: SiteConfig, table: TableFormat, codes: list[Code], disease: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from chestfed.core.checkpoint import write_atomically, write_text
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError, Problem
 from chestfed.inspection import CheckReport
 from chestfed.inspection.problems import Problems, printable
 from chestfed.report.figures import thumbnail
@@ -137,9 +138,21 @@ def _json_pieces(check: CheckReport) -> Iterator[str]:
             continue
         yield "["
         for place, problem in enumerate(value):
-            yield f"{',' if place else ''}\n    {json.dumps(vars(problem))}"
+            yield f"{',' if place else ''}\n    {_as_object(problem)}"
         yield "\n  ]" if value else "]"
     yield "\n}\n"
+
+
+def _as_object(problem: Problem) -> str:
+    """A problem as JSON; what many of them share is encoded once."""
+    rows = f"[{', '.join(map(str, problem.rows))}]"
+    kind, file, advice = _quote(problem.kind), _quote(problem.file), _quote(problem.advice)
+    row = "null" if problem.row is None else problem.row
+    message = json.dumps(problem.message)
+    return f'{{"kind": {kind}, "file": {file}, "message": {message}, "row": {row}, "advice": {advice}, "rows": {rows}}}'
+
+
+_quote = lru_cache(maxsize=1_000)(json.dumps)
 
 
 def as_markdown(report: SiteReport, *, named: bool = False) -> str:
@@ -211,10 +224,9 @@ def _write_problems(report: SiteReport) -> Iterator[str]:
         yield f"\n## {title} ({len(problems):,})"
         for kind, members in problems.kinds.items():
             yield f"\n### {kind} ({len(members):,})\n\n| file | row | what | do |\n|---|--:|---|---|"
-            advice = {text: _escape(text) for text in ("", *members.advice)}
             for one in members:
                 row = "" if one.row is None else one.row
-                yield f"| {_escape(one.file)} | {row} | {_escape(one.message)} | {advice[one.advice]} |"
+                yield f"| {_escape_once(one.file)} | {row} | {_escape(one.message)} | {_escape_once(one.advice)} |"
 
 
 def _write_section(section: Section) -> list[str]:
@@ -235,3 +247,6 @@ _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign
 def _escape(text: str) -> str:
     """Text that Markdown and HTML show literally."""
     return printable(text).translate(_ESCAPES)
+
+
+_escape_once = lru_cache(maxsize=1_000)(_escape)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chestfed.core.plugins import Options
-from chestfed.sites.label_files.source import Source, nearest
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import nearest
 from chestfed.sites.reader import (
     NEGATIVE,
     POSITIVE,

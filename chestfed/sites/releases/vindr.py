@@ -16,7 +16,8 @@ import pandas as pd
 from pydantic import Field
 
 from chestfed.core.plugins import Options
-from chestfed.sites.label_files.source import Source, nearest
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import nearest
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,

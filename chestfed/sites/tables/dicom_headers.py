@@ -24,7 +24,8 @@ from chestfed.dicom.file_kinds import DICOM, UNKNOWN, counted, kind_of, without_
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import quiet, read, reason
 from chestfed.sites.label_files.encodings import is_text
-from chestfed.sites.label_files.source import ROW, Source
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import ROW
 
 #: What messages call the rows of such a table.
 FILES: Final = "DICOM files"

@@ -44,7 +44,7 @@ def combine(rows: TableRows, long: Long, of_image: np.ndarray, images: int) -> d
     readings = _group(long, of_image)
     unmentioned = _Flags(long, readings)
     findings, contradictory = {}, np.zeros(len(readings.image), dtype=bool)
-    for disease in config.diseases:
+    for disease in (name for name in config.diseases if name not in config.constant):
         findings[disease], denied = _read_disease(rows, long, readings, unmentioned, disease)
         contradictory |= denied
     if rows.table.has_terms():
@@ -67,7 +67,8 @@ def combine(rows: TableRows, long: Long, of_image: np.ndarray, images: int) -> d
         for disease, codes in findings.items():
             number = int(((codes == UNLABELLED) & described).sum())
             rows.source.unread("values that mean missing", disease, number)
-    return findings
+    codes_of = {"positive": POSITIVE, "negative": NEGATIVE}
+    return findings | {name: np.full(images, codes_of[label]) for name, label in config.constant.items()}
 
 
 class _Flags:

@@ -71,8 +71,9 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
         return Placed(first, paths, strays, ambiguous)
     chosen, below = first.to_numpy(dtype=object, copy=True), paths.to_numpy(dtype=object, copy=True)
     safe = (paths.notna() & ~leaves_root(paths)).to_numpy(dtype=bool)
+    names = paths.tolist()
     for place in np.flatnonzero(safe).tolist():
-        name = str(paths.iat[place])
+        name = names[place]
         if images.recursive:
             matches = {file: file.removeprefix(prefix) for prefix in prefixes for file in folders.below(prefix, name)}
             ambiguous[place] = len(matches) > 1
@@ -117,9 +118,10 @@ def place_in_folders(file: TableRows, roles: Mapping[str, str | None], folders: 
 
 def report_archives(file: TableRows, placed: Placed, folders: Folders) -> None:
     """Note each zip file in the site's root if none of the images is on the disk."""
-    if any(folders.holds(path) for path in placed.images if isinstance(path, str)):
+    archives = sorted(Path(folders.root).glob("*.[zZ][iI][pP]"))
+    if not archives or any(folders.holds(path) for path in placed.images if isinstance(path, str)):
         return
-    for archive in sorted(Path(folders.root).glob("*.[zZ][iI][pP]")):
+    for archive in archives:
         advice = f"unpack it in the site's root: unzip '{archive.name}'"
         file.source.problem("zipped images", archive.name, "no image is there, but a zip file is", advice=advice)
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.folders import composed
+from chestfed.sites.label_files.text import composed
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 from chestfed.sites.tables.codebook import FINDING, LABEL, MISSING, in_form
 from chestfed.sites.tables.rows import TableRows, match_reader
@@ -131,8 +131,8 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
     config, headers = rows.source.config, [str(name) for name in rows.frame.columns]
     sources: dict[str, dict[str, None]] = {}
     voters: dict[str, str] = {}
-    for disease in config.diseases:
-        for name in map(composed, config.labels[disease]):
+    for disease, names in config.labels.items():
+        for name in map(composed, names):
             matches = match_reader(name, headers) if READER in name else {}
             voters |= matches
             for header in matches or [name]:
@@ -147,8 +147,8 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
             for cell in rows.frame[header].dropna().unique()
         }
     )
-    places, flat, meanings = [], [], list[Meaning | None]()
-    of_reader: list[np.ndarray] = []
+    nothing = np.zeros(0, dtype=np.int64)
+    places, flat, of_reader, meanings = [nothing], [nothing], [nothing], list[Meaning | None]()
     for header, diseases in sources.items():
         labels, codes = _read_labels(rows, values, header, _threshold(rows, diseases))
         # A column without an annotator, beside columns with one, is what all of them say together.

@@ -17,7 +17,8 @@ import pandas as pd
 from chestfed.core.plugins import Options
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.sites.folders import Folders
-from chestfed.sites.label_files.source import ROW, Source
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import ROW
 from chestfed.sites.reader import SiteReader, ages, join_rows, raw_rows
 from chestfed.sites.tables.codebook import AGE, KEEP, MISSING, in_form
 from chestfed.sites.tables.dicom_headers import FILES, read_headers

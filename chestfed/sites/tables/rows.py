@@ -6,22 +6,27 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from chestfed.sites.folders import composed
-from chestfed.sites.label_files.source import ROW, Source
+from chestfed.sites.label_files.open import open_table
+from chestfed.sites.label_files.options import FileFormat
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import FILE, ROW, composed
 from chestfed.sites.left_out import TOTAL_ROW
-from chestfed.sites.tables.open import FILE, open_table
-from chestfed.sites.tables.schema import READER, FileFormat, Join, TableFormat
+from chestfed.sites.tables.schema import READER, Join, TableFormat
 
 #: A cell that names a sum of the rows above it.
-SUM: Final = (  # SUM001 is the name of a patient
+_SUM: Final = (  # SUM001 is the name of a patient
     "(?:(?:(?:grand |sub)?totale?s?|total general|sum|summe|gesamt(?:summe|zahl)?|somme|suma|soma|razem|celkem|итого)"
     r"(?!\d)|合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
 )
+#: What each of them has, to look at few cells of many.
+_MAYBE_SUM: Final = "(?i)tot|sum|som|gesamt|razem|celkem|итого|合|總|总|합계"
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,14 @@ def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[
     return None if frame is None else _drop_totals(TableRows(source, source.name(path), table, frame))
 
 
+def find_sums(cells: pd.Series) -> np.ndarray:
+    """Which cells name a sum of the rows above them, bool `[n]`."""
+    maybe: Any = pc.match_substring_regex(pa.array(cells, pa.string(), from_pandas=True), _MAYBE_SUM)
+    sums: np.ndarray = maybe.fill_null(False).to_numpy(zero_copy_only=False).copy()
+    sums[sums] = cells[sums].str.fullmatch(_SUM, flags=re.IGNORECASE).to_numpy(dtype=bool)
+    return sums
+
+
 def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
     """Header -> annotator, of the headers that fit a name such as `edema_{reader}`."""
     before, _, after = name.partition(READER)
@@ -99,20 +112,19 @@ def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
 
 
 def _read_columns(source: Source, path: Path, options: FileFormat, wanted: Sequence[str]) -> pd.DataFrame | None:
-    opened = open_table(source, [path], options)
+    def choose(headers: Sequence[str]) -> list[str]:
+        names: list[str] = []
+        for name in map(composed, dict.fromkeys(wanted)):
+            names += match_reader(name, headers) or [name] if READER in name else [name]
+        return list(dict.fromkeys(names))
+
+    advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
+    opened = open_table(source, [path], options, choose)
     if opened is None:
         return None
     source.remarks += opened.notes
-    headers = [name for name in opened.frame.columns if name not in (ROW, FILE)]
-    names: list[str] = []
-    for name in map(composed, dict.fromkeys(wanted)):
-        names += match_reader(name, headers) or [name] if READER in name else [name]
-    names = list(dict.fromkeys(names))
-    advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
-    if not source.has_columns(path, headers, names, row=options.header_row, advice=advice):
-        return None
-    empty = "" if source.problems else "export the table again"
-    return source.clean(path, opened.frame[[*names, ROW, FILE]], names, ROW, empty=empty)
+    names, empty = choose(opened.headers), "" if source.problems else "export the table again"
+    return source.select(path, opened.frame, opened.headers, names, row=options.header_row, advice=advice, empty=empty)
 
 
 def _read_other(source: Source, join: Join) -> pd.DataFrame | None:
@@ -165,7 +177,7 @@ def _drop_totals(rows: TableRows) -> TableRows:
     sums = np.zeros(len(rows.frame), dtype=bool)
     for name in (columns.image, columns.patient):
         if name in rows.frame:
-            sums |= rows.frame[name].str.fullmatch(SUM, flags=re.IGNORECASE).fillna(False).to_numpy(dtype=bool)
+            sums |= find_sums(rows.frame[name])
     advice = "remove the row from the table, or set rows.total: drop in the site's YAML"
     rows.report(TOTAL_ROW, sums, "this row is a total", advice)
     return rows.select(~sums)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
 from chestfed.dicom.tags import refusal
-from chestfed.sites.folders import composed
+from chestfed.sites.label_files.options import FileFormat
+from chestfed.sites.label_files.text import composed
 from chestfed.sites.reader import Split, View
 from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, in_form, parse_code
 
@@ -39,47 +39,10 @@ def _texts(value: object) -> object:
     return [_text(item) for item in value] if isinstance(value, list) else value
 
 
-def _encoding(name: str) -> str:
-    try:
-        b"".decode(name)
-        "".encode(name)
-    except (LookupError, ValueError) as error:
-        raise ValueError(f"{error}; use Python's names, such as cp1250, shift_jis, gb18030, big5, euc_kr") from None
-    known = codecs.lookup(name).name
-    return known.removesuffix("-sig") if known in ("utf-8", "utf-8-sig", "utf-16") else name.lower()
-
-
-def _delimiter(sign: str) -> str:
-    if not sign.isascii() or sign in '"\r\n':
-        raise ValueError("must be an ASCII character, and neither a quotation mark nor a line break")
-    return sign
-
-
 #: What YAML makes of a cell's text: `1` and `true` are no text there.
 Cell = str | int | float | bool
 Texts = Annotated[list[str], BeforeValidator(_texts, json_schema_input_type=list[Cell])]
 Column = Annotated[str, Field(min_length=1), BeforeValidator(_text, json_schema_input_type=Cell)]
-
-
-class FileFormat(StrictModel):
-    """How a file with rows and columns is written, where the file itself leaves it open."""
-
-    prepare: str | None = Field(
-        None,
-        pattern=r"^[\w.]+:\w+$",
-        description="package.module:function, which is given the paths and returns a frame",
-    )
-    encoding: Annotated[str, AfterValidator(_encoding)] | None = Field(
-        None, description="encoding of a text file, by Python's name; default: detected, and refused if ambiguous"
-    )
-    delimiter: Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_delimiter)] | None = Field(
-        None, description="delimiter of a text file; default: detected"
-    )
-    sheet: str | None = Field(
-        None, min_length=1, description="sheet of a workbook; default: all visible sheets with the same header"
-    )
-    table_name: str | None = Field(None, min_length=1, description="table of an SQLite file; default: the only one")
-    header_row: int = Field(1, ge=1, description="row of the column names; rows above it are not read")
 
 
 class Join(FileFormat):

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chestfed.sites.label_files import source as limits
-from chestfed.sites.label_files.source import ROW, Source
-from chestfed.sites.tables.open import FILE, FILE_NAME, OpenedTable, open_table
+from chestfed.sites.label_files import text as limits
+from chestfed.sites.label_files.open import FILE_NAME, OpenedTable, open_table
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import FILE, ROW
 from chestfed.sites.tables.schema import FileFormat
 from tests.cases import each
 from tests.sites.own_tables import problems, wide

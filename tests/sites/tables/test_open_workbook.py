@@ -13,10 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chestfed.sites.label_files import source as limits
-from chestfed.sites.label_files.source import ROW
-from chestfed.sites.tables.columns import Sheet
-from chestfed.sites.tables.workbook import open_workbook
+from chestfed.sites.label_files import text as limits
+from chestfed.sites.label_files.text import ROW, Sheet
+from chestfed.sites.label_files.workbook import open_workbook
 from tests.cases import each
 from tests.sites.tables.test_open import N, cells, kinds, open_files
 

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
-import re
 import traceback
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.plugins.loading import load_module
-from chestfed.sites.folders import composed
-from chestfed.sites.label_files import source as limits
-from chestfed.sites.label_files.source import (
-    DELIMITERS,
-    ROW,
-    TOO_LARGE,
-    Source,
-    UnreadableError,
-    first_cells,
-    shown,
-    unpacked,
-)
-from chestfed.sites.tables.columns import (
-    Sheet,
+from chestfed.sites.label_files import text as limits
+from chestfed.sites.label_files.columns import (
     from_frame,
     from_objects,
     open_feather,
@@ -42,11 +26,21 @@ from chestfed.sites.tables.columns import (
     open_statistics,
     parse_json,
 )
-from chestfed.sites.tables.schema import FileFormat
-from chestfed.sites.tables.workbook import open_workbook
+from chestfed.sites.label_files.options import FileFormat
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.text import (
+    FILE,
+    ROW,
+    TOO_LARGE,
+    Choose,
+    Sheet,
+    UnreadableError,
+    as_frame,
+    composed,
+    unpacked,
+)
+from chestfed.sites.label_files.workbook import open_workbook
 
-#: The name of each row's file, with its sheet, for messages.
-FILE: Final = "\0file"
 #: The column of the file's name, where several files are read as one table.
 FILE_NAME: Final = "file_name"
 _ENDINGS: Final = (
@@ -54,9 +48,6 @@ _ENDINGS: Final = (
     *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".dta", ".sav", ".zsav", ".sqlite", ".sqlite3", ".db"),
 )
 _MOST_FILES: Final = 10_000
-#: A first line such as `sep=;`, which Excel writes and does not show.
-_SEPARATOR: Final = re.compile(rb"\"?sep=([^\r\n\"\x80-\xff])\"?\r?\n", re.IGNORECASE)
-_SNIFFED: Final = 100  # rows
 
 
 @dataclass(frozen=True)
@@ -66,14 +57,18 @@ class OpenedTable:
     `frame` has a column of strings per column of the file, in its order, without outer blanks and with accented letters
     as single characters (NFC); an empty cell is missing. Names may be empty or repeated. `ROW` is the number of the row
     as the program of the file shows it, the header being row 1 in a format without one; `FILE` is the file's name.
+    `headers` are the names of all columns, where only some were chosen.
     `notes` say how the file was read where it leaves that open.
     """
 
     frame: pd.DataFrame
+    headers: list[str]
     notes: list[str] = field(default_factory=list)
 
 
-def open_table(source: Source, paths: Sequence[Path], options: FileFormat) -> OpenedTable | None:
+def open_table(
+    source: Source, paths: Sequence[Path], options: FileFormat, choose: Choose = lambda headers: headers
+) -> OpenedTable | None:
     """The rows of the files, or of those in a folder, which have the same columns; None, with problems in the source.
 
     Several files have a further column `file_name`, and `name=value` in their folders is a column, as in partitioned
@@ -81,7 +76,7 @@ def open_table(source: Source, paths: Sequence[Path], options: FileFormat) -> Op
     """
     if options.prepare is not None:
         prepared = _run(source, paths[0], lambda: [_prepare(options.prepare or "", paths)])
-        return None if prepared is None else _join(source, prepared)
+        return None if prepared is None else _join(source, prepared, choose)
     files = [file for path in paths for file in _list_files(path)]
     if not files:
         message = f"no table in this folder; tables end with {', '.join(_ENDINGS)}"
@@ -94,11 +89,11 @@ def open_table(source: Source, paths: Sequence[Path], options: FileFormat) -> Op
     sheets: list[Sheet] = []
     failed = False
     for file in files:
-        opened = _run(source, file, lambda: _open_file(source, file, options))  # noqa: B023
+        opened = _run(source, file, lambda: _open_file(source, file, options, choose))  # noqa: B023
         failed |= opened is None
         for sheet in opened or []:
             sheets.append(sheet if len(files) == 1 else _with_places(sheet, file, paths))
-    return None if failed else _join(source, sheets)
+    return None if failed else _join(source, sheets, choose)
 
 
 def _run(source: Source, path: Path, opener: Callable[[], list[Sheet] | None]) -> list[Sheet] | None:
@@ -117,7 +112,7 @@ def _list_files(path: Path) -> list[Path]:
     return sorted(file for file in files if file.name.lower().removesuffix(".gz").endswith(_ENDINGS) and file.is_file())
 
 
-def _open_file(source: Source, path: Path, options: FileFormat) -> list[Sheet] | None:
+def _open_file(source: Source, path: Path, options: FileFormat, choose: Choose) -> list[Sheet] | None:
     """The sheets of a file; None, with problems, or `UnreadableError`."""
     label = source.name(path)
     start = _read_start(path)
@@ -134,7 +129,7 @@ def _open_file(source: Source, path: Path, options: FileFormat) -> list[Sheet] |
         if start.startswith(b"PK"):
             _refuse_archive(data, path)
         return open_workbook(data, label, options.sheet, options.header_row)
-    sheet = _open_text(source, path, options)
+    sheet = _open_text(source, path, options, choose)
     return None if sheet is None else [sheet]
 
 
@@ -152,7 +147,7 @@ def _read_start(path: Path) -> bytes:
         return b""
 
 
-def _open_text(source: Source, path: Path, options: FileFormat) -> Sheet | None:
+def _open_text(source: Source, path: Path, options: FileFormat, choose: Choose) -> Sheet | None:
     """The cells of a delimited or JSON file; None, with problems, if it cannot be used."""
     before = len(source.problems)
     text = source.text(path, options.encoding)
@@ -165,61 +160,8 @@ def _open_text(source: Source, path: Path, options: FileFormat) -> Sheet | None:
         message = "is neither a list of JSON objects nor an object per line, or an object has a key twice"
         source.problem("malformed JSON", source.name(path), message, advice="export the file again")
         return None
-    return _open_delimited(source, path, text, options) if len(source.problems) == before or source.keep_going else None
-
-
-def _open_delimited(source: Source, path: Path, text: bytes, options: FileFormat) -> Sheet | None:
-    stated = _SEPARATOR.match(text)
-    text = text if stated is None else text[stated.end() :]
-    above = options.header_row - 1
-    start = text[: 1 << 20].decode("utf-8", errors="ignore")
-    delimiter = options.delimiter or (stated and stated[1].decode("latin-1")) or _sniff(start, above)
-    if delimiter is None:
-        message = "the delimiter is ambiguous: " + " and ".join(map(shown, DELIMITERS)) + " fit several ways"
-        source.problem("wrong delimiter", source.name(path), message, advice="set table.delimiter in the site's YAML")
-        return None
-    text = _skip_rows(text, above, delimiter)
-    names = [name.strip() for name in first_cells(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
-    if not any(names):
-        message = f"row {options.header_row} is not a header" if above else "has no header line"
-        advice = "set table.header_row to the row with the column names" if above else "export the table again"
-        source.problem("empty file", source.name(path), message, advice=advice)
-        return None
-    cells = source.csv_cells(path, text, len(names), range(len(names)), delimiter, above)
-    if cells is None:
-        return None
-    return Sheet(source.name(path), names, list(cells[0].columns), cells[1], options.header_row)
-
-
-def _sniff(start: str, above: int) -> str | None:
-    """The delimiter of most rows' width; None if two fit equally. A file of one column has commas."""
-    shares: dict[str, tuple[float, int]] = {}
-    for delimiter in DELIMITERS:
-        rows = []
-        try:
-            lines = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
-            rows += [row for _, row in zip(range(above + _SNIFFED), lines, strict=False)]
-        except csv.Error:
-            pass
-        widths = [len(row) for row in rows[above:] if row]
-        if widths and widths[0] > 1:
-            shares[delimiter] = sum(width == widths[0] for width in widths) / len(widths), widths[0]
-    best = max(shares.values(), default=None)
-    fitting = [delimiter for delimiter, share in shares.items() if share == best]
-    return "," if not fitting else fitting[0] if len(fitting) == 1 else None
-
-
-def _skip_rows(text: bytes, number: int, delimiter: str) -> bytes:
-    """The text behind its first rows, cells with line breaks being one; empty if it has no more of them."""
-    if not number:
-        return text
-    rows = csv.reader(io.StringIO(text.decode("utf-8"), newline=""), delimiter=delimiter)
-    try:
-        for _ in zip(range(number), rows, strict=False):
-            pass
-    except csv.Error:
-        return b""
-    return text.split(b"\n", rows.line_num)[rows.line_num] if text.count(b"\n") >= rows.line_num else b""
+    read = len(source.problems) == before or source.keep_going
+    return source.cut(path, text, options, choose) if read else None
 
 
 def _refuse_archive(data: bytes, path: Path) -> None:
@@ -260,51 +202,36 @@ def _with_places(sheet: Sheet, file: Path, paths: Sequence[Path]) -> Sheet:
     root = next((path for path in paths if path.is_dir() and file.is_relative_to(path)), file.parent)
     pairs = [part.split("=", 1) for part in file.relative_to(root).parent.parts if "=" in part]
     for name, value in [*pairs, (FILE_NAME, file.name)]:
-        if name not in sheet.names:
+        if name not in (sheet.headers or sheet.names):
             sheet.names.append(name)
+            sheet.headers += [name] if sheet.headers else []
             sheet.cells.append(pa.chunked_array([pa.array([value] * len(sheet.rows), pa.string())]))
     return sheet
 
 
-def _join(source: Source, sheets: Sequence[Sheet]) -> OpenedTable | None:
-    """The rows of all sheets; None, with problems, if one has other columns than the first."""
-    names = [composed(name) for name in sheets[0].names]
+def _join(source: Source, sheets: Sequence[Sheet], choose: Choose) -> OpenedTable | None:
+    """The chosen columns of all sheets; None, with problems, if one has other columns than the first."""
+    names = [composed(name) for name in sheets[0].headers or sheets[0].names]
+    chosen = {*choose(names)}
+    kept = [name for name in names if name in chosen]
     frames, failed = [], False
     for sheet in sheets:
-        columns = [composed(name) for name in sheet.names]
-        if columns != names and (sorted(columns) != sorted(names) or len(set(names)) < len(names)):
-            message = f"has other columns than {sheets[0].label}: {len(set(columns) ^ set(names))} differ"
+        headers = [composed(name) for name in sheet.headers or sheet.names]
+        if headers != names and (sorted(headers) != sorted(names) or len(set(names)) < len(names)):
+            message = f"has other columns than {sheets[0].label}: {len(set(headers) ^ set(names))} differ"
             advice = "files that are read as one table need the same header; join others with table.join"
             source.problem("other header", sheet.label, message, sheet.header_row, advice)
             failed = True
             continue
-        order = range(len(names)) if columns == names else [columns.index(name) for name in names]
-        frames.append(_as_frame(sheet, [sheet.cells[place] for place in order]))
+        read = [composed(name) for name in sheet.names]
+        places = [place for place, name in enumerate(read) if name in chosen]
+        order = places if headers == names else [read.index(name) for name in kept]
+        frames.append(as_frame(sheet, order))
     if failed:
         return None
     frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-    frame.columns = pd.Index([*names, ROW, FILE])
+    frame.columns = pd.Index([*kept, ROW, FILE])
     notes = [note for sheet in sheets for note in sheet.notes]
     if len(sheets) > 1:
         notes.append(f"{len(sheets):,} files or sheets with the same header are read as one table")
-    return OpenedTable(frame, notes)
-
-
-def _as_frame(sheet: Sheet, cells: list[pa.ChunkedArray[Any]]) -> pd.DataFrame:
-    """The rows that are not blank, with their numbers; columns are numbered."""
-    sheet.cells.clear()  # as large as the frame: each column goes once it is done
-    columns: dict[int, pd.Series | np.ndarray | pd.Categorical] = {}
-    blank = np.ones(len(sheet.rows), dtype=bool)
-    for place in range(len(cells)):
-        columns[place] = _strip(cells.pop(0))
-        blank &= columns[place].isna().to_numpy()  # type: ignore[union-attr]
-    columns[len(columns)] = sheet.rows
-    frame = pd.DataFrame(columns)
-    frame[len(columns)] = sheet.label
-    return frame[~blank].reset_index(drop=True) if blank.any() else frame
-
-
-def _strip(cells: pa.ChunkedArray[Any]) -> pd.Series:
-    plain = pc.utf8_trim_whitespace(cells)
-    text = pc.if_else(pc.equal(plain, pa.scalar("")), pa.scalar(None, pa.string()), plain).to_pandas()
-    return text if pc.all(pc.string_is_ascii(plain)).as_py() is not False else text.str.normalize("NFC")
+    return OpenedTable(frame, names, notes)

@@ -1,14 +1,14 @@
 """The sheets of a workbook (xlsx, xlsm, xlsb, xls, ods) as columns of strings, by calamine.
 
 calamine reads the value that a formula had when the file was saved. Where there is none, or an error, it gives an empty
-cell: in an xlsx or ods these cells are looked for, and refused as formulas; of an xls or xlsb a note says that errors
-cannot be told from empty cells. A date is written as 2024-02-29.
+cell: these cells are looked for, and refused as formulas. A date is written as 2024-02-29.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import struct
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -21,9 +21,10 @@ import pyarrow as pa
 from python_calamine import CalamineError, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
 
 from chestfed.core.console import plural
-from chestfed.sites.label_files import source as limits
-from chestfed.sites.label_files.source import TOO_LARGE, UnreadableError, nearest
-from chestfed.sites.tables.columns import Sheet, as_text
+from chestfed.sites.label_files import text as limits
+from chestfed.sites.label_files.columns import as_text
+from chestfed.sites.label_files.error_cells import find_xls_errors, find_xlsb_errors
+from chestfed.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, nearest
 
 _AGAIN: Final = "save it as xlsx without a password, or as CSV"
 #: What Excel itself allows: a small file may name any place.
@@ -47,7 +48,7 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
 
     Raises `UnreadableError` if the file is damaged or too large, or has no such sheet or header.
     """
-    scans = _scan_xlsx(data) if data.startswith(b"PK") else {}
+    scans = _scan(data)
     try:
         book = CalamineWorkbook.from_filelike(io.BytesIO(data))
         sheets = [about for about in book.sheets_metadata if about.typ == SheetTypeEnum.WorkSheet]
@@ -57,9 +58,7 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
             message = f"no sheet '{sheet}'{nearest(sheet, names)}; the sheets are {', '.join(names)}"
             raise UnreadableError(message, "set table.sheet in the site's YAML")
         chosen = [sheet] if sheet is not None else visible
-        tables = [
-            _read_sheet(book, name, f"{label}, sheet '{name}'", header_row, (scans or {}).get(name)) for name in chosen
-        ]
+        tables = [_read_sheet(book, name, f"{label}, sheet '{name}'", header_row, scans.get(name)) for name in chosen]
     except PasswordError:
         raise UnreadableError("is a workbook with a password", _AGAIN) from None
     except (CalamineError, OSError, ValueError, OverflowError):  # messages may quote a cell
@@ -74,10 +73,8 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
     others += [] if sheet is not None else [name for name in names if name not in visible]
     if others:
         why = f"hidden, or another header in row {header_row}"
-        first.notes.append(f"{label}: not read: {', '.join(others)} ({why}); see table.sheet and table.header_row")
-    if scans is not None and not scans.keys() >= set(chosen):
-        text = "error values such as #N/A are read as empty cells in this format; save it as xlsx to have them refused"
-        first.notes.append(f"{label}: {text}")
+        keys = "table.sheet reads another one, and table.join adds its columns"
+        first.notes.append(f"{label}: not read: {', '.join(others)} ({why}); {keys}")
     return alike
 
 
@@ -128,13 +125,15 @@ def _fill_merged(ranges: list[Any], columns: list[list[str | None]], names: list
     ]
 
 
-def _scan_xlsx(data: bytes) -> dict[str, _Scan] | None:
-    """The sheets of an xlsx by name; None for an ods, which is refused where a cell lacks a value; else none.
+def _scan(data: bytes) -> dict[str, _Scan]:
+    """The sheets by name; none of an ods, which is refused where a cell lacks a value.
 
     Raises `UnreadableError` if a cell is where Excel has none, the cells hold more text than a table, or formulas of an
     ods have no value.
     """
     try:
+        if not data.startswith(b"PK"):
+            return {name: _Scan(empty=places) for name, places in find_xls_errors(data).items()}
         with zipfile.ZipFile(io.BytesIO(data)) as parts:
             if sum(part.file_size for part in parts.infolist()) > limits.LARGEST:
                 raise UnreadableError(*TOO_LARGE)
@@ -143,13 +142,14 @@ def _scan_xlsx(data: bytes) -> dict[str, _Scan] | None:
                 if _NO_VALUE.search(parts.read("content.xml")):
                     message = "has formulas without a value, or with an error"
                     raise UnreadableError(message, "paste these columns as values and save the file again")
-                return None
-            if "xl/workbook.xml" not in names:
                 return {}
+            main = "workbook.xml" if "xl/workbook.xml" in names else "workbook.bin"
             targets = {
                 part.get("Id"): re.sub("^(?!/)", "xl/", part.get("Target", "")).removeprefix("/")
-                for _, part in _elements(parts, "xl/_rels/workbook.xml.rels", "Relationship")
+                for _, part in _elements(parts, f"xl/_rels/{main}.rels", "Relationship")
             }
+            if main == "workbook.bin":
+                return {name: _Scan(empty=places) for name, places in find_xlsb_errors(parts, targets).items()}
             listed = [part.attrib for _, part in _elements(parts, "xl/workbook.xml", "sheet")]
             lengths = _text_lengths(parts) if "xl/sharedStrings.xml" in names else []
             places = {
@@ -157,7 +157,7 @@ def _scan_xlsx(data: bytes) -> dict[str, _Scan] | None:
                 for about in listed
             }
             return {name: _scan_sheet(parts, path, lengths) for name, path in places.items() if path in names}
-    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, IndexError):
+    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, IndexError, struct.error):
         raise UnreadableError("is not a workbook, or is damaged", _AGAIN) from None
 
 

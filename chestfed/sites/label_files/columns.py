@@ -7,7 +7,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -19,29 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.feather
 import pyarrow.parquet as pq
 
-from chestfed.sites.label_files import source as limits
+from chestfed.sites.label_files import text as limits
 from chestfed.sites.label_files.encodings import is_text
-from chestfed.sites.label_files.source import TOO_LARGE, UnreadableError, nearest, row_numbers
+from chestfed.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, nearest, row_numbers
 
 _AGAIN: Final = "export the table again"
 _BLOCK: Final = 1 << 12  # rows
 _MOST_COLUMNS: Final = 1 << 14
-
-
-@dataclass
-class Sheet:
-    """One table as text: a string array `[rows]` per column, in the order of `names`, which may repeat or be empty.
-
-    `label` names it in messages. `rows` are the numbers of its rows in the file, int64 `[rows]`; the header is in
-    `header_row`, 1 in a format without one.
-    """
-
-    label: str
-    names: list[str]
-    cells: list[pa.ChunkedArray[Any]]
-    rows: np.ndarray
-    header_row: int = 1
-    notes: list[str] = field(default_factory=list)
 
 
 def open_parquet(path: Path, label: str) -> Sheet:
