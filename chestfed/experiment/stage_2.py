@@ -80,6 +80,13 @@ class Schedule(StrictModel):
     stage_steps: int = Field(
         1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], rounded to whole rounds"
     )
+    total_steps: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="local steps of all stages together, in place of `stages`: as many stages as that takes, the last "
+        "one shorter; null: `stages` of them",
+    )
     stage_growth: float = Field(1.0, ge=1, description="factor of stage_steps after each stage")
     lr_decay: float = Field(3.0, ge=1, description="divisor of the step sizes after each stage")
     stage_output: Literal["last", "average", "algorithm", "random_round"] = Field(
@@ -185,6 +192,10 @@ class Federated(Parts):
             raise ValueError(
                 f"{some}: stage_output algorithm returns a mean over the iterates of all clients; take another one"
             )
+        if self.total_steps is not None and "stages" in self.model_fields_set:
+            raise ValueError("stages: no effect beside total_steps; remove one")
+        if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:
+            raise ValueError("total_steps: more than 1000 stages; raise stage_steps")
         if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
         return self
@@ -281,9 +292,9 @@ class Federated(Parts):
         """
         planned, wanted, done = [], 0.0, 0
         spec, batches = self.spec, self.batches_per_step
-        for number in range(self.stages):
+        for number, length in enumerate(self._stage_lengths):
             window = round(self.window * self.window_growth**number) if spec.pace == "window" else 1
-            wanted += self.stage_steps * self.stage_growth**number
+            wanted += length
             rounds = _nearest(wanted - done, window * batches)
             done += rounds * window * batches
             planned.append(Stage(window, rounds, self.lr_decay**-number))
@@ -294,7 +305,17 @@ class Federated(Parts):
     @property
     def wanted_steps(self) -> int:
         """Local steps that the stages should have together, in batches of one client; whole rounds may miss it."""
-        return round(sum(self.stage_steps * self.stage_growth**number for number in range(self.stages)))
+        return round(sum(self._stage_lengths))
+
+    @property
+    def _stage_lengths(self) -> list[float]:
+        """Local steps that each stage should have."""
+        if self.total_steps is None:
+            return [self.stage_steps * self.stage_growth**number for number in range(self.stages)]
+        lengths: list[float] = []
+        while (rest := self.total_steps - sum(lengths)) > 0:
+            lengths.append(min(rest, self.stage_steps * self.stage_growth ** len(lengths)))
+        return lengths
 
     @property
     def batches(self) -> int:

@@ -23,7 +23,6 @@ from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.joining.recognized import count_recognized
 from chestfed.results.clients.batch_norm import read_statistics
 from chestfed.results.clients.gate import ALTERNATIVE_TITLES, count_choices
-from chestfed.results.clients.methods import list_objectives, list_step_sizes
 from chestfed.results.differences import list_differences
 from chestfed.results.files import expected, read_json_file
 from chestfed.results.frames import (
@@ -34,6 +33,7 @@ from chestfed.results.frames import (
     select,
     write_frames,
 )
+from chestfed.results.methods.settings import describe_method, list_objectives
 from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,
@@ -59,8 +59,8 @@ class Results:
     """AUCs of finished runs and their differences.
 
     `about` is plain data: `model`, `protocol`, `images`, `patients`, `target`, `adds_hospitals`, `recognized` findings,
-    `batch_norm`, `seeds`, `untested` hospitals, `published` figures, `objectives`, `step_sizes`, `machine`, `versions`,
-    and the `runs` with label, seed, folder and digest.
+    `batch_norm`, `seeds`, `untested` hospitals, `published` figures, `objectives`, `methods` that are compared,
+    `machine`, `versions`, and the `runs` with label, seed, folder and digest.
     """
 
     title: str
@@ -146,7 +146,8 @@ def collect(
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
-        _describe_runs(runs, models, untested) | {"recognized": _count_recognized(models, how) if of_k else None},
+        _describe_runs(runs, models, untested, by_window=by_window)
+        | {"recognized": _count_recognized(models, how) if of_k else None},
         make_estimates(estimates),
         make_differences(compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
@@ -338,7 +339,9 @@ def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, flo
 # ---- what captions and curves need -------------------------------------------------------------------------------
 
 
-def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str]) -> dict[str, Any]:
+def _describe_runs(
+    runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str], *, by_window: bool
+) -> dict[str, Any]:
     """The `about` of results; `untested` are hospitals without alternatives."""
     first = runs[0]
     return first.about["scored"] | {
@@ -353,7 +356,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": list_objectives(runs),
-        "step_sizes": list_step_sizes(runs),
+        "methods": _describe_methods(models) if len({run.settings.method for run in runs}) > 1 or by_window else [],
         "machine": first.about["machine"],
         "versions": first.about["versions"],
         "runs": [
@@ -362,6 +365,11 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
             for run in model.runs
         ],
     }
+
+
+def _describe_methods(models: Sequence[_Model]) -> list[dict[str, Any]]:
+    """Settings and costs of what is compared; see `describe_method`."""
+    return [describe_method(model.name, model.runs, model.k) for model in models]
 
 
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:

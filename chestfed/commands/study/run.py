@@ -30,7 +30,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
 from chestfed.experiment.subsets import Design, put_target_first
 from chestfed.experiment.variants import Variant, list_variants
-from chestfed.public_datasets.collection import DIGITS
+from chestfed.public_datasets.collection import find_collection
 from chestfed.training.assemble import Deployment
 from chestfed.training.costs import duration, time_steps
 from chestfed.training.data.collection import load_collection
@@ -79,7 +79,8 @@ def prepare(
     loaded = load_pipeline(file, overrides, added)
     pipeline = loaded.resolve()
     entry = pipeline.collection
-    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
+    collection = None if entry is None else find_collection(entry.name)
+    root = resolve_data_root(pipeline, data) if collection is None or collection.has_files else None
     variants = list_variants(loaded, file)
     design = None if loaded.subsets is None else Design(pipeline, file, loaded.subsets)
     if design is not None:

@@ -66,6 +66,7 @@ class ClientData:
     labels: np.ndarray
     repeats: np.ndarray
     origin: Origin = Origin.REAL
+    classes: tuple[int, ...] = field(default=(), kw_only=True)  #: images of each class of a collection
 
     @property
     def training_rows(self) -> int:
