@@ -98,8 +98,8 @@ def _list_keys(pipeline: StrictModel) -> dict[str, Any]:
     """The keys of a pipeline's file, also of a model of one method."""
     data = pipeline.model_dump(mode="json", exclude_unset=True)
     if "method" in data or "algorithm" in data.get("federated", {}):
-        method, federated = data.pop("method", ""), data.pop("federated", {})
-        data["methods"] = [{"name": method, "algorithm": "codasca"} | federated]
+        method = {"name": data.pop("method", ""), "tuning": data.pop("tuning", None), "algorithm": "codasca"}
+        data["methods"] = [method | data.pop("federated", {})]
     return data
 
 
