@@ -21,6 +21,7 @@ from benchmarks.speed_parts.machine import processor
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "prepare": prepare.measure,
+    "dicom": prepare.measure_dicom,
     "loader": training.measure_loader,
     "step": training.measure_step,
     "updates": updates.measure,

@@ -37,6 +37,14 @@ class Machine:
             return torch.cuda.get_device_name(self.device)
         return f"CPU, {plural(self.threads, 'thread')}"
 
+    @property
+    def lacks_bf16(self) -> bool:
+        """Whether a GPU that computes in bfloat16 is to run the network in float32."""
+        import torch
+
+        on_gpu = self.device.type == "cuda" and not self.autocast
+        return on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+
     def take(self) -> None:
         """Have this process work there: torch's threads, and its GPU as the current one."""
         import torch

@@ -108,6 +108,11 @@ class Evaluation(StrictModel):
         "a comparison are evaluated equally often; evaluated after the round in which they are "
         "reached",
     )
+    compare_outputs: bool = Field(
+        True,
+        description="after the last round, score both its point and the average over the rounds of the last stage, "
+        "whichever of them `federated.stage_output` returns",
+    )
     batch_size: int = Field(
         64, ge=1, le=65_536, description="images per forward pass; may change the last bits of scores"
     )

@@ -65,7 +65,7 @@ class Decoded(NamedTuple):
     dicom: bool = False
     unwindowed: bool = False
     turned: bool = False  #: rotated or mirrored by DICOM's Patient Orientation
-    jpeg: bytes = b""  #: `jpeg_digest` of a JPEG; empty for others
+    compressed: bytes = b""  #: digest of the compressed data of a JPEG or JPEG 2000; empty for others
 
 
 def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> np.ndarray:
@@ -85,8 +85,8 @@ def decode_stored(
 ) -> Decoded:
     """What `decode` gives before a PNG's or JPEG's polarity is decided; raises the same.
 
-    With `least`, a JPEG may come at a half, a quarter or an eighth of its size, both sides of at least so many pixels:
-    its blocks are transformed to smaller ones, which saves time and all but does what averaging them would.
+    With `least`, a JPEG or JPEG 2000 may come at a half, a quarter or an eighth of its size, both sides of at least so
+    many pixels: its blocks or wavelets are transformed to smaller ones, which nearly does what averaging would.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
@@ -102,8 +102,8 @@ def decode_stored(
             decoded = _picture(path, None if levels == "percentiles" else least)
             return decoded._replace(gray=picture_levels(decoded.gray, levels, stored.bits))
         if head[128:132] == _DICOM:
-            gray, unwindowed, turned = decode_dicom(path, stored, levels)
-            return Decoded(gray, gray.shape, True, unwindowed, turned)
+            film = decode_dicom(path, stored, levels, least)
+            return Decoded(film.gray, film.extent, True, film.unwindowed, film.turned, film.digest)
     other = next((f" but {name}: save it as PNG" for begin, name in _OTHERS.items() if head.startswith(begin)), "")
     raise ImageError(f"not a JPEG, PNG or DICOM file{other}")
 
@@ -112,7 +112,7 @@ def prepared(path: Path, stored: Stored, preprocess: Preprocess) -> tuple[np.nda
     """The square uint8 `[size, size]` that the network sees, and 16 bytes that tell the picture; raises as `decode`."""
     decoded = decode_stored(path, stored, preprocess.levels, preprocess.least)
     gray = upright(decoded, stored)
-    return preprocess.apply(gray, decoded.extent), decoded.jpeg or picture_digest(gray)
+    return preprocess.apply(gray, decoded.extent), decoded.compressed or picture_digest(gray)
 
 
 def upright(decoded: Decoded, stored: Stored) -> np.ndarray:
@@ -187,7 +187,7 @@ def _jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
     digest, turned = jpeg_digest(stored), image.getexif().get(_ORIENTATION, 1)
     if image.mode == "CMYK":  # which OpenCV makes gray by other weights
         image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
-        return Decoded(*_rows(image), jpeg=digest)
+        return Decoded(*_rows(image), compressed=digest)
     if size_of(stored) != (image.width, image.height, image.layers):
         raise ImageError("damaged JPEG: its header contradicts itself")
     times = 0 if least is None or turned != 1 else min(image.width, image.height) // least
@@ -195,8 +195,8 @@ def _jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
     gray = decode_jpeg(stored, scale)
     if turned != 1:
         gray = _turn(gray, turned)
-        return Decoded(gray, gray.shape, jpeg=digest)
-    return Decoded(gray, (image.height / scale, image.width / scale), jpeg=digest)
+        return Decoded(gray, gray.shape, compressed=digest)
+    return Decoded(gray, (image.height / scale, image.width / scale), compressed=digest)
 
 
 def _turn(gray: np.ndarray, orientation: int) -> np.ndarray:

@@ -58,6 +58,7 @@ class Training:
     stage: int = 0
     round: int = 0
     history: History = field(default_factory=list)
+    compare_outputs: bool = True
 
     @property
     def settings(self) -> Federated:
@@ -66,7 +67,8 @@ class Training:
     def run_round(self) -> tuple[dict[str, Any], Point, dict[str, StageEnd]]:
         """One round, and the change to the next stage if it ends one: what to record, and the point to evaluate.
 
-        After the last round of all also what the other rules of output would have returned, by their names.
+        After the last round also what the other rules of output would have returned, by their names, if these are
+        compared.
         """
         self.state, record = self.engine.run_round(self.state)
         self.round += 1
@@ -78,7 +80,8 @@ class Training:
             engine, state, output = self.engine, self.state, self.output
             beyond = self._end_stage()
             rule = self.settings.stage_output
-            if self.stage == len(self.settings.schedule) and rule != "random_round":
+            last = self.stage == len(self.settings.schedule)
+            if last and self.compare_outputs and rule != "random_round":
                 # Not counted as images or bytes: nothing is trained on it.
                 outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(output, state)}
                 outputs.pop(rule, None)  # it is scored as the run's own
@@ -175,7 +178,8 @@ def begin_training(
     fleet = deployment.fleet(experiment, pretrained, federation, network)
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
     state = engine.start_stage(start, buffers)
-    return Training(federation, network, fleet, monitor, engine, state, start, buffers)
+    compare = experiment.pipeline.evaluation.compare_outputs
+    return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
 
 
 def train_federated(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -14,6 +15,7 @@ from chestfed.core.errors import ImageError
 from chestfed.images.decode import decode, decode_stored, prepared
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
+from chestfed.samples.layouts import make_dicom
 from tests.cases import each
 
 SMALL = Preprocess(size=64)
@@ -58,6 +60,55 @@ def test_progressive_and_turned_jpegs_too(tmp_path: Path, save: dict[str, bool])
     found, _ = prepared(path, Stored(), SMALL)
     apart = np.abs(found.astype(int) - SMALL.apply(decode(path)))
     assert apart.mean() < (0 if save.get("exif") else 0.5) + 1e-9
+
+
+def as_dicom(gray: np.ndarray, path: Path, bits: int = 12, **elements: Any) -> Path:
+    """A lossless JPEG 2000 in DICOM, with a window."""
+    from pydicom.uid import JPEG2000Lossless
+
+    dataset = make_dicom(gray.astype(np.uint16) << (bits - 8), bits)
+    dataset.WindowCenter, dataset.WindowWidth, dataset.Modality = str(1 << bits - 1), str(1 << bits), "DX"
+    for keyword, value in elements.items():
+        setattr(dataset, keyword, value)
+    dataset.compress(JPEG2000Lossless, encoding_plugin="pylibjpeg", generate_instance_uid=False)
+    dataset.save_as(path, enforce_file_format=True)
+    return path
+
+
+@each("fit", ["stretch", "pad"])
+@each("bits", [10, 12, 16])
+@each(("height", "width", "times"), [(452, 507, 4), (911, 1000, 8), (453, 509, 2), (50, 500, 1)])
+def test_reduced_jpeg_2000_is_near(tmp_path: Path, height: int, width: int, times: int, bits: int, fit: str) -> None:
+    path, preprocess = as_dicom(film(height, width), tmp_path / "a", bits), SMALL.model_copy(update={"fit": fit})
+    assert decode_stored(path, least=preprocess.least).gray.shape == (-(-height // times), -(-width // times))
+    square, _ = prepared(path, Stored(), preprocess)
+    apart = np.abs(square.astype(int) - preprocess.apply(decode(path)))
+    assert apart.mean() < (0.8 if times > 1 else 1e-9)
+    assert apart.max() <= 50  # at the letters' edges
+
+
+@each(
+    "elements",
+    [
+        {"PatientOrientation": ["R", "F"]},
+        {"PixelPaddingValue": 0},
+        {"PixelSpacing": [0.2, 0.1]},
+        {"PatientOrientation": ["P", "F"]},
+    ],
+)
+def test_whole_jpeg_2000_where_it_matters(tmp_path: Path, elements: dict[str, Any]) -> None:
+    path = as_dicom(film(452, 508), tmp_path / "a", **elements)
+    whole = "PatientOrientation" in elements and elements["PatientOrientation"] == ["P", "F"]
+    reduced = decode_stored(path, least=SMALL.least).gray.shape != decode(path).shape
+    assert reduced is whole  # upright already
+
+
+def test_jpeg_2000_has_one_name(tmp_path: Path) -> None:
+    path = as_dicom(film(452, 508), tmp_path / "a")
+    names = {prepared(path, Stored(), Preprocess(size=size))[1] for size in (64, 320)}
+    names.add(prepared(as_dicom(film(452, 508), tmp_path / "b", PatientSex="F"), Stored(), SMALL)[1])
+    assert len(names) == 1
+    assert prepared(as_dicom(film(453, 508), tmp_path / "c"), Stored(), SMALL)[1] not in names
 
 
 def test_percentiles_are_of_the_whole(tmp_path: Path) -> None:

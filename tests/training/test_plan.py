@@ -7,15 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from chestfed.core.bundled import bundled
 from chestfed.core.provenance import Origin
 from chestfed.engines.torchrun import Options
-from chestfed.experiment.device import prepare_machine
+from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.training import costs
 from chestfed.training.costs import Timings, duration, estimated
-from chestfed.training.plan import Counted, StudyPlan
+from chestfed.training.plan import Counted, StudyPlan, propose_settings
+from tests.cases import each
 
 
 def test_median_of_repeated_steps_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +63,12 @@ def test_network_ending_in_one_pixel_timed() -> None:
     small = ["preprocess.size=64", "model.pool=2", "model.norm=batch"]
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", small).resolve()
     assert costs.time_steps(pipeline, prepare_machine(pipeline.runtime)).parameters > 0
+
+
+@each(("device", "autocast", "proposed"), [("cuda", False, 1), ("cuda", True, 0), ("cpu", False, 0)])
+def test_bf16_is_proposed_on_a_gpu(monkeypatch: pytest.MonkeyPatch, device: str, autocast: bool, proposed: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    machine = Machine(torch.device(device), 1, autocast, True, 0)
+    assert len(propose_settings(machine)) == proposed
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert propose_settings(machine) == []

@@ -92,6 +92,23 @@ def size_of(stream: bytes) -> tuple[int, int, int] | None:
         return None
 
 
+def precision_of(stream: bytes) -> tuple[int, bool] | None:
+    """Bits and sign of the values of a JPEG 2000 stream; None if its image begins elsewhere than at 0."""
+    if len(stream) < 43 or any(stream[16:24]):
+        return None
+    return (stream[42] & 0x7F) + 1, stream[42] >= 0x80
+
+
+def reduction(width: int, height: int, least: int) -> int:
+    """By how much a JPEG 2000 stream is reduced: 8, 4, 2 or 1, so that both sides keep `least` pixels.
+
+    OpenJPEG rounds a reduced side up and Pillow rounds it, and refuses the image where these differ.
+    """
+    sides, times = (width, height), min(width, height) // least
+    fits = (scale for scale in (8, 4, 2) if all(-(-side // scale) == (side + scale // 2) // scale for side in sides))
+    return next((scale for scale in fits if times >= scale), 1)
+
+
 def bare_jpeg_2000(stream: bytes) -> bytes:
     """A JPEG 2000 stream without the boxes of a JP2 file, which DICOM does not allow and some devices write.
 

@@ -9,11 +9,13 @@ header, which may name a patient.
 from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import cv2
 import numpy as np
+import xxhash
 
 from chestfed.core.console import capture_stderr
 from chestfed.core.errors import ImageError
@@ -25,6 +27,8 @@ from chestfed.images.decoding.compressed import (
     bare_jpeg_2000,
     check_size,
     decode_jpeg,
+    precision_of,
+    reduction,
     refuse_scan_bomb,
     size_of,
 )
@@ -54,10 +58,15 @@ class Film(NamedTuple):
     gray: np.ndarray  #: gray levels uint8 `[h, w]`, air dark, padding black, head up
     unwindowed: bool  #: it lacks the window that is asked for
     turned: bool  #: rotated or mirrored
+    extent: tuple[float, float]  #: height and width of the image in pixels of `gray`, see `Decoded`
+    digest: bytes  #: 16 bytes of the JPEG 2000 stream; empty for other transfer syntaxes
 
 
-def decode_dicom(path: Path, stored: Stored, levels: Levels) -> Film:
-    """Decode a film; `stored` says which kinds the site accepts.
+def decode_dicom(path: Path, stored: Stored, levels: Levels, least: int | None = None) -> Film:
+    """Decode an image; `stored` says which kinds the site accepts.
+
+    With `least`, JPEG 2000 may come at a half, a quarter or an eighth of its size, both sides of at least so many
+    pixels: its wavelets hold these, and decoding them takes a fraction of the time.
 
     Raises `UnsuitableImage` if it is of another kind, `ImageError` if it is not a whole, single, gray picture.
     """
@@ -66,14 +75,73 @@ def decode_dicom(path: Path, stored: Stored, levels: Levels) -> Film:
         dataset = dicom_tags.read(path, (), pixels=True)
         _check(dataset, path)
         refuse_unsuitable(dataset, stored.body_parts, stored.for_processing)
-        pixels = _read_pixels(dataset)
+        digest, scale, reduced = _stream_digest(dataset), 1, None
+        if digest and least is not None and _may_reduce(dataset, levels):
+            scale = reduction(_integer(dataset, "Columns"), _integer(dataset, "Rows"), least)
+            reduced = _reduced_jpeg_2000(dataset, scale) if scale > 1 else None
+        extent = _integer(dataset, "Rows") / scale, _integer(dataset, "Columns") / scale
+        pixels = _read_pixels(dataset) if reduced is None else reduced
         if pixels.ndim == 3:
             gray, unwindowed = picture_levels(_remove_color(pixels), levels, None), False
         else:
             gray, unwindowed = _gray(pixels, dataset, levels)
         gray = _make_pixels_square(gray, read_pixel_aspect(dataset))
         upright = turn_upright(gray, dataset)
-        return Film(upright, unwindowed, upright is not gray)
+        return Film(upright, unwindowed, upright is not gray, upright.shape if reduced is None else extent, digest)
+
+
+def _stream_digest(dataset: Dataset) -> bytes:
+    """16 bytes of a JPEG 2000 stream, which name the image whatever part of it is decoded; empty for others."""
+    from pydicom.uid import JPEG2000TransferSyntaxes
+
+    if _syntax(dataset) not in JPEG2000TransferSyntaxes:
+        return b""
+    return xxhash.xxh3_128(_frame(dataset)).digest()
+
+
+def _frame(dataset: Dataset) -> bytes:
+    """The compressed stream of the one image."""
+    from pydicom.encaps import get_frame
+
+    stream: bytes = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    return stream
+
+
+def _may_reduce(dataset: Dataset, levels: Levels) -> bool:
+    """Whether the square of the reduced image is that of the whole.
+
+    Percentiles and padding belong to the whole. An image that is turned or stretched may begin with a row or column
+    that lies partly outside.
+    """
+    probe = np.zeros((1, 1), np.uint8)
+    lies_upright = turn_upright(probe, dataset) is probe and read_pixel_aspect(dataset) == 1
+    return levels != "percentiles" and "PixelPaddingValue" not in dataset and lies_upright
+
+
+def _reduced_jpeg_2000(dataset: Dataset, scale: int) -> np.ndarray | None:
+    """Stored values `[h / scale, w / scale]`; None if the stream has to be decoded, or refused, as a whole."""
+    from PIL import Image
+
+    stream, bits = _frame(dataset), _integer(dataset, "BitsStored")
+    if _integer(dataset, "PixelRepresentation") or precision_of(stream) != (bits, False):
+        return None
+    try:
+        with Image.open(BytesIO(stream), formats=("JPEG2000",)) as image:
+            setattr(image, "reduce", scale.bit_length() - 1)  # noqa: B010 a property, which its type hides
+            image.load()
+            values = np.asarray(image)
+    except (OSError, SyntaxError, ValueError):  # damaged, or of fewer resolutions
+        return None
+    if values.dtype == np.uint16 and bits > 8:
+        return _centered(values >> (16 - bits), scale)  # which Pillow shifts up
+    return _centered(values, scale) if values.dtype == np.uint8 and bits == 8 else None
+
+
+def _centered(values: np.ndarray, scale: int) -> np.ndarray:
+    """Values `[h, w]` at the centers of their squares: those of a wavelet are at the first of `scale` pixels."""
+    shift = (scale - 1) / (2 * scale)
+    move = np.array([[1, 0, -shift], [0, 1, -shift]])
+    return cv2.warpAffine(values, move, values.shape[::-1], flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 def _read_pixels(dataset: Dataset) -> np.ndarray:
@@ -230,13 +298,13 @@ def _check(dataset: Dataset, path: Path) -> None:
 
 def _check_compressed(dataset: Dataset) -> None:
     """That the compressed picture is as large as the header says; JPEG 2000 is taken out of a JP2 file's boxes."""
-    from pydicom.encaps import encapsulate, get_frame
+    from pydicom.encaps import encapsulate
     from pydicom.uid import JPEG2000TransferSyntaxes, JPEGBaseline8Bit, RLELossless
 
     width, height, syntax = _integer(dataset, "Columns"), _integer(dataset, "Rows"), _syntax(dataset)
     if syntax == RLELossless:  # states no size of its own
         return
-    stream: bytes = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    stream = _frame(dataset)
     if syntax in JPEG2000TransferSyntaxes:
         bare = bare_jpeg_2000(stream)
         if len(bare) < len(stream):
