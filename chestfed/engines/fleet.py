@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+import numpy as np
 from torch import Tensor
 
-from chestfed.algorithms.variables import Record, Rule, from_named_tensors, named_tensors
+from chestfed.algorithms.variables import Message, Record, Rule, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.host import Client, Host
-from chestfed.engines.requests import Answer, Done, Export, Import, Request
+from chestfed.engines.host import NO_MEMORY, Client, Host
+from chestfed.engines.requests import Answer, Done, Export, Import, Request, Work, Worked
+from chestfed.engines.sums.fixed_point import unweigh, weigh
 from chestfed.engines.topology import Graph
 
 _log = logging.getLogger("chestfed.engines")
@@ -45,11 +47,26 @@ class Fleet(ABC):
         """The answers of all present clients, each to `make(number)`."""
         return self.ask({number: make(number) for number in self.present})
 
+    def ask_sum(
+        self, requests: Mapping[int, Work[Message]], weights: Sequence[float], enough: int | None = None
+    ) -> tuple[Worked[Message], list[int]]:
+        """The mean of the clients' answers to local work by a sum of integers, and whose answers are in it.
+
+        Here the answers are summed in the open; a fleet over hospitals learns their sum alone, with the same bits.
+        """
+        answers = self.ask(requests, enough)
+        values = [weigh(answer, weights[number], len(requests)) for number, answer in answers.items()]
+        share, first = sum(weights[number] for number in answers), next(iter(answers.values()))
+        total = np.asarray(np.sum(values, axis=0, dtype=np.uint64))
+        return unweigh(total, share, first, first.buffers.device), list(answers)
+
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """The clients' states at these turns, for a checkpoint; `name` is what a client is called in it."""
         tensors: dict[str, Tensor] = {}
         for number, answer in self.ask_all(lambda number: Export(turns[number])).items():
             tensors |= named_tensors(answer.state, f"{name}.{number}") | {f"drawn.{number}": answer.drawn}
+            if answer.memory.numel():
+                tensors[f"memory.{number}"] = answer.memory
         return tensors
 
     def restore(
@@ -62,6 +79,7 @@ class Fleet(ABC):
                 stage,
                 from_named_tensors(like[number], tensors, f"{name}.{number}"),
                 tensors[f"drawn.{number}"].cpu(),
+                tensors.get(f"memory.{number}", _no_memory(like[number])),
             )
         )
 
@@ -110,3 +128,8 @@ class BlankFleet(Fleet):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _no_memory(state: Record) -> Tensor:
+    """An empty memory where the tensors of a client's state are."""
+    return next((NO_MEMORY.to(part.device) for part in named_tensors(state).values()), NO_MEMORY)

@@ -10,8 +10,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
-from chestfed.experiment.pipeline import Conditions, Pipeline
-from chestfed.experiment.ranges import Range
+from chestfed.experiment.pipeline import Conditions, Pipeline, TuningRecord
+from chestfed.experiment.ranges import parse_space
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
 from chestfed.experiment.subsets import Subsets
 from chestfed.models import MODELS, ModelOptions
@@ -30,6 +30,9 @@ class Method(Parts):
     )
     model: Annotated[ModelOptions | None, Choice(MODELS, optional=True)] = Field(
         None, description="the network of this method; null: the common one"
+    )
+    tuning: TuningRecord | None = Field(
+        None, description="how `chestfed tune`, which writes it, found the settings; null: they were set by hand"
     )
 
     @model_validator(mode="before")
@@ -71,9 +74,9 @@ class PipelineFile(Conditions):
     )
     search: dict[str, list[Any] | None] = Field(
         default_factory=dict,
-        description="ranges of `chestfed tune` instead of the declared ones, for every method that has the "
-        "key: `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`, `objective.inner_lr: null` "
-        "(not searched)",
+        description="what `chestfed tune` searches instead of the declared ranges, for every method that has the "
+        "key: a range `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`; a grid `window: [16, 32, 64]`; "
+        "null: not searched",
     )
 
     @field_validator("search")
@@ -81,7 +84,7 @@ class PipelineFile(Conditions):
     def _ranges_are_ranges(cls, value: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
         for limits in value.values():
             if limits is not None:
-                Range.parse(limits)
+                parse_space(limits)
         return value
 
     @model_validator(mode="after")
@@ -157,7 +160,7 @@ class PipelineFile(Conditions):
         averaged = self.federated.privacy is None and all(one.averages_statistics for one in compared)
         shared = {key: getattr(self, key) for key in Conditions.model_fields if key in self.model_fields_set}
         try:
-            own = {"method": method.name, "federated": combine(self.federated, method)}
+            own = {"method": method.name, "federated": combine(self.federated, method), "tuning": method.tuning}
             study = Pipeline.model_validate({**shared, **own, "model": method.model or self.model})
         except ValidationError as error:
             reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())

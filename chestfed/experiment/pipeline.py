@@ -276,8 +276,17 @@ class Conditions(StrictModel):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """What the network predicts, in the order of its outputs: diseases, or a collection's task."""
-        return tuple(self.diseases) if self.collection is None else (self.collection.task,)
+        """What the network predicts, in the order of its outputs: diseases, or a collection's tasks."""
+        return tuple(self.diseases if self.collection is None else self.collection.tasks)
+
+
+class TuningRecord(StrictModel):
+    """How the settings of a method were found."""
+
+    trials: int = Field(ge=1, description="settings that were tried")
+    seeds: list[int] = Field(min_length=1, description="training seeds of each trial")
+    grid: bool = Field(description="true: all points of a grid, or some drawn by the seed; false: a search in ranges")
+    validation_auc: float = Field(description="mean AUC of the selected settings on the validation images")
 
 
 #: A pipeline's file, or a study of one method.
@@ -288,6 +297,7 @@ class Pipeline(Conditions):
     """One study: the experiment with one method."""
 
     method: str = Field("codasca", description="name of the method in tables")
+    tuning: TuningRecord | None = Field(None, description="how its settings were found; null: by hand")
     federated: Federated = Federated()
 
     @model_validator(mode="after")

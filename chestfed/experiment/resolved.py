@@ -14,6 +14,7 @@ from chestfed.experiment.stage_2 import idle_keys, name_of
 from chestfed.models import MODELS
 from chestfed.models.pretrained import find_initial_weights
 from chestfed.objectives import OBJECTIVES
+from chestfed.public_datasets.collection import COLLECTIONS
 
 #: Keys that say where things are or how fast they are read, and never what comes out.
 _NOT_IDENTITY = (
@@ -21,6 +22,7 @@ _NOT_IDENTITY = (
     ("titles",),
     ("data_root",),
     ("method",),
+    ("tuning",),
     ("published",),
     ("alternatives",),  # beside the models of every K; their folders know their own settings
     ("engine",),
@@ -91,5 +93,7 @@ def plugin_digests(pipeline: Pipeline) -> dict[str, str]:
         (OBJECTIVES, name_of(settings.objective)),
         (MODELS, pipeline.model.name),
     ]
+    if pipeline.collection is not None and ":" in pipeline.collection.name:  # others: by their content
+        named.append((COLLECTIONS, pipeline.collection.name))
     digests = {name: catalogue.digest(name) for catalogue, name in named}
     return {name: digest for name, digest in digests.items() if digest is not None}

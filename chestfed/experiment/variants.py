@@ -76,6 +76,7 @@ def _variant(file: PipelineFile, pipeline: Pipeline, seed: int, window: int | No
     changes: dict[str, object] = {"seed": seed}
     if window is not None:
         changes["federated"] = pipeline.federated.model_copy(update={"window": window})
+        changes["tuning"] = pipeline.tuning if window == pipeline.federated.window else None
     if file.is_comparison:
         changes["k"] = [max(pipeline.k)]
     study = pipeline.model_copy(update=changes)

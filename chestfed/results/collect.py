@@ -32,6 +32,7 @@ from chestfed.results.frames import (
     select,
     write_frames,
 )
+from chestfed.results.methods.settings import describe_method
 from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,
@@ -60,8 +61,8 @@ class Results:
     """AUCs of finished runs and their differences.
 
     `about` is plain data: `model`, `protocol`, `images`, `patients`, `target`, `adds_hospitals`, `recognized` findings,
-    `batch_norm`, `seeds`, `untested` hospitals, `published` figures, `objectives`, `step_sizes`, `machine`, `versions`,
-    and the `runs` with label, seed, folder and digest.
+    `batch_norm`, `seeds`, `untested` hospitals, `published` figures, `objectives`, `methods` that are compared,
+    `machine`, `versions`, and the `runs` with label, seed, folder and digest.
     """
 
     title: str
@@ -142,7 +143,8 @@ def collect(
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
-        _describe_runs(runs, models, untested) | {"recognized": _count_recognized(models, how) if of_k else None},
+        _describe_runs(runs, models, untested, by_window=by_window)
+        | {"recognized": _count_recognized(models, how) if of_k else None},
         make_estimates(estimates),
         make_differences(compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
@@ -332,7 +334,9 @@ def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, flo
 # ---- what captions and curves need -------------------------------------------------------------------------------
 
 
-def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str]) -> dict[str, Any]:
+def _describe_runs(
+    runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str], *, by_window: bool
+) -> dict[str, Any]:
     """The `about` of results; `untested` are hospitals without alternatives."""
     first = runs[0]
     return first.about["scored"] | {
@@ -346,7 +350,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": _list_objectives(runs),
-        "step_sizes": _list_step_sizes(runs),
+        "methods": _describe_methods(models) if len({run.settings.method for run in runs}) > 1 or by_window else [],
         "machine": first.about["machine"],
         "versions": first.about["versions"],
         "runs": [
@@ -365,23 +369,15 @@ def _list_objectives(runs: Sequence[RunFolder]) -> str:
         return ""
     names = [objective.partition(",")[0] for objective in different]  # options only where they are what differs
     texts = {whole: name if names.count(name) == 1 else whole for name, whole in zip(names, different, strict=True)}
-    return _list_users(runs, [texts[objective] for objective in trained])
-
-
-def _list_step_sizes(runs: Sequence[RunFolder]) -> str:
-    """Which of several methods trained with which `local_lr`; empty with one method."""
-    sizes = [run.settings.local_lr for run in runs]
-    if len({run.settings.method for run in runs}) == 1 or None in sizes:
-        return ""
-    return _list_users(runs, [f"{size:g}" for size in sizes])
-
-
-def _list_users(runs: Sequence[RunFolder], values: Sequence[str]) -> str:
-    """The values, one per run, each with the methods that have it."""
     users: dict[str, dict[str, None]] = {}
-    for run, value in zip(runs, values, strict=True):
-        users.setdefault(value, {})[run.settings.method] = None
-    return "; ".join(f"{value} ({', '.join(names)})" for value, names in users.items())
+    for run, objective in zip(runs, trained, strict=True):
+        users.setdefault(texts[objective], {})[run.settings.method] = None
+    return "; ".join(f"{text} ({', '.join(methods)})" for text, methods in users.items())
+
+
+def _describe_methods(models: Sequence[_Model]) -> list[dict[str, Any]]:
+    """Settings and costs of what is compared; see `describe_method`."""
+    return [describe_method(model.name, model.runs, model.k) for model in models]
 
 
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
@@ -393,7 +389,7 @@ def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
         for entry in run.rounds(model.k):
             sums = {name: value + entry[name] for name, value in sums.items()}
             if "mean_auc" in entry:
-                values = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
+                values = {name: entry.get(name) for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
                 outputs = {name: entry.get(name) for name in OUTPUTS}
                 total = {"bytes": sums["bytes_up"] + sums["bytes_down"]}
                 points.append(head | {"seed": run.settings.seed} | values | sums | total | outputs)

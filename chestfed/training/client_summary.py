@@ -41,6 +41,9 @@ def write_site_cards(folder: Path, experiment: Experiment) -> None:
         card, pictures = card_of(part, experiment.diseases, experiment.pipeline.seed)
         cards.append(card)
         thumbnails[str(number)] = pictures
+    for card, client in zip(cards, experiment.clients, strict=False):
+        if client.classes:
+            card["classes"] = list(client.classes)
     add_weights(cards, experiment.pipeline)
     write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
     facts = [site.facts for site in experiment.sites]

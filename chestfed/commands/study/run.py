@@ -32,7 +32,7 @@ from chestfed.experiment.rules import check_runs
 from chestfed.experiment.subsets import Design
 from chestfed.experiment.variants import Variant, list_variants
 from chestfed.models import title_of
-from chestfed.public_datasets.collection import DIGITS
+from chestfed.public_datasets.collection import find_collection
 from chestfed.results.answer import answer_study
 from chestfed.results.clients.contributions import (
     collect_contributions,
@@ -94,7 +94,8 @@ def prepare(
     loaded = load_pipeline(file, overrides, added)
     pipeline = loaded.resolve()
     entry = pipeline.collection
-    root = resolve_data_root(pipeline, data) if entry is None or entry.name != DIGITS else None
+    collection = None if entry is None else find_collection(entry.name)
+    root = resolve_data_root(pipeline, data) if collection is None or collection.has_files else None
     variants = list_variants(loaded, file)
     design = None if loaded.subsets is None else Design(pipeline, file, loaded.subsets)
     pipeline = pipeline if design is None else design.pipeline
