@@ -51,7 +51,7 @@ def test_exit_code_is_0_or_1(tmp_path: Path) -> None:
     "arguments",
     [["nothing.yaml", "--data", "."], ["site.yaml"], ["site.yaml", "--data", ".", "--against", "nothing.yaml"]],
 )
-def test_wrong_site_is_refused_and_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+def test_wrong_calls_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     config(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
