@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.source_addition import _processor
-from chestfed.results.answer import answer_study, state_gains
+from chestfed.results.answer import answer_study
 from chestfed.results.collect import Results, read_comparison
 from chestfed.results.differences import compare_with_first
 from chestfed.results.frames import list_records
@@ -159,20 +159,20 @@ def _rounded(value: Any) -> float | None:
 
 
 def _write_readme(study: Results) -> None:
-    """The table between README's markers: every K and the alternatives at both hospitals that have an AUC."""
-    rows = [make_hospital_grid(study, view) for view in ("hospitals", "alternatives")]
-    lines = []
-    for grid in rows:
-        lines += [[cell.text for cell in grid.columns], ["---", *["---:"] * (len(grid.columns) - 1)]]
-        lines += [[line.head, *("<br>".join((cell.text, *cell.below)) for cell in line.cells)] for line in grid.lines]
-        lines.append([])
-    text = "\n".join(f"| {' | '.join(line)} |" if line else "" for line in lines)
+    """The table between README's markers: each hospital alone and with all, and the answer."""
+    heads = ["hospital", "test images", "K=1", "K=3", "change [95% interval]"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for line in make_hospital_grid(study, "hospitals").lines:
+        images, first, *_, last, change = line.cells
+        interval = f" {change.below[0]}" if change.below else ""
+        lines.append([line.head, images.text, first.text, last.text, f"{change.text}{interval}"])
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
     readme = _ROOT / "README.md"
     before, begin, rest = readme.read_text("utf-8").partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not (begin and end):
         raise SystemExit(f"{readme}: the marks {' and '.join(_MARKS)} are missing")
-    text = f"{text}\n{answer_study(study)} {state_gains(study, 'alternatives')}"
+    text = f"{text}\n{answer_study(study)}"
     readme.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
 
 

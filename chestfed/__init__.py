@@ -8,25 +8,47 @@ from __future__ import annotations
 import getpass
 import os
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from chestfed._version import __version__
 
 if TYPE_CHECKING:
     from chestfed import statistics
-    from chestfed.api import compare, evaluate, run
+    from chestfed.api import Tuned, compare, evaluate, load_pipeline, run, tune
+    from chestfed.experiment.methods import PipelineFile as Pipeline
+    from chestfed.report.comparison import Comparison
     from chestfed.report.study import Study
     from chestfed.sites.dataset import Site, load_site
 
-__all__ = ["Site", "Study", "__version__", "compare", "evaluate", "load_site", "run", "statistics"]
+__all__ = [
+    "Comparison",
+    "Pipeline",
+    "Site",
+    "Study",
+    "Tuned",
+    "__version__",
+    "compare",
+    "evaluate",
+    "load_pipeline",
+    "load_site",
+    "run",
+    "statistics",
+    "tune",
+]
 
 _PLACES = {
-    "Site": "chestfed.sites.dataset",
-    "Study": "chestfed.report.study",
-    "compare": "chestfed.api",
-    "evaluate": "chestfed.api",
-    "load_site": "chestfed.sites.dataset",
-    "run": "chestfed.api",
+    "Comparison": "chestfed.report.comparison:Comparison",
+    "Pipeline": "chestfed.experiment.methods:PipelineFile",
+    "Site": "chestfed.sites.dataset:Site",
+    "Study": "chestfed.report.study:Study",
+    "Tuned": "chestfed.api:Tuned",
+    "compare": "chestfed.api:compare",
+    "evaluate": "chestfed.api:evaluate",
+    "load_pipeline": "chestfed.api:load_pipeline",
+    "load_site": "chestfed.sites.dataset:load_site",
+    "run": "chestfed.api:run",
+    "tune": "chestfed.api:tune",
 }
 
 
@@ -34,7 +56,7 @@ def __getattr__(name: str) -> object:
     if name == "statistics":
         return import_module("chestfed.statistics")
     if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
+        return resolve_name(_PLACES[name])
     raise AttributeError(f"module 'chestfed' has no attribute '{name}'")
 
 

@@ -17,7 +17,7 @@ import torch
 
 import chestfed
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.minimization.fedprox import FedProx
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from tests.training.tiny_studies import SETTINGS
@@ -120,7 +120,7 @@ def test_seeds_give_tables_of_every_k(tmp_path: Path, monkeypatch: pytest.Monkey
     (gain,) = found.significance().query("disease == 'mean'").to_dict("records")
     assert gain["difference"] == pytest.approx(table["auc"][2] - table["auc"][1])
     assert gain["p"] == gain["p"]  # over patients and seeds there is one
-    assert "K=2" in found.verdict
+    assert f"{gain['difference']:+.3f}" in found.verdict.replace("−", "-")
     assert len(found.plot_auc().lines) == 4  # both seeds, what the legend says of them, and the mean
     with pytest.raises(ConfigError, match="no seed 4"):
         found.study(4)
@@ -188,8 +188,8 @@ def test_bad_arguments_are_refused_first(tmp_path: Path, monkeypatch: pytest.Mon
         chestfed.compare("a", "b", resamples=-1)
     with pytest.raises(ConfigError, match=r"resamples=2\.5: give a whole number"):
         chestfed.evaluate("model.onnx", "site.yaml", resamples=2.5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="output_names='edema': give a list"):
-        chestfed.evaluate("model.onnx", "site.yaml", output_names="edema")
+    with pytest.raises(ConfigError, match="diseases='edema': give a list"):
+        chestfed.evaluate("model.onnx", "site.yaml", diseases="edema")
     with pytest.raises(ConfigError, match="site=None, data=None: give the YAML"):
         chestfed.evaluate("model.onnx", None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="overrides='title=x': give a list"):

@@ -36,7 +36,9 @@ ALLOWED: dict[str, set[str]] = {
     "inspection": {"dicom", "images", "sites"},
     "new_site": {"dicom", "sites"},
     "engines": {"algorithms", "objectives", "models"},
-    "experiment": {"algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"},
+    "experiment": {
+        *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites", "public_datasets"),
+    },
     "results": {"evaluation"},
     "training": {
         *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"),
@@ -49,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "scoring": {"models", "evaluation", "images", "sites", "experiment", "results", "training"},
     "testing": {"algorithms", "objectives", "models", "engines", "experiment", "images", "inspection", "sites"},
-    "report": {"evaluation", "images", "inspection", "sites", "results"},
+    "report": {"evaluation", "experiment", "images", "inspection", "scoring", "sites", "results"},
     "leaderboard": {
         *("evaluation", "experiment", "films", "images", "report", "results", "samples", "sites", "training"),
     },
@@ -113,7 +115,7 @@ def test_packages_import_downward_only() -> None:
 
 #: Folders of more than twelve modules, and modules of more than 400 lines.
 LARGE = {
-    **{"algorithms": 15, "engines": 15, "experiment": 13, "federation": 13, "commands": 13, "sites/tables": 14},
+    **{"engines": 15, "experiment": 13, "federation": 13, "commands": 13, "sites/tables": 14},
     "sites/label_files/source.py": 419,
 }
 

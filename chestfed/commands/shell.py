@@ -22,7 +22,16 @@ _OUTPUT_OPTIONS: Final = {"--json", "--quiet", "-q"}
 
 
 class Command(TyperCommand):
-    """A command whose rare options are shown by --help-all only."""
+    """A command whose rare options are shown by --help-all only, and that knows keys from options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            name = str(getattr(error, "option_name", "")).lstrip("-")
+            if name and any(parameter.name == "set_" for parameter in self.params) and (keys := _find_keys(name)):
+                error.message = f"{error.message} To set that key of the pipeline: {' or '.join(keys)}."  # type: ignore[attr-defined]
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         rare = [] if ctx.meta.get(_ALL) else [one for one in self.params if getattr(one, "rich_help_panel", "") == RARE]
@@ -33,6 +42,12 @@ class Command(TyperCommand):
         finally:
             for parameter in rare:
                 parameter.hidden = False  # type: ignore[attr-defined]
+
+
+def _find_keys(name: str) -> list[str]:
+    from chestfed.commands.machine.schema import find_keys
+
+    return [f"--set {key}=VALUE" for key in find_keys(name.replace("-", "_"))]
 
 
 class Commands(TyperGroup):

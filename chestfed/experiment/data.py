@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
 
+Share = Annotated[float, Field(ge=0, le=1)]
+TaskName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 #: Of one site or collection.
 MOST_CLIENTS: Final = 10_000
 
@@ -41,6 +43,12 @@ class SiteEntry(StrictModel):
     validation_fraction: float | None = Field(
         None, gt=0, lt=1, description="share of the remaining training patients to set aside; nothing trains on them"
     )
+    training_images: int | None = Field(
+        None,
+        ge=1,
+        description="train on at most so many images: those of whole patients, drawn by the study's seed, so that "
+        "fewer images are a part of more; null: all",
+    )
     control: Literal["labels_permuted", "noise"] | None = Field(
         None,
         description="make an added site a negative control, which must not help. labels_permuted: the labels of "
@@ -55,13 +63,36 @@ class SiteEntry(StrictModel):
         return self
 
 
+class Skew(StrictModel):
+    """Clients that differ by a known amount; exactly one key."""
+
+    dirichlet: float | None = Field(
+        None,
+        gt=0,
+        description="label skew: each class is divided in the shares of a draw from Dirichlet(alpha); small: few "
+        "classes per client, large: alike clients",
+    )
+    shards: int | None = Field(
+        None, ge=1, le=1000, description="label skew: every client gets so many even runs of either label, by class"
+    )
+    quantity: float | None = Field(
+        None, gt=0, description="quantity skew: sizes are a draw from Dirichlet(alpha), prevalences are alike"
+    )
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if sum(value is not None for value in (self.dirichlet, self.shards, self.quantity)) != 1:
+            raise ValueError("partition: give one of dirichlet, shards and quantity, such as {dirichlet: 0.3}")
+        return self
+
+
 class CollectionEntry(StrictModel):
-    """A public image collection in place of hospitals, as one binary task; see `docs/collections.md`."""
+    """An image collection in place of hospitals; see `docs/collections.md`."""
 
     name: str = Field(
-        pattern=r"^[a-z][a-z0-9_]*$",
+        pattern=r"^([a-z][a-z0-9_]*|[A-Za-z_][\w.]*:\w+)$",
         description="digits, or one of torchvision's (cifar10, cifar100, fashion_mnist, imagenet, mnist, stl10), or "
-        "any name for a .npz file",
+        "any name for a .npz file, or package.module:Name for a CollectionSpec of your own",
     )
     root: str | None = Field(
         None, description="folder or .npz file below the data root; null: NAME.npz if it exists, else NAME"
@@ -70,11 +101,22 @@ class CollectionEntry(StrictModel):
     clients: int = Field(
         4, ge=1, le=MOST_CLIENTS, description="number of clients among which the training images are divided"
     )
-    partition: Literal["classes", "sorted", "random", "client"] = Field(
+    partition: Literal["classes", "sorted", "random", "client"] | Skew = Field(
         "classes",
         description="classes: no class is at two clients, the IH construction; sorted: equal runs of images "
         "sorted by class, for more clients than classes; random: IID (by patient, if there are "
-        "patients); client: as the array `client` of the .npz file",
+        "patients); client: as the array `client` of the .npz file; a mapping: clients that differ by a known "
+        "amount. All but classes and sorted leave the images of a patient together",
+    )
+    label_noise: Share | list[Share] = Field(
+        0.0, description="share of the training labels of every client that is flipped, or one share per client"
+    )
+    feature_noise: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Gaussian noise on the training images: client i of K gets the variance feature_noise * i / K, in "
+        "the unit of gray values over 255",
     )
     positive: Literal["random", "first", "second"] = Field(
         "second", description="the half of the classes that is positive; random: drawn by the study's seed"
@@ -84,12 +126,20 @@ class CollectionEntry(StrictModel):
         gt=0,
         lt=1,
         description="share of positives among the training images, reached by dropping positives; null: none are "
-        "dropped",
+        "dropped, as for a collection with labels of several tasks",
     )
     test_fraction: float = Field(
         0.2, gt=0, lt=1, description="share held out for the test if the collection has no test part"
     )
-    task: str = Field("positive", pattern=r"^[a-z][a-z0-9_]*$", description="name of the task in tables")
+    tasks: list[TaskName] = Field(
+        ["positive"], min_length=1, description="names of the tasks in tables, one per column of labels"
+    )
+
+    @model_validator(mode="after")
+    def _noise_is_of_clients(self) -> Self:
+        if isinstance(self.label_noise, list) and len(self.label_noise) != self.clients:
+            raise ValueError(f"label_noise: {len(self.label_noise)} shares for {self.clients} clients")
+        return self
 
 
 class HeldOut(StrictModel):

@@ -104,6 +104,7 @@ def _override_common(document: Document, override: str, selected: dict[str, int]
         raise ConfigError(f"--set {key}: no effect: the pipeline compares windows; write --windows {value}")
     for index in selected.values():
         entry = document.data["methods"][index]
+        entry.pop("tuning", None)  # other settings than those that were found
         if inner and isinstance(entry.get(first), dict):
             document.override(f"methods.{index}.{first}.{inner}={value}", key)
         elif not inner:
@@ -127,6 +128,7 @@ def _override_methods(document: Document, overrides: Sequence[str], selected: di
                 f"{', '.join(selected)}; or methods.*.KEY for all of them"
             )
         for index, inner in targets.items():
+            document.data["methods"][index].pop("tuning", None)
             document.override(f"methods.{index}.{inner}={value}", key)
 
 

@@ -10,11 +10,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
-from chestfed.experiment.pipeline import Conditions, Pipeline
-from chestfed.experiment.ranges import Range
+from chestfed.experiment.pipeline import Conditions, Pipeline, TuningRecord
+from chestfed.experiment.ranges import parse_space
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
-from chestfed.experiment.subsets import Subsets
-from chestfed.models import MODELS, ModelOptions
+from chestfed.experiment.subsets import Subsets, TargetImages
+from chestfed.images.augment import Augment
+from chestfed.models import MODELS, FeatureOptions, ModelOptions
 
 _Seeds = Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
@@ -30,6 +31,9 @@ class Method(Parts):
     )
     model: Annotated[ModelOptions | None, Choice(MODELS, optional=True)] = Field(
         None, description="the network of this method; null: the common one"
+    )
+    tuning: TuningRecord | None = Field(
+        None, description="how `chestfed tune`, which writes it, found the settings; null: they were set by hand"
     )
 
     @model_validator(mode="before")
@@ -69,11 +73,15 @@ class PipelineFile(Conditions):
         None,
         description="train with every set of partners of one target instead of every K, as `--subsets`; null: every K",
     )
+    target_images: TargetImages | None = Field(
+        None,
+        description="train every K with fewer images of the target, as `--target-images`; null: with all of them",
+    )
     search: dict[str, list[Any] | None] = Field(
         default_factory=dict,
-        description="ranges of `chestfed tune` instead of the declared ones, for every method that has the "
-        "key: `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`, `objective.inner_lr: null` "
-        "(not searched)",
+        description="what `chestfed tune` searches instead of the declared ranges, for every method that has the "
+        "key: a range `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`; a grid `window: [16, 32, 64]`; "
+        "null: not searched",
     )
 
     @field_validator("search")
@@ -81,7 +89,7 @@ class PipelineFile(Conditions):
     def _ranges_are_ranges(cls, value: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
         for limits in value.values():
             if limits is not None:
-                Range.parse(limits)
+                parse_space(limits)
         return value
 
     @model_validator(mode="after")
@@ -89,6 +97,7 @@ class PipelineFile(Conditions):
         names = [method.name for method in self.methods]
         lists: dict[str, Sequence[object]] = {"methods": names, "selected": self.selected or []}
         lists |= {"windows": self.windows, "seeds": self.seed_list}
+        lists["target_images.counts"] = [] if self.target_images is None else self.target_images.counts
         for key, values in lists.items():
             if len(set(values)) < len(values):
                 advice = "; give each entry a `name` of its own" if key == "methods" else ""
@@ -114,6 +123,12 @@ class PipelineFile(Conditions):
             raise ValueError(
                 "subsets trains one method with sets of sites: it takes no windows, held_out or collection; select a "
                 "method with --methods"
+            )
+        others = self.is_comparison or self.held_out is not None or self.subsets is not None or not self.sites
+        if self.target_images is not None and others:
+            raise ValueError(
+                "target_images trains one method with all sites: it takes no windows, subsets, held_out or collection; "
+                "select a method with --methods"
             )
         if self.held_out is not None and (self.is_comparison or len(self.seed_list) > 1):
             raise ValueError(
@@ -157,9 +172,11 @@ class PipelineFile(Conditions):
         averaged = self.federated.privacy is None and all(one.averages_statistics for one in compared)
         shared = {key: getattr(self, key) for key in Conditions.model_fields if key in self.model_fields_set}
         try:
-            own = {"method": method.name, "federated": combine(self.federated, method)}
+            own = {"method": method.name, "federated": combine(self.federated, method), "tuning": method.tuning}
             study = Pipeline.model_validate({**shared, **own, "model": method.model or self.model})
         except ValidationError as error:
             reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
             raise ConfigError(f"methods, {method.name}: {reasons}") from None
+        if isinstance(study.model, FeatureOptions):
+            study = study.model_copy(update={"augment": Augment(enabled=False)})
         return study.model_copy(update={"model": study.model.resolve_norm(averaged=averaged)})

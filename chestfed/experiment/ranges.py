@@ -1,4 +1,4 @@
-"""The ranges that `chestfed tune` searches: declared beside an option, or in a pipeline.
+"""The ranges and grids that `chestfed tune` searches: declared beside an option, or in a pipeline.
 
 An option declares its range as `Field(..., json_schema_extra={"search": [0.01, 1.0, "log"]})`. All algorithms that have
 an option are searched over the same range of it. An option whose value is not a number (`null`, `auto`) is left as it
@@ -21,6 +21,41 @@ _EDGE, _WIDER = 0.1, 0.5
 
 
 @dataclass(frozen=True)
+class Grid:
+    """The only values that are tried."""
+
+    values: tuple[float, ...]
+
+    def plain(self) -> list[Any]:
+        return list(self.values)
+
+    @property
+    def extremes(self) -> tuple[float, ...]:
+        """Values that must be valid."""
+        return self.values
+
+    @property
+    def description(self) -> str:
+        return f"one of {', '.join(f'{value:g}' for value in self.values)}"
+
+    def at(self, share: float) -> float:
+        """The value at this share of the way, below 1, through the list."""
+        return self.values[int(share * len(self.values))]
+
+    def widened(self, best: float) -> Grid:
+        """The same: a grid is not changed."""
+        return self
+
+    def at_edge(self, best: float) -> bool:
+        """Whether it is the smallest or the largest of three or more."""
+        return len(self.values) > 2 and best in (min(self.values), max(self.values))
+
+    def as_written(self, value: float) -> float:
+        """The value itself."""
+        return value
+
+
+@dataclass(frozen=True)
 class Range:
     """From `low` to `high`, evenly or by factors (`log`); `bounds` are the option's limits, which are not reached."""
 
@@ -28,6 +63,7 @@ class Range:
     high: float
     log: bool
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    integer: bool = False
 
     @classmethod
     def parse(cls, value: Any) -> Self:
@@ -44,6 +80,19 @@ class Range:
 
     def plain(self) -> list[Any]:
         return [self.low, self.high, "log" if self.log else "linear"]
+
+    @property
+    def extremes(self) -> tuple[float, ...]:
+        """Values that must be valid."""
+        return (self.as_written(self.low), self.as_written(self.high))
+
+    @property
+    def description(self) -> str:
+        return f"{self.low:.3g} to {self.high:.3g}"
+
+    def as_written(self, value: float) -> float:
+        """A value as it stands in YAML: four digits, or a whole number."""
+        return round(value) if self.integer else float(f"{value:.4g}")
 
     def at(self, share: float) -> float:
         """The value at this share of the way from `low` to `high`."""
@@ -67,20 +116,37 @@ class Range:
         return without.widened(best) != without
 
 
-def ranges_of(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Range]:
+#: What is searched of one key.
+Space = Range | Grid
+
+
+def parse_space(value: Any) -> Space:
+    """A range, or a grid: a list of two or more different numbers; raises `ValueError` for anything else."""
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in value
+    ):
+        return Range.parse(value)
+    if len(set(value)) < max(2, len(value)) or not all(map(math.isfinite, value)):
+        raise ValueError(f"a grid is a list of two or more different numbers, such as [16, 32, 64]; found {value}")
+    return Grid(tuple(value))
+
+
+def ranges_of(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Space]:
     """What is searched for an algorithm: keys of `federated`, its options, and `objective.` its objective's options.
 
     `chosen` are the pipeline's own ranges, which replace the declared ones; null: not searched.
     """
-    found = {}
+    spaces: dict[str, Space] = {}
     for key, (field, value) in options_of(settings).items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        one = declared_range(field) if is_number else None
+        space: Space | None = declared_range(field) if is_number else None
         if key in chosen:
-            one = None if (wanted := chosen[key]) is None else Range.parse(wanted)
-        if one is not None:
-            found[key] = replace(one, bounds=_bounds(field))
-    return found
+            space = None if (given := chosen[key]) is None else parse_space(given)
+        if isinstance(space, Range):
+            space = replace(space, bounds=_bounds(field), integer=field.annotation is int)
+        if space is not None:
+            spaces[key] = space
+    return spaces
 
 
 def declared_range(field: FieldInfo) -> Range | None:

@@ -11,12 +11,15 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.algorithms.around.compression import Compression
+from chestfed.algorithms.around.server_optimizer import ServerOptimizer
 from chestfed.algorithms.declaration import Setting
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
 from chestfed.engines.topology import Graph
+from chestfed.experiment.options.rounds import LocalSteps, PrivacyOptions, check_options, list_able
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 
@@ -27,24 +30,6 @@ class Stage:
     window: int
     rounds: int
     lr_factor: float
-
-
-class PrivacyOptions(StrictModel):
-    """Client-level differential privacy of the weights that stage 2 returns; docs/privacy.md says what it protects."""
-
-    clip: float = Field(
-        gt=0, description="largest norm of a client's change in a round; larger ones are scaled down to it [C]"
-    )
-    noise_multiplier: float = Field(
-        gt=0, description="standard deviation of the noise, relative to the most that one client can move the mean [z]"
-    )
-    delta: float = Field(1e-5, gt=0, lt=1, description="the delta for which epsilon is reported [delta]")
-    noise: Literal["secret", "seed"] = Field(
-        "secret",
-        description="source of the noise. secret: the system's entropy, so that no two runs are equal; seed: the "
-        "study's `seed`, the same bits with every engine. Only to measure what the noise "
-        "costs: it protects nothing, because the run folder has the seed",
-    )
 
 
 class Schedule(StrictModel):
@@ -80,6 +65,13 @@ class Schedule(StrictModel):
     stage_steps: int = Field(
         1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], rounded to whole rounds"
     )
+    total_steps: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="local steps of all stages together, in place of `stages`: as many stages as that takes, the last "
+        "one shorter; null: `stages` of them",
+    )
     stage_growth: float = Field(1.0, ge=1, description="factor of stage_steps after each stage")
     lr_decay: float = Field(3.0, ge=1, description="divisor of the step sizes after each stage")
     stage_output: Literal["last", "average", "algorithm", "random_round"] = Field(
@@ -96,6 +88,13 @@ class Schedule(StrictModel):
         description="number of clients drawn for each round [S]; null: all. Not for algorithms that need all clients "
         "in every round, such as codasca_minimal",
     )
+    local_steps: LocalSteps | None = Field(
+        None, description="local steps per round where clients differ; null: `window` everywhere"
+    )
+    server_optimizer: ServerOptimizer | None = Field(
+        None, description="optimizer of the server on the clients' mean change; null: the algorithm's own step"
+    )
+    compression: Compression | None = Field(None, description="compression of what clients send; null: none")
     aggregation: AggregationRule = Field(
         "mean",
         description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
@@ -171,20 +170,27 @@ class Federated(Parts):
         if self.clients_per_round is not None and not spec.partial_rounds:
             raise ValueError(
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
-                f"{_those_with('partial_rounds')}"
+                f"{list_able('partial_rounds')}"
             )
+        if spec.personal and self.stage_output != "last":
+            raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
+        check_options(self)
         self._check_aggregation()
         self._check_privacy()
         if self.absent != "wait" and not spec.partial_rounds:
             raise ValueError(
                 f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
-                f"{_those_with('partial_rounds')}"
+                f"{list_able('partial_rounds')}"
             )
         some = "absent" if self.absent != "wait" else "clients_per_round" if self.clients_per_round is not None else ""
         if some and self.stage_output == "algorithm":
             raise ValueError(
                 f"{some}: stage_output algorithm returns a mean over the iterates of all clients; take another one"
             )
+        if self.total_steps is not None and "stages" in self.model_fields_set:
+            raise ValueError("stages: no effect beside total_steps; remove one")
+        if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:
+            raise ValueError("total_steps: more than 1000 stages; raise stage_steps")
         if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
         return self
@@ -195,7 +201,7 @@ class Federated(Parts):
         elif self.aggregation != "mean" and not self.spec.averages:
             raise ValueError(
                 f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
-                f"possible with {_those_with('averages')}"
+                f"possible with {list_able('averages')}"
             )
         if self.weights != "uniform" and self.aggregation in ("median", "trimmed_mean"):
             raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
@@ -205,6 +211,7 @@ class Federated(Parts):
     def _check_secure_sum(self) -> None:
         reasons = {
             "algorithm": self.spec.name not in SUMMED and f"it goes with {', '.join(SUMMED)}",
+            "compression": self.compression is not None and "encoded numbers cannot be summed",
             "stage_output": self.stage_output not in ("last", "random_round") and "clients would send more in the open",
         }
         if found := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
@@ -216,11 +223,13 @@ class Federated(Parts):
         if not self.spec.averages:
             raise ValueError(
                 f"privacy: {self.spec.name} sends what would leave without noise (control variates, dual variables of "
-                f"edges, states); noise is possible with {_those_with('averages')}"
+                f"edges, states); noise is possible with {list_able('averages')}"
             )
         reasons = {
+            "algorithm": bool(self.spec.personal) and "points of clients would leave without noise",
             "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
             "aggregation": self.aggregation != "mean" and "epsilon is known for the mean alone",
+            "compression": self.compression is not None and "the noise is added to what the server decodes",
             "absent": self.absent != "wait" and "who is absent would set the weights",
             "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
         }
@@ -281,9 +290,9 @@ class Federated(Parts):
         """
         planned, wanted, done = [], 0.0, 0
         spec, batches = self.spec, self.batches_per_step
-        for number in range(self.stages):
+        for number, length in enumerate(self._stage_lengths):
             window = round(self.window * self.window_growth**number) if spec.pace == "window" else 1
-            wanted += self.stage_steps * self.stage_growth**number
+            wanted += length
             rounds = _nearest(wanted - done, window * batches)
             done += rounds * window * batches
             planned.append(Stage(window, rounds, self.lr_decay**-number))
@@ -294,7 +303,17 @@ class Federated(Parts):
     @property
     def wanted_steps(self) -> int:
         """Local steps that the stages should have together, in batches of one client; whole rounds may miss it."""
-        return round(sum(self.stage_steps * self.stage_growth**number for number in range(self.stages)))
+        return round(sum(self._stage_lengths))
+
+    @property
+    def _stage_lengths(self) -> list[float]:
+        """Local steps that each stage should have."""
+        if self.total_steps is None:
+            return [self.stage_steps * self.stage_growth**number for number in range(self.stages)]
+        lengths: list[float] = []
+        while (rest := self.total_steps - sum(lengths)) > 0:
+            lengths.append(min(rest, self.stage_steps * self.stage_growth ** len(lengths)))
+        return lengths
 
     @property
     def batches(self) -> int:
@@ -317,7 +336,10 @@ class Federated(Parts):
             degree=max(degrees, default=0),
             returns_average=self.stage_output == "algorithm",
         )
-        return self.spec.build(self.algorithm, setting)
+        rule = self.spec.build(self.algorithm, setting)
+        for option in (self.server_optimizer, self.compression):
+            rule = rule if option is None else option.around(rule)
+        return rule
 
     @property
     def rounds(self) -> int:
@@ -342,12 +364,6 @@ def name_of(part: Any) -> str:
         return part.name
     name = part.get("name") if isinstance(part, Mapping) else part
     return name if isinstance(name, str) else ""
-
-
-def _those_with(ability: str) -> str:
-    """The built-in algorithms whose declaration has it, and that others may."""
-    names = [name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability)]
-    return f"{', '.join(names)}, and plug-ins that declare {ability}"
 
 
 def combine(common: Schedule, changes: Parts) -> Federated:

@@ -4,47 +4,23 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from chestfed.core.errors import ConfigError, first_line, is_environment_error
-from chestfed.public_datasets.pixels import ArrayPixels, FilePixels, Pixels
+from chestfed.core.plugins import Catalogue
+from chestfed.public_datasets.declaration import Collection, CollectionSpec, Part, check_collection, label_patterns
+from chestfed.public_datasets.pixels import ArrayPixels, FilePixels
 
-#: torchvision's class, and what selects the training and the test part.
-_TORCHVISION: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
-    "cifar10": ("CIFAR10", {"train": True}, {"train": False}),
-    "cifar100": ("CIFAR100", {"train": True}, {"train": False}),
-    "mnist": ("MNIST", {"train": True}, {"train": False}),
-    "fashion_mnist": ("FashionMNIST", {"train": True}, {"train": False}),
-    "stl10": ("STL10", {"split": "train"}, {"split": "test"}),
-    "imagenet": ("ImageNet", {"split": "train"}, {"split": "val"}),
-}
 _ARRAYS: Final = ("x", "y", "patient", "client", "x_test", "y_test", "patient_test")
-DIGITS: Final = "digits"  #: comes with scikit-learn and needs no files
-
-
-@dataclass(frozen=True)
-class Part:
-    """Images with their classes, in the order of the files."""
-
-    pixels: Pixels
-    classes: np.ndarray  #: int64 `[n]`
-    patients: np.ndarray | None = None  #: names or numbers `[n]`, where the collection has patients
-    clients: np.ndarray | None = None  #: names or numbers `[n]` of the clients that hold the images, where given
-
-
-@dataclass(frozen=True)
-class Collection:
-    """Images of `classes` classes; `test` is None if the collection has no labeled test part of its own."""
-
-    name: str
-    classes: int
-    train: Part
-    test: Part | None
+#: All collections by name, and `package.module:Name` of one's own.
+COLLECTIONS: Final[Catalogue[CollectionSpec]] = Catalogue(
+    "collection", "chestfed.collections", CollectionSpec, packages=("chestfed.public_datasets",)
+)
 
 
 def open_collection(name: str, path: Path | None, *, download: bool = False) -> Collection:
@@ -53,40 +29,51 @@ def open_collection(name: str, path: Path | None, *, download: bool = False) -> 
     Parameters
     ----------
     name
-        `digits`, or a name of `docs/collections.md` that torchvision has, or any other name.
+        That of a `CollectionSpec`, built in or `package.module:Name`, or any other name of a `.npz` file.
     path
-        Folder in torchvision's layout. The file `PATH.npz` is read instead if it exists.
+        The collection's folder. The file `PATH.npz` is read instead if it exists.
     download
-        Whether torchvision may download missing files into the folder.
+        Whether missing files may be downloaded into the folder.
 
     Raises
     ------
     ConfigError
         If files are missing, damaged or contradict each other, or torchvision cannot be imported.
     """
-    if name == DIGITS:
-        return _read_digits()
+    spec = find_collection(name)
+    if spec is not None and not spec.has_files:
+        return check_collection(spec.read(None, download), name)
     if path is None:
         raise ConfigError(f"collection '{name}' needs the folder of its files")
     file = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
     if file.is_file():
-        return _check(_read_npz(name, file), file)
-    if name in _TORCHVISION:
-        return _check(_read_torchvision(name, path, download), path)
-    raise ConfigError(f"{file}: no such file; torchvision has {', '.join(_TORCHVISION)}; see docs/collections.md")
+        return check_collection(_read_npz(name, file), file)
+    if spec is None:
+        known = tuple(COLLECTIONS.built_in)
+        text = f"{file}: no such file; collections without it are {', '.join(known)}; see docs/collections.md"
+        raise ConfigError(text, kind="no such collection", name=name, known=known)
+    return check_collection(spec.read(path, download), path)
 
 
-def _read_digits() -> Collection:
+def find_collection(name: str) -> CollectionSpec | None:
+    """The declaration of a collection; None for the name of a `.npz` file."""
+    return COLLECTIONS.find(name) if ":" in name or name in COLLECTIONS.names else None
+
+
+def _read_digits(folder: Path | None, download: bool) -> Collection:
     """1 797 gray images of 8 x 8 in ten classes; the values 0 to 16 become 0 to 255."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-    return Collection(DIGITS, 10, Part(ArrayPixels(images), digits.target.astype(np.int64)), None)
+    return Collection(DIGITS.name, 10, Part(ArrayPixels(images), digits.target.astype(np.int64)), None)
 
 
-def _read_torchvision(name: str, root: Path, download: bool) -> Collection:
-    kind, *parts = _TORCHVISION[name]
+def _read_torchvision(
+    name: str, kind: str, parts: Sequence[Mapping[str, Any]], root: Path | None, download: bool
+) -> Collection:
+    """A data set of torchvision; `parts` select its training and its test part."""
+    assert root is not None
     try:
         import torchvision.datasets
     except (ImportError, RuntimeError) as error:  # RuntimeError: built for another build of torch
@@ -147,32 +134,33 @@ def _collection(name: str, train: Part, test: Part | None) -> Collection:
 def _part_of_arrays(file: Path, arrays: Mapping[str, np.ndarray], suffix: str) -> Part:
     """The part of the arrays `x`, `y`, `patient`, `client`, with or without `_test`."""
     images, classes = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
+    labels = None
+    if classes.ndim == 2 and classes.dtype.kind in "iubf":
+        labels = classes.astype(np.float32)
+        classes = label_patterns(labels)
     if classes.dtype.kind not in "iub" or classes.ndim != 1:
         raise ConfigError(f"{file}: y{suffix} is {classes.dtype} {list(classes.shape)}; expected integers [n]")
-    names = [arrays.get(f"{key}{suffix}") for key in ("patient", "client")]
-    for key, values in zip(("patient", "client"), names, strict=True):
+    patients, clients = (arrays.get(f"{key}{suffix}") for key in ("patient", "client"))
+    for key, values in {"patient": patients, "client": clients}.items():
         if values is not None and (values.dtype.kind not in "iuU" or values.shape != classes.shape):
             text = f"is {values.dtype} {list(values.shape)}; expected strings or integers {list(classes.shape)}"
             raise ConfigError(f"{file}: {key}{suffix} {text}")
         if values is not None and values.dtype.kind == "U" and (np.char.strip(values) == "").any():
             raise ConfigError(f"{file}: {key}{suffix} has {int((np.char.strip(values) == '').sum())} empty strings")
     try:
-        return Part(ArrayPixels(images), classes.astype(np.int64), *names)
+        return Part(ArrayPixels(images), classes.astype(np.int64), patients, clients, labels)
     except ValueError as error:
         raise ConfigError(f"{file}: x{suffix}: {error}") from None
 
 
-def _check(collection: Collection, place: Path) -> Collection:
-    """The collection; raises `ConfigError` if counts differ or classes are outside of 0 .. classes - 1."""
-    for part in filter(None, (collection.train, collection.test)):
-        if len(part.pixels) != len(part.classes) or not len(part.classes):
-            raise ConfigError(f"{place}: {len(part.classes)} labels for {len(part.pixels)} images")
-        outside = int(((part.classes < 0) | (part.classes >= collection.classes)).sum())
-        if outside:
-            raise ConfigError(f"{place}: {outside} labels are outside of 0..{collection.classes - 1}")
-    absent = set(range(max(2, collection.classes))) - set(collection.train.classes.tolist())
-    if absent:
-        raise ConfigError(
-            f"{place}: no training image of {len(absent)} classes, such as {min(absent)}; y counts from 0"
-        )
-    return collection
+def _declare_torchvision(kind: str, name: str, train: Mapping[str, Any], test: Mapping[str, Any]) -> CollectionSpec:
+    return CollectionSpec(name, kind, partial(_read_torchvision, name, kind, (train, test)))
+
+
+DIGITS = CollectionSpec("digits", "Handwritten digits of scikit-learn", _read_digits, has_files=False)
+CIFAR10 = _declare_torchvision("CIFAR10", "cifar10", {"train": True}, {"train": False})
+CIFAR100 = _declare_torchvision("CIFAR100", "cifar100", {"train": True}, {"train": False})
+MNIST = _declare_torchvision("MNIST", "mnist", {"train": True}, {"train": False})
+FASHION_MNIST = _declare_torchvision("FashionMNIST", "fashion_mnist", {"train": True}, {"train": False})
+STL10 = _declare_torchvision("STL10", "stl10", {"split": "train"}, {"split": "test"})
+IMAGENET = _declare_torchvision("ImageNet", "imagenet", {"split": "train"}, {"split": "val"})

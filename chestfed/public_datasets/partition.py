@@ -93,12 +93,6 @@ def _join_labels(negatives: list[np.ndarray], positives: list[np.ndarray]) -> li
     return [np.sort(np.concatenate(parts)) for parts in zip(negatives, positives, strict=True)]
 
 
-def deal_patients(labels: np.ndarray, patients: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
-    """Rows of each client; all images of a patient are at one, and patients with a positive are spread evenly."""
-    patient, positive = _index_patients(labels, patients)
-    return [np.flatnonzero(np.isin(patient, part)) for part in deal_at_random(positive, clients, seed)]
-
-
 def deal_given(holders: np.ndarray, clients: int) -> list[np.ndarray]:
     """Rows of each client as the collection names them, in the order of their names.
 
@@ -122,11 +116,11 @@ def hold_out(classes: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 def hold_out_patients(labels: np.ndarray, patients: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Which rows are held out, bool `[n]`: those of the same share of patients with and without a positive."""
-    patient, positive = _index_patients(labels, patients)
+    patient, positive = index_patients(labels, patients)
     return hold_out(positive, fraction, seed)[patient]
 
 
-def _index_patients(labels: np.ndarray, patients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def index_patients(labels: np.ndarray, patients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The patient's number of each row, and of each patient 1 if any image is positive, else 0."""
     _, patient = np.unique(patients, return_inverse=True)
     positive = np.zeros(patient.max() + 1, np.int64)

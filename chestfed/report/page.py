@@ -26,9 +26,11 @@ from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.answer import answer_study, state_gains
 from chestfed.results.clients.batch_norm import describe_statistics
+from chestfed.results.clients.gate import state_gate
 from chestfed.results.collect import Results, load_results, read_comparison
 from chestfed.results.frames import list_records
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
+from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.run_folder import COMPARISON, MODEL_FILE, RunFolder
 from chestfed.results.sentences import (
     HOLM,
@@ -108,6 +110,8 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         figures |= {"answer": draw_seeds(results), "curves": [draw_curves(results)]}
         values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results)}
         values |= {"federated": False, "scores_stay": False, "model": ""}
+        methods = results.about["methods"]
+        values["settings"] = make_settings_grid(methods) if methods else None
         histograms: list[Picture] = []
     else:
         figures |= draw_page(run, results)
@@ -135,6 +139,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         explanations=_explain(results),
         chance=describe_chance(results),
         at_hospitals=[_describe_view(results, view) for view in TITLES if len(results.view(view))],
+        fairness=make_fairness_grid(results.view("hospitals"), results.view("study")["model"].iloc[0]),
         versions=_versions(results.about["versions"]),
         figures=figures,
         **values,
@@ -194,7 +199,7 @@ def _describe_view(results: Results, view: str) -> dict[str, Any]:
     """What the page shows of hospitals, or of their alternatives."""
     grid = make_hospital_grid(results, view, describe_hospitals(results, view))
     diseases = make_disease_grid(results) if view == "hospitals" else None
-    sentence = state_gains(results, view)
+    sentence = f"{state_gains(results, view)} {state_gate(results) if view == 'alternatives' else ''}".strip()
     return {"id": view, "title": TITLES[view], "table": grid, "diseases": diseases, "sentence": sentence}
 
 

@@ -51,6 +51,7 @@ def draw_page(run: RunFolder, results: Results) -> dict[str, list[Picture]]:
         **{name: [] if run.scores_stay else draw(run) for name, draw in of_scores.items()},
         "auc_per_round": auc_per_round(run),
         "per_round": per_round(run),
+        "classes": draw_classes(run),
     }
 
 
@@ -204,6 +205,23 @@ def gray_levels(run: RunFolder) -> list[Picture]:
     return pictures
 
 
+def draw_classes(run: RunFolder) -> list[Picture]:
+    """Images per class and client of a collection; none of sites."""
+    cards = [card for card in run.sites["sites"] if card.get("classes")]
+    if len(cards) < 2:
+        return []
+    counts = np.array([card["classes"] for card in cards])
+    with Drawing(run.origin, "classes", "Images per client and class", (5.6, 1.0 + 0.25 * len(cards))) as drawing:
+        drawing.axes.grid(visible=False)
+        shown = drawing.axes.imshow(counts, aspect="auto", cmap="Blues", interpolation="nearest", vmin=0)
+        drawing.axes.set_yticks(range(len(cards)), [card["name"] for card in cards])
+        drawing.axes.set_xlabel("class")
+        drawing.axes.figure.colorbar(shown, ax=drawing.axes, label="images")
+        for card, row in zip(cards, counts, strict=True):
+            drawing.say(f"{card['name']} has {row.sum():,} images of {(row > 0).sum()} classes")
+    return [drawing.picture("Images per client and class")]
+
+
 def draw_curves(results: Results) -> Picture:
     """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
     which = f"{plural(len(results.seeds), 'seed')}, band: lowest to highest"
@@ -231,8 +249,9 @@ def draw_curves(results: Results) -> Picture:
 
 
 def draw_seeds(results: Results) -> list[Picture]:
-    """Mean AUC against K of every training seed, and the mean over them; none for a comparison of algorithms."""
-    if results.view("study")["k"].nunique() < 2:
+    """Mean AUC against K of every training seed, and the mean over them; none where a K is not one model."""
+    study = results.view("study")
+    if not 1 < study["k"].nunique() == study["model"].nunique():
         return []
     with Drawing(results.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
         for k, auc in draw_over_seeds(drawing.axes, results).items():

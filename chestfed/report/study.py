@@ -35,6 +35,7 @@ from chestfed.results.sentences import describe_chance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from torch import nn
 
 
 class Study:
@@ -75,7 +76,7 @@ class Study:
             return cls(run.path, collect([run], differences=read_differences(run.path)), [run])
         results = read_comparison(folder)
         if len(results.view("seeds")[["algorithm", "window"]].drop_duplicates()) != 1:
-            raise ConfigError(f"{folder}: compares algorithms or windows; read table.csv and results.csv in it")
+            raise ConfigError(f"{folder}: compares methods or windows; open it with chestfed.Comparison.load")
         beside = folder.resolve().parent
         names = dict.fromkeys(run["folder"] for run in results.about["runs"])
         return cls(folder, results, [RunFolder(beside / name) for name in names])
@@ -94,6 +95,11 @@ class Study:
         finished = ", ".join(f"K={k}" for k in self.ks) or "nothing finished"
         seeds = f"; seeds {', '.join(map(str, self.seeds))}" if len(self.seeds) > 1 else ""
         return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}{seeds}>"
+
+    def _repr_markdown_(self) -> str:
+        """In a notebook: the answer, and what it means."""
+        answer = answer_study(self._results)
+        return "\n\n".join([f"**{answer.question}** {answer.sentence}", *answer.details])
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -203,6 +209,23 @@ class Study:
         """The verdict, what it means in patients, who gains, what could not be seen, and models worse than chance."""
         answer = answer_study(self._results)
         return " ".join(filter(None, (str(answer), *answer.details, describe_chance(self._results))))
+
+    def network(self, k: int | None = None, device: str = "cpu") -> nn.Module:
+        """The trained network of the largest finished K, or of `k`: images float32 `[n, 3, size, size]` to logits.
+
+        In evaluation mode. Images are normalized as in docs/images.md; the columns are those of `diseases`.
+
+        Raises
+        ------
+        ConfigError
+            If that K is not finished, or the network is not what a model file may name (docs/evaluation.md).
+        """
+        from chestfed.experiment.device import machine_with
+        from chestfed.scoring.scorers import Declared, open_scorer
+
+        scorer = open_scorer(str(self._run.path), Declared(k), machine_with(device))
+        assert scorer.network is not None
+        return scorer.network
 
     def hospitals(self) -> pd.DataFrame:
         """Every K at every hospital on its own held-out patients: columns as in `hospitals.csv`, `attrs` as of `table`.

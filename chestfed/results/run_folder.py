@@ -55,6 +55,7 @@ VIEWS: Final = {
     "study": ("table.csv", "significance.csv"),
     "hospitals": ("hospitals.csv", "hospital_gains.csv"),
     "alternatives": ("alternatives.csv", "alternative_gains.csv"),
+    "gate": ("", "gate_gains.csv"),
     "seeds": ("results.csv", ""),
     "held_out": ("held_out.csv", ""),
 }
@@ -67,14 +68,17 @@ EVALUATION: Final = "evaluation.json"
 HOSPITALS: Final = "hospitals"
 #: In the folder of the largest K: what hospitals could do instead, by kind and hospital.
 ALTERNATIVES: Final = "alternatives"
-OWN_DATA, FINE_TUNED, CENTRALIZED = "own_data", "fine_tuned", "centralized"
+OWN_DATA, FINE_TUNED, CENTRALIZED, GATE = "own_data", "fine_tuned", "centralized", "gate"
+#: In the folder of an alternative at a hospital: what was chosen on its validation patients, and from what.
+CHOICE: Final = "choice.json"
 RESULT: Final = "result.json"
 PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"
 TIME: Final = "time.json"
 MODEL_FILE: Final = "model.safetensors"
+COMMON_FILE: Final = "common.safetensors"  #: of a personal algorithm: the model for images of no client
 #: What the manifest of a K is about.
-FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, ROUNDS, SECONDS, TIME)
+FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME)
 #: What no finished K is without; predictions are missing where scores stay at a hospital.
 NEEDED_OF_K: Final = (RESULT, MODEL_FILE, ROUNDS)
 
@@ -94,7 +98,6 @@ class Settings:
     #: Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection.
     adds_hospitals: bool
     tests_first_hospital: bool  #: whether all test images are of the first hospital
-    local_lr: float | None = None  #: `federated.local_lr`, the step size with which stage 2 begins
     over_hospitals: str = ""  #: what an AUC is that is over several hospitals: `describe_hospitals`
 
     @property
@@ -122,7 +125,6 @@ class Settings:
             protocol=evaluation["protocol"] + several if sites else "test images",
             adds_hospitals=adds,
             tests_first_hospital=adds and sum(site["test_fraction"] is not None for site in sites) < 2,
-            local_lr=federated.get("local_lr"),
             over_hospitals=several,
         )
 
@@ -189,11 +191,13 @@ class RunFolder:
     @property
     def pipeline_file(self) -> dict[str, Any]:
         """The resolved configuration in the form of a pipeline's file, whose only method is that of the study."""
-        data = {key: value for key, value in self.configuration.items() if key not in ("method", "federated")}
+        own = ("method", "tuning", "federated")
+        data = {key: value for key, value in self.configuration.items() if key not in own}
         federated = dict(self.configuration["federated"])
         parts = {key: federated.pop(key) for key in ("algorithm", "objective") if key in federated}
         name = {"name": self.configuration["method"]} if "method" in self.configuration else {}
-        return {**data, "methods": [name | parts], "federated": federated}
+        tuning = {"tuning": self.configuration["tuning"]} if self.configuration.get("tuning") else {}
+        return {**data, "methods": [name | parts | tuning], "federated": federated}
 
     @cached_property
     def settings(self) -> Settings:

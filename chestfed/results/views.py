@@ -16,6 +16,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.answer import state_gains
 from chestfed.results.clients.batch_norm import describe_held_out, describe_statistics
+from chestfed.results.clients.gate import state_gate
 from chestfed.results.collect import OUTPUTS, Results, find_largest_windows
 from chestfed.results.frames import list_records
 from chestfed.results.grid import (
@@ -32,6 +33,7 @@ from chestfed.results.grid import (
     rich_table,
     signed,
 )
+from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.sentences import (
     HOLM,
     average_seen,
@@ -87,8 +89,7 @@ def describe_aucs(results: Results) -> str:
         spread = f"Mean over {len(results.seeds)} seeds ± the standard deviation over them."
     sums = "" if results.curves.empty else " Sums over all clients."
     objectives = f" Objectives: {about['objectives']}." if about["objectives"] else ""
-    sizes = f" Step sizes (local_lr): {about['step_sizes']}." if about.get("step_sizes") else ""
-    return f"{where}. {spread}{sums}{objectives}{sizes} {describe_statistics(about['batch_norm'])}".rstrip()
+    return f"{where}. {spread}{sums}{objectives} {describe_statistics(about['batch_norm'])}".rstrip()
 
 
 def _name_interval(results: Results, view: str) -> str:
@@ -263,13 +264,20 @@ def render_tables(results: Results) -> RenderableType:
     parts += map(Text, list_notes(results))  # type: ignore[arg-type]
     if len(gains := results.gains("study")):
         parts.append(render_differences(gains, "Differences", added_to_tables=True))  # type: ignore[arg-type]
+    if results.about["methods"]:
+        settings = make_settings_grid(results.about["methods"])
+        parts.append(rich_table(settings, settings.caption))
     for view in ("hospitals", "alternatives"):
         if len(results.view(view)):
             title = f"{results.origin.short_mark}{TITLES[view]}"
             parts.append(
                 rich_table(make_hospital_grid(results, view, digits=2), title, describe_hospitals(results, view))
             )
-            parts += map(Text, filter(None, [state_gains(results, view)]))  # type: ignore[arg-type]
+            below = state_gains(results, view), state_gate(results) if view == "alternatives" else ""
+            parts += map(Text, filter(None, below))  # type: ignore[arg-type]
+    reference = results.view("study")["model"].iloc[0]
+    if fairness := make_fairness_grid(results.view("hospitals"), reference):
+        parts.append(rich_table(fairness, fairness.caption))
     return Group(*parts)
 
 

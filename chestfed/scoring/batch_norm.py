@@ -43,7 +43,7 @@ class ChosenStatistics:
 
 
 def choose_statistics(
-    model: str,
+    model: str | None,
     scorer: Scorer,
     table: SiteTable,
     cache: Path,

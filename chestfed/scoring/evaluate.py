@@ -148,7 +148,7 @@ def evaluate_model(
 
 
 def evaluate_split(
-    model: str,
+    model: str | None,
     scorer: Scorer,
     table: SiteTable,
     split: str,
@@ -162,7 +162,7 @@ def evaluate_split(
 ) -> Evaluation:
     """As `evaluate_model`, also of the split `held-out`, with the batch-norm statistics of `choose_statistics`.
 
-    `model` is where the scorer is from, `table` all of the site.
+    `model` is where the scorer is from, None if it is in memory; `table` is all of the site.
     """
     chosen, of_split, check = images_of(model, table, split)
     statistics = choose_statistics(model, scorer, table, cache, batch_norm, progress)

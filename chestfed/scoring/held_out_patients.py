@@ -16,7 +16,7 @@ from chestfed.sites.table import SiteTable
 
 
 def images_of(
-    model: str, table: SiteTable, split: str
+    model: str | None, table: SiteTable, split: str
 ) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
     """The images to score of a split or of `held-out`, their split, and what makes sure of those held out.
 
@@ -30,7 +30,7 @@ def images_of(
     return held_out_patients(model, table), "test", partial(check_held_out, model)
 
 
-def held_out_patients(model: str, table: SiteTable) -> SiteTable:
+def held_out_patients(model: str | None, table: SiteTable) -> SiteTable:
     """Their rows, as the split `test`; `model` is the study's run folder, a `kN` folder or a model file in one.
 
     Raises
@@ -50,7 +50,7 @@ def held_out_patients(model: str, table: SiteTable) -> SiteTable:
     )
 
 
-def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str) -> None:
+def check_held_out(model: str | None, names: Sequence[str], views: pd.Series, key: str) -> None:
     """Make sure that the images are among the test images of the study.
 
     The cut depends on the site's labels, YAML and patients: if one of them is another today, patients would be tested
@@ -89,13 +89,13 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
         )
 
 
-def _run_folder(model: str) -> RunFolder:
+def _run_folder(model: str | None) -> RunFolder:
     """The run folder that a model lies in."""
     run = find_run(model)
     if run is None:
         raise ConfigError(
-            f"{model}: --split held-out needs the run folder of a study or a model in one, because the study records "
-            f"who was held out",
+            f"{model or 'a module'}: --split held-out needs the run folder of a study or a model in one, because "
+            "the study records who was held out",
             kind="not a study",
         )
     return run

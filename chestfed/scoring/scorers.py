@@ -10,23 +10,25 @@ otherwise. The order of the outputs is the one that chestfed wrote into the mode
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chestfed.core.bundled import install_command
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.config import load_config
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, first_line
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
+from chestfed.images.batches import NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, network_options, read_weights, title_of
 from chestfed.results.run_folder import MODEL_FILE, STUDY, RunFolder
@@ -34,7 +36,7 @@ from chestfed.scoring.networks import load_network, network_in
 from chestfed.scoring.output_names import carried_names, own_outputs
 from chestfed.scoring.scorer import Declared, ModelDescription, ModelFile, Output, Scorer, last_line
 
-__all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_scorer"]
+__all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_module", "open_scorer"]
 
 
 def open_scorer(reference: str, declared: Declared, machine: Machine, name: str | None = None) -> Scorer:
@@ -54,6 +56,34 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
         raise ConfigError(f"{name or path}: not a run folder of a study; leave --k out", kind="no K")
     file = _only_model(path, name or reference, declared.k)
     return _open(file, name, declared, machine)
+
+
+def open_module(module: nn.Module, declared: Declared, described: Mapping[str, Any] | None, machine: Machine) -> Scorer:
+    """A module that is in memory; `described` are the keys of its `NetworkInput`, by default ImageNet's.
+
+    A copy of it is scored, in evaluation mode. Results call it by its class and a digest of its weights.
+
+    Raises
+    ------
+    ConfigError
+        If the names of its outputs are not declared, or its description is invalid.
+    """
+    name = type(module).__name__
+    if declared.diseases is None:
+        text = f"{name}: name its outputs in their order, as diseases=[...]; '-' ignores one"
+        raise ConfigError(text, kind="outputs without names")
+    try:
+        form = None if described is None else NetworkInput.model_validate(dict(described))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"input: {first_line(error)}", kind="unusable input") from None
+    digest = hashlib.blake2b(name.encode(), digest_size=16)
+    for key, tensor in module.state_dict().items():
+        digest.update(key.encode() + tensor.detach().cpu().double().numpy().tobytes())
+    network = copy.deepcopy(module).to(machine.device).eval()
+    about = ModelDescription(input=form)
+    file = ModelFile(Path(name), f"{name} {digest.hexdigest()[:8]}", digest.hexdigest(), declared, about, machine)
+    outputs, notes = file.outputs(None)
+    return replace(file.scorer("torch module", outputs, network, notes), network=network)
 
 
 def short_name(file: Path, digest: str) -> str:

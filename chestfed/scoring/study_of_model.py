@@ -30,8 +30,10 @@ class StudyRecord:
         return None if averaged else next(iter(self.sites), None)
 
 
-def find_run(model: str) -> RunFolder | None:
-    """The run folder that a model is in; `model` is one, a `kN` folder or a model file in one."""
+def find_run(model: str | None) -> RunFolder | None:
+    """The run folder that a model is in; `model` is one, a `kN` folder or a model file in one, or None: in memory."""
+    if model is None:
+        return None
     path = Path(model).resolve()  # of `.`, the folders above are not in the name
     folder = next((folder for folder in (path, *path.parents[:2]) if (folder / STUDY).is_file()), None)
     return None if folder is None else RunFolder.open(folder)

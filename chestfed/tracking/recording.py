@@ -24,6 +24,7 @@ from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
+from chestfed.results.answer import answer_study
 from chestfed.results.collect import Results
 from chestfed.results.grid import markdown
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TABLES, TIME, RunFolder
@@ -177,7 +178,7 @@ class MlflowRecord(Reporter):
         folder = RunFolder(study.folder)
         for k in ks:
             store.log_metrics(run, [(k, _auc_metrics(folder.row(k)))])
-        store.set_tags(run, {"mlflow.note.content": _describe(results)})
+        store.set_tags(run, {"mlflow.note.content": _describe(results, str(answer_study(results)))})
         store.end_run(run)
 
     def study_failed(self, error: BaseException) -> None:
@@ -257,11 +258,11 @@ class MlflowRecord(Reporter):
         }
 
 
-def _describe(results: Results) -> str:
-    """A description in Markdown: the meaning of the numbers, and the AUCs of each K."""
+def _describe(results: Results, answer: str = "") -> str:
+    """A description in Markdown: the answer, the AUCs of each K, and the meaning of the numbers."""
     warning = f"**{results.origin.sentence}**" if results.origin.any_synthetic else ""
     aucs = "\n".join(markdown(make_auc_grid(results), ("added",), below=" {}"))
-    return "\n\n".join(part for part in (warning, aucs, f"{results.title}. {describe_aucs(results)}") if part)
+    return "\n\n".join(part for part in (warning, answer, aucs, f"{results.title}. {describe_aucs(results)}") if part)
 
 
 def _name_prefix(origin: Origin) -> str:

@@ -20,6 +20,7 @@ from filelock import FileLock
 
 from chestfed.core.errors import ChestfedError, first_line
 from chestfed.results.run_folder import MODEL_FILE
+from chestfed.tracking.shared_view import share_view
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,9 +94,10 @@ def _expected(*codes: str) -> Iterator[None]:
 
 
 def find_page(uri: str) -> str:
-    """Path of the list of runs below the address of MLflow's page."""
-    experiment = connect(uri).get_experiment_by_name(EXPERIMENT)
-    return "" if experiment is None else f"/#/experiments/{experiment.experiment_id}/runs"
+    """Path of the list of studies below the address of MLflow's page."""
+    client = connect(uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    return "" if experiment is None else share_view(client, experiment.experiment_id)
 
 
 class Store:

@@ -20,6 +20,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.engines.aggregation import client_weights
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images
+from chestfed.images.features import FeatureImages
 from chestfed.sites.label_counts import count_labels
 from chestfed.training.data.clients import ClientData, TestSet
 from chestfed.training.data.experiment import Experiment
@@ -41,6 +42,9 @@ def write_site_cards(folder: Path, experiment: Experiment) -> None:
         card, pictures = card_of(part, experiment.diseases, experiment.pipeline.seed)
         cards.append(card)
         thumbnails[str(number)] = pictures
+    for card, client in zip(cards, experiment.clients, strict=False):
+        if client.classes:
+            card["classes"] = list(client.classes)
     add_weights(cards, experiment.pipeline)
     write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
     facts = [site.facts for site in experiment.sites]
@@ -103,6 +107,7 @@ def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
     from PIL import Image
 
+    images = images.images if isinstance(images, FeatureImages) else images
     histogram, pictures = np.zeros(BINS, np.int64), []
     for number, row in enumerate(rows):
         pixels = images.read([row])[0]

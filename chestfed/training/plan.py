@@ -26,6 +26,7 @@ from chestfed.results.clients.influence import ClientCounts, Influence, compute_
 from chestfed.sites.label_counts import count_labels
 from chestfed.training.client_summary import weights_of_largest_k
 from chestfed.training.costs import Timings, bytes_per_client_round, duration, estimated
+from chestfed.training.data.class_counts import draw_class_counts
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.data.sites import TRAIN
 
@@ -38,13 +39,14 @@ class Counted(ClientCounts):
     """One client, or the test set: images, training rows (with repeats), positive and negative images per disease."""
 
     images: int
+    classes: tuple[int, ...] = ()  #: images of each class of a collection
 
     @classmethod
-    def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray) -> Self:
+    def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray, classes: tuple[int, ...] = ()) -> Self:
         """Count labels `[n, J]`; only the training list has a row `repeats[n]` times."""
         counts = count_labels(labels)
         positives, negatives = tuple(one.positive for one in counts), tuple(one.negative for one in counts)
-        return cls(name, int(repeats.sum()), positives, negatives, len(labels))
+        return cls(name, int(repeats.sum()), positives, negatives, len(labels), classes)
 
     @property
     def per_disease(self) -> list[str]:
@@ -136,7 +138,9 @@ def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPla
         parts = [(name, site.select(TRAIN, name)) for site in experiment.sites for name in site.clients]
         clients = [Counted.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in parts]
     else:
-        clients = [Counted.of(client.name, client.labels, client.repeats) for client in experiment.clients]
+        clients = [
+            Counted.of(client.name, client.labels, client.repeats, client.classes) for client in experiment.clients
+        ]
     tests, hospitals = experiment.select_scored()
     scored = np.concatenate([table.labels() for table in tests.values()] or [experiment.test.labels])
     others = {name: table for name, table in hospitals.items() if [table] != list(tests.values())}
@@ -196,7 +200,11 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
         f"{estimated(total, plan.timings)}, without start-up and MLflow. Nothing was written."
     )
     parts = text_table("What would run", ["part"], columns, _parts(plan))
-    return Group(clients, *map(Text, _remarks(plan)), parts, Text(facts), *map(Text, propose_settings(machine)))
+    picture = draw_class_counts({client.name: client.classes for client in plan.clients})
+    pictures = [Text(f"{picture}\n")] if picture else []
+    return Group(
+        clients, *pictures, *map(Text, _remarks(plan)), parts, Text(facts), *map(Text, propose_settings(machine))
+    )
 
 
 def propose_settings(machine: Machine) -> list[str]:

@@ -16,7 +16,7 @@ from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.console import text_table
 from chestfed.experiment.loading import pipeline_document
 from chestfed.experiment.methods import PipelineFile
-from chestfed.experiment.ranges import Range, set_values
+from chestfed.experiment.ranges import Grid, Space, parse_space, set_values
 from chestfed.training.reporting import Trial
 
 TRIALS, TUNED = "trials.csv", "tuned.yaml"
@@ -60,19 +60,22 @@ def write_tuned(
     It extends the pipeline's file, unless `--set` changed other keys than the selection: then it holds all keys.
     """
     merged = pipeline_document(file, overrides).data
-    sites, methods, _ = merged.pop("sites", None), merged.pop("methods"), merged.pop("selected", None)
+    sites, _, _ = merged.pop("sites", None), merged.pop("methods"), merged.pop("selected", None)
     same = all(text.startswith("selected=") for text in overrides)
     data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
     data |= {"title": f"{pipeline.title}, tuned", "k": pipeline.k[-1:], "windows": [], "seeds": seeds}
     if sites:
         data["sites"] = [{**entry, "config": _relative(file.parent / entry["config"], folder)} for entry in sites]
-    entries = {method.name: entry for method, entry in zip(pipeline.methods, methods, strict=True)}
+    entries = {method.name: method.model_dump(mode="json", exclude_unset=True) for method in pipeline.methods}
     data["methods"] = []
     lines = []
     for name, trials in searches.items():
         best = best_of(trials)
         assert best is not None
-        data["methods"].append(set_values(entries[name], pipeline.resolve(name).federated, best.values))
+        spaces = map(parse_space, trials[-1].ranges.values())
+        record = {"trials": len(trials), "seeds": list(best.aucs), "grid": all(isinstance(one, Grid) for one in spaces)}
+        entry = set_values(entries[name], pipeline.resolve(name).federated, best.values)
+        data["methods"].append(entry | {"tuning": record | {"validation_auc": round(float(best.mean or 0), 6)}})
         lines.append(f"#   {name}: {best.mean:.4f} (trial {best.number} of {len(trials)})")
     first = searches[next(iter(searches))][0]
     head = [
@@ -86,7 +89,7 @@ def write_tuned(
     return path
 
 
-def render(searches: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Range]]) -> RenderableType:
+def render(searches: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Space]]) -> RenderableType:
     """The chosen settings with their validation AUCs; ranges that were widened, and values at an edge, are marked."""
     origin = next(iter(searches.values()))[0].origin
     rows = []
@@ -98,8 +101,8 @@ def render(searches: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mappi
         spread = f"{np.std(list(best.aucs.values()), ddof=1):.3f}" if len(best.aucs) > 1 else ""
         figures = [f"{best.mean:.3f}", spread, str(len(trials)), str(diverged)]
         for key, value in best.values.items():
-            last = Range.parse(trials[-1].ranges[key])
-            notes = [f"{last.low:.3g} to {last.high:.3g}"]
+            last = parse_space(trials[-1].ranges[key])
+            notes = [last.description]
             notes += ["widened"] if last.plain() != declared[name][key].plain() else []
             notes += ["best at the edge"] if last.at_edge(value) else []
             rows.append([name if figures[0] else "", key, f"{value:g}", ", ".join(notes), *figures])

@@ -13,7 +13,7 @@ resumed tries the same ones as one that was not.
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 import json
 import shutil
 import time
@@ -27,13 +27,12 @@ import numpy as np
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from chestfed.core.bundled import install_command
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.manifest import short_digest
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.methods import Method, PipelineFile
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.ranges import Range, ranges_of, set_values
+from chestfed.experiment.ranges import Grid, Space, ranges_of, set_values
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
@@ -51,12 +50,6 @@ if TYPE_CHECKING:
 _SPREAD, _BEFORE_WIDENING = 4, 3
 #: The training seeds of a search are these above the pipeline's, so that those of the study are other ones.
 SEEDS_FROM = 1000
-
-
-def refuse_without_optuna() -> None:
-    """Say how Optuna is installed."""
-    if importlib.util.find_spec("optuna") is None:
-        raise ConfigError(f"chestfed tune needs Optuna, which is not installed: {install_command('tune')}")
 
 
 def with_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
@@ -80,7 +73,7 @@ def with_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]
     return pipeline.model_copy(update={"methods": methods})
 
 
-def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Range]]:
+def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
     """What is searched for each selected method.
 
     Raises
@@ -103,9 +96,10 @@ def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Range]]:
     for name, own in ranges.items():
         if not own:
             raise ConfigError(f"search: nothing to search for {name}: give it a range, e.g. local_lr: [0.01, 1, log]")
-        for end in ("low", "high"):
+        for place in range(max(len(space.extremes) for space in own.values())):
+            values = {key: space.extremes[place % len(space.extremes)] for key, space in own.items()}
             try:
-                with_settings(pipeline, name, {key: getattr(one, end) for key, one in own.items()}).resolve(name)
+                with_settings(pipeline, name, values).resolve(name)
             except ConfigError as error:
                 text = f"search, {name}: invalid range: {error}"
                 raise ConfigError(text, kind="invalid range", method=name) from None
@@ -180,15 +174,32 @@ class Search:
         write_trials(self.folder, self._found, self.seeds)
 
 
+def list_grid(spaces: Mapping[str, Space], trials: int, seed: int) -> list[dict[str, float]]:
+    """The points to try where all keys are grids: all in order, or `trials` of them drawn by `seed`; else none."""
+    grids = {key: space for key, space in spaces.items() if isinstance(space, Grid)}
+    if len(grids) < len(spaces):
+        return []
+    points = [
+        dict(zip(grids, values, strict=True)) for values in itertools.product(*(g.values for g in grids.values()))
+    ]
+    if len(points) > trials:
+        chosen = numpy_stream(seed, "grid").permutation(len(points))[:trials]
+        points = [points[place] for place in chosen]
+    return points
+
+
 class _OneMethod:
-    def __init__(self, search: Search, name: str, declared: Mapping[str, Range]) -> None:
+    def __init__(self, search: Search, name: str, declared: Mapping[str, Space]) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.search, self.name, self.declared = search, name, declared
+        self.grid = list_grid(declared, search.trials, search.pipeline.seed)
+        self.trials = len(self.grid) or search.trials
         base = _with_seed(search.pipeline.resolve(name), search.pipeline.seed)
         ranges = {key: one.plain() for key, one in declared.items()}
-        text = json.dumps([identify(search.setup(base)).digest, ranges, search.seeds])
+        drawn = [search.trials] if len(self.grid) == search.trials else []  # which points of a grid
+        text = json.dumps([identify(search.setup(base)).digest, ranges, search.seeds, *drawn])
         self.digest = short_digest(text)
         storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
         self.study = optuna.create_study(
@@ -208,7 +219,7 @@ class _OneMethod:
         if done:
             search.keep(self.name, done)
             search.say(f"{self.name}: {len(done)} trials from the earlier run")
-        while len(done) < search.trials:
+        while len(done) < self.trials:
             ranges = widened(self.declared, done)
             before = widened(self.declared, done[:-1])
             for key in ranges:
@@ -218,18 +229,21 @@ class _OneMethod:
             done = self.finished()
             search.keep(self.name, done)
             self._tell(done)
-        return done[: search.trials]
+        return done[: self.trials]
 
-    def _next(self, number: int, ranges: Mapping[str, Range]) -> None:
+    def _next(self, number: int, ranges: Mapping[str, Space]) -> None:
         """One trial: draw its settings, train with every seed, keep the AUCs of the validation images."""
-        from optuna.distributions import FloatDistribution
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
         from optuna.trial import TrialState, create_trial
 
         distributions: dict[str, BaseDistribution] = {
-            key: FloatDistribution(one.low, one.high, log=one.log) for key, one in ranges.items()
+            key: CategoricalDistribution(one.values)
+            if isinstance(one, Grid)
+            else FloatDistribution(one.low, one.high, log=one.log)
+            for key, one in ranges.items()
         }
         drawn = self._draw(number, ranges, distributions)
-        values = {key: float(f"{value:.4g}") for key, value in drawn.items()}  # as they are written in the YAML
+        values = {key: ranges[key].as_written(value) for key, value in drawn.items()}
         aucs: dict[str, dict[str, float | None]] = {}
         started, diverged = time.monotonic(), ""
         for seed in self.search.seeds:
@@ -254,12 +268,14 @@ class _OneMethod:
         shutil.rmtree(self._folder(number), ignore_errors=True)  # the state of training
 
     def _draw(
-        self, number: int, ranges: Mapping[str, Range], distributions: dict[str, BaseDistribution]
+        self, number: int, ranges: Mapping[str, Space], distributions: dict[str, BaseDistribution]
     ) -> dict[str, float]:
         """The next settings, from seed, number and finished trials; every method begins with the same ones."""
         import optuna
 
         seed = self.search.pipeline.seed
+        if self.grid:
+            return self.grid[number - 1]
         if number <= _SPREAD:
             return {key: one.at(_spread(seed, key)[number - 1]) for key, one in ranges.items()}
         sampler = optuna.samplers.TPESampler(seed=stream_seed(seed, "tune", number) % 2**32, n_startup_trials=_SPREAD)
@@ -274,7 +290,7 @@ class _OneMethod:
         pipeline = _with_seed(chosen.resolve(self.name), seed)
         folder = self._folder(number) / f"{seed}-{short_digest(json.dumps(values))}"
         folder.mkdir(parents=True, exist_ok=True)
-        what = f"{self.name}, trial {number} of {search.trials}, seed {seed}"
+        what = f"{self.name}, trial {number} of {self.trials}, seed {seed}"
 
         def report(history: History) -> None:
             search.report(what, len(history), pipeline.federated.rounds)
@@ -296,7 +312,7 @@ class _OneMethod:
         settings = ", ".join(f"{key} {value:g}" for key, value in trial.values.items())
         result = "diverged" if trial.mean is None else f"AUC {trial.mean:.3f}"
         so_far = "" if best is None or best.mean is None else f" (best {best.mean:.3f}, trial {best.number})"
-        self.search.say(f"{self.name} {trial.number}/{self.search.trials}: {settings}: {result}{so_far}")
+        self.search.say(f"{self.name} {trial.number}/{self.trials}: {settings}: {result}{so_far}")
 
     def _trial(self, number: int, found: optuna.trial.FrozenTrial) -> Trial:
         kept: dict[str, Any] = found.user_attrs
@@ -321,9 +337,9 @@ def _with_seed(pipeline: Pipeline, seed: int) -> Pipeline:
     return pipeline.model_copy(update={"seed": seed, "k": [max(pipeline.k)]})
 
 
-def widened(declared: Mapping[str, Range], done: Sequence[Trial]) -> dict[str, Range]:
+def widened(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
     """The ranges of the next trial: those declared, widened after each trial where the best so far was at an edge."""
-    ranges = dict(declared)
+    ranges: dict[str, Space] = dict(declared)
     for count in range(_BEFORE_WIDENING, len(done) + 1):
         best = best_of(done[:count])
         if best is not None:

@@ -16,12 +16,13 @@ What a script, a notebook or a package of your own may rely on. Written from the
 built.
 """
 #: Modules of which every name in `__all__` is public.
-MODULES = ("chestfed", "chestfed.plugins", "chestfed.testing", "chestfed.sites.reader")
+MODULES = ("chestfed", "chestfed.plugins", "chestfed.statistics", "chestfed.testing", "chestfed.sites.reader")
 #: Other modules and their public names: the parts of a study, for a training loop of one's own.
 PARTS = {
     "chestfed.samples": ("write_hospitals",),
     "chestfed.models": ("FlatModule", "build_model", "network_options", "reset_classifier"),
     "chestfed.objectives": ("OBJECTIVES",),
+    "chestfed.public_datasets.memory": ("Samples",),
     "chestfed.algorithms": ("ALGORITHMS",),
     "chestfed.evaluation.estimates": ("Estimate", "auc_estimates"),
     "chestfed.evaluation.intervals.methods": ("Intervals",),

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 HEAD = """# Commands
 
-What `chestfed COMMAND --help` prints, on one page. Written from the program when the documentation is built.
+What `chestfed COMMAND --help-all` prints, on one page. Written from the program when the documentation is built.
+Every command also has `--quiet` (the answer and errors), `--json` (one object) and `--help-all` (rare options too).
 """
 
 
@@ -45,6 +46,6 @@ def _parameters(command: click.Command, context: click.Context) -> Iterator[str]
     """One entry per argument and option, the help option apart."""
     for parameter in command.params:
         record = parameter.get_help_record(context)
-        if record is not None and "--help" not in parameter.opts:
+        if record is not None and not {"--help", "--help-all", "--quiet", "--json"} & set(parameter.opts):
             names, text = record
             yield f"`{names}`\n: {escaped(text) or 'See above.'}\n"

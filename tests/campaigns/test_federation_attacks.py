@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pickle
 import socket
 import ssl
@@ -33,7 +35,7 @@ from chestfed.federation import keys
 from chestfed.federation.flower.line import server_of
 from chestfed.federation.flower.records import RAW, from_record
 from chestfed.federation.server.founding import add, create, join
-from chestfed.federation.settings import Federation, read_federation
+from chestfed.federation.settings import Federation, Hospital, read_federation, read_hospital
 
 pytestmark = pytest.mark.campaign
 Attack = Callable[[Federation], str]
@@ -53,6 +55,7 @@ def run_server(home: Path) -> Iterator[Federation]:
         federation = read_federation(folder)
         command = [sys.executable, "-m", "chestfed", "federation", "server", str(folder)]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        (home / "pid").write_text(str(server.pid))
         try:
             for _ in range(240):
                 time.sleep(0.5)
@@ -197,3 +200,49 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_refused(federation: Federation, name: str) -> None:
     assert ATTACKS[name](federation) != "NOT REFUSED"
+
+
+def test_stalled_uploads_take_no_memory(federation: Federation) -> None:
+    """Sixteen uploads of 60 MiB without a key, which are sent as far as the server takes them and never finished."""
+
+    def resident() -> float:
+        pages = Path("/proc", (federation.folder.parent / "pid").read_text(), "statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    before, held = resident(), list[ssl.SSLSocket]()
+    host, port = federation.local_address.split(":")
+    context = ssl.create_default_context(cafile=str(federation.authority))
+    for _ in range(16):
+        secure = context.wrap_socket(socket.create_connection((host, int(port)), timeout=5), server_hostname=host)
+        secure.sendall(b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\ncontent-length: 62914560\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(60):
+                secure.sendall(bytes(2**20))
+        held.append(secure)
+    grown = resident() - before
+    for secure in held:
+        secure.close()
+    assert grown < 100
+
+
+def test_faults_of_a_connection_are_named(federation: Federation, tmp_path: Path) -> None:
+    from chestfed.federation.flower import connection
+
+    home = federation.folder.parent / "anne"
+    anne = read_hospital(home)
+    assert connection.check_connection(anne, insecure=False) == []
+
+    def kind_of(hospital: Hospital) -> str:
+        with pytest.raises(connection.ConnectionFault) as caught:
+            connection.check_connection(hospital, insecure=False)
+        return caught.value.kind
+
+    def changed(**values: str) -> Hospital:
+        return Hospital(home, anne.file.model_copy(update=values))
+
+    keys.save_key(tmp_path / "other.key", keys.new_key())
+    assert kind_of(changed(key=str(tmp_path / "other.key"))) == "unknown key"
+    assert kind_of(changed(hospital="bert")) == "name"
+    create(tmp_path / "other", "other", "localhost:1")
+    assert kind_of(changed(authority=str(tmp_path / "other" / "authority.crt"))) == "another authority"
+    assert kind_of(changed(server="localhost:1")) == "not there"

@@ -29,7 +29,7 @@ def test_this_machine_can_run_the_study(tmp_path: Path) -> None:
     code, lines = run("--out", str(tmp_path / "not" / "yet"))
     assert code == 0
     assert {state for state, _ in lines.values()} <= {"ok", "note"}
-    assert lines["tune"] == ("ok", "search for settings")
+    assert lines["onnx"] == ("ok", "ONNX models")
     assert lines["key"][0] == "note"
 
 
@@ -42,16 +42,16 @@ def test_too_little_memory_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_absent_and_old_libraries_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     def give_version(name: str) -> str:
-        if name == "optuna":
+        if name == "onnxruntime":
             raise module.PackageNotFoundError(name)
         return "0.1"
 
     monkeypatch.setattr(module, "version", give_version)
     code, lines = run()
     assert code == 0
-    assert lines["tune"][0] == "note"
-    assert "not installed" in lines["tune"][1]
-    assert "onnxruntime 0.1" in lines["onnx"][1]
+    assert lines["onnx"][0] == "note"
+    assert "not installed" in lines["onnx"][1]
+    assert "submitit 0.1" in lines["cluster"][1]
 
 
 def test_report_names_no_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from chestfed.experiment.variants import list_variants
 from chestfed.objectives import OBJECTIVES
 from chestfed.training.identity import Identity
 from chestfed.training.plan import bytes_per_client_round
+from chestfed.tuning.search import declared_ranges, list_grid
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
 TABLE_3 = bundled("pipelines") / "table3_chestxray_ih.yaml"
@@ -144,7 +145,7 @@ def test_steps_off_by_half_a_window_at_most(window: int, stages: int, steps: int
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted((bundled("pipelines") / "figure1").glob("*.yaml")), TABLE_3], ids=lambda p: p.stem
+    "path", [*sorted((bundled("pipelines") / "figure1").glob("*_ih_k*[0-9].yaml")), TABLE_3], ids=lambda p: p.stem
 )
 def test_windows_are_evaluated_equally_often(path: Path) -> None:
     pipeline = load_pipeline(path)
@@ -155,6 +156,47 @@ def test_windows_are_evaluated_equally_often(path: Path) -> None:
         assert run.evaluated_rounds[-1] == run.federated.rounds
         reached = [number * window for number in run.evaluated_rounds]
         assert all(abs(steps - 1000 * number) < 1024 for number, steps in enumerate(reached, start=1))
+
+
+def test_total_steps_end_the_last_stage() -> None:
+    common = {"window": 10, "stage_steps": 300, "total_steps": 1000}
+    settings = Federated.model_validate(common)
+    assert [stage.rounds for stage in settings.schedule] == [30, 30, 30, 10]
+    assert (settings.wanted_steps, settings.steps) == (1000, 1000)
+    assert [stage.lr_factor for stage in settings.schedule] == pytest.approx([1, 1 / 3, 1 / 9, 1 / 27])
+    for wrong in ({"stages": 3}, {"total_steps": 1_000_000}):
+        with pytest.raises(ValueError, match="stages"):
+            Federated.model_validate(common | wrong)
+
+
+def test_windows_and_stages_grow_together() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "figure1" / "cifar100_ih_k16_growing.yaml")
+    schedule = pipeline.resolve().federated.schedule
+    assert [stage.window for stage in schedule] == [32, 96, 288]
+    assert sum(stage.rounds * stage.window for stage in schedule) == pytest.approx(20_000, abs=144)
+
+
+def test_published_grids_are_searched() -> None:
+    table_4 = load_pipeline(bundled("pipelines") / "source_addition_densenet161.yaml")
+    counts = {path: {name: len(list_grid(spaces, 1000, 1)) for name, spaces in declared_ranges(one).items()}
+              for path, one in {"table_4": table_4, "table_3": load_pipeline(TABLE_3)}.items()}  # fmt: skip
+    assert counts == {"table_4": {"codasca": 8}, "table_3": {"codasca": 108, "coda_plus": 27}}
+    for path in sorted((bundled("pipelines") / "figure1").glob("*.yaml")):
+        spaces = declared_ranges(load_pipeline(path))
+        assert len(list_grid(spaces["codasca"], 1000, 1)) == 108
+
+
+def test_twins_have_more_positives() -> None:
+    folder = bundled("pipelines") / "figure1"
+    twins = sorted(folder.glob("*_imratio_03.yaml"))
+    assert len(twins) == 4
+    for path in twins:
+        twin = load_pipeline(path)
+        first = load_pipeline(folder / f"{path.stem.removesuffix('_imratio_03')}.yaml")
+        assert twin.collection is not None
+        assert first.collection is not None
+        assert twin.collection == first.collection.model_copy(update={"imratio": 0.3})
+        assert (twin.windows, twin.published) == (first.windows, None)
 
 
 def test_the_rounds_that_are_evaluated() -> None:

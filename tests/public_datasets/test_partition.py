@@ -74,9 +74,10 @@ def test_random_parts_are_even_and_seeded() -> None:
 
 def test_patients_stay_together() -> None:
     patients = np.array([f"p{number}" for number in np.random.default_rng(1).integers(0, 300, 2000)])
-    parts = partition.deal_patients(LABELS, patients, 4, 1)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(2000))
-    assert sum(len(set(patients[part])) for part in parts) == len(set(patients))
+    number, positive = partition.index_patients(LABELS, patients)
+    for name in set(patients):
+        (own,) = set(number[patients == name])
+        assert positive[own] == LABELS[patients == name].max()
     held = partition.hold_out_patients(LABELS, patients, 0.2, 1)
     assert not set(patients[held]) & set(patients[~held])
     assert len(set(patients[held])) == pytest.approx(0.2 * len(set(patients)), abs=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+import chestfed
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.provenance import Origin
 from chestfed.report.page import make_page
@@ -82,10 +82,12 @@ def test_every_algorithm_runs_in_the_study(home: Path) -> None:
     assert curves["mean_auc"].between(0, 1).all()
     text = " ".join(result.out.split())
     assert "cross_entropy (centralized, pdmm," in text  # which objective each trained with
-    sizes = text.partition("Step sizes (local_lr): ")[2].partition(").")[0] + ")"
-    users = {name: size for size, part in re.findall(r"([\d.]+) \((.*?)\)", sizes) for name in part.split(", ")}
-    assert set(users) == set(names)
-    assert [users[name] for name in ("fedavg", "local_sgdm", "gossip")] == ["0.2", "0.02", "0.1"]
+    settings = chestfed.Comparison.load(folder).settings()
+    assert settings.index.tolist() == names
+    assert settings["local_lr"][["fedavg", "local_sgdm", "gossip"]].tolist() == [0.2, 0.02, 0.1]
+    assert set(settings["chosen"]) == {"by hand"}
+    assert settings["MB sent"]["scaffold"] == 2 * settings["MB sent"]["fedavg"]
+    assert settings["gradients per client"]["npa"] == steps
 
 
 @pytest.mark.parametrize(

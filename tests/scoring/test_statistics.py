@@ -23,7 +23,7 @@ from chestfed.report.page import make_report
 from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.views import render
+from chestfed.results.views import render_tables
 from chestfed.scoring.batch_norm import ChosenStatistics, choose_statistics
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
@@ -161,7 +161,7 @@ def test_captions_name_the_statistics(tiny_study: Path, run: Path, tmp_path: Pat
     page = html.unescape(make_report(RunFolder.open(run)).html)
     assert page.count(sentence) >= 3  # the study's table, that of the hospitals, and the methods
     console = Console(width=300, file=io.StringIO(), record=True)
-    console.print(render(load_results(RunFolder.open(run))))
+    console.print(render_tables(load_results(RunFolder.open(run))))
     assert " ".join(console.export_text().split()).count(sentence) == 2
     edited = load_results(RunFolder.open(edit_study(run, tmp_path, batch_norm="averaged")))
     averaged = edited.about["batch_norm"]

@@ -32,6 +32,7 @@ from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import write_report
+from chestfed.results.answer import answer_study
 from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.collect import load_results
 from chestfed.results.run_folder import RunFolder
@@ -225,8 +226,8 @@ def test_every_child_has_a_table_per_disease(
 
 def test_the_figures_are_pngs(client: MlflowClient, parent: Any, tmp_path: Path) -> None:
     found = client.list_artifacts(parent.info.run_id, "figures")
-    names = [f"{kind}-{disease}" for kind in ("roc", "precision-recall") for disease in DISEASES]
-    assert {file.path for file in found} == {f"figures/{name}.png" for name in ("auc_by_k", *names)}
+    names = ["auc_by_k", "hospital-gains", *(f"roc-{disease}" for disease in DISEASES)]
+    assert {file.path for file in found} == {f"figures/{name}.png" for name in names}
     for file in found:
         path = Path(client.download_artifacts(parent.info.run_id, file.path, str(tmp_path)))
         assert path.read_bytes().startswith(b"\x89PNG")
@@ -235,6 +236,7 @@ def test_the_figures_are_pngs(client: MlflowClient, parent: Any, tmp_path: Path)
 def test_the_description_has_the_k_table(parent: Any, children: list[Any], run_folder: Path) -> None:
     note = parent.data.tags["mlflow.note.content"]
     assert note.startswith("**SYNTHETIC")
+    assert str(answer_study(load_results(RunFolder(run_folder)))) in note
     for k, row in rows_of(run_folder).items():
         (line,) = [line for line in note.splitlines() if line.startswith(f"| K={k} | {row['clients'][-1]} | ")]
         assert f" | {row['mean_auc']:.3f} [" in line
@@ -474,6 +476,7 @@ def wait_for_answer(address: str, server: subprocess.Popen[bytes]) -> None:
 def test_a_browser_shows_the_report(page: Any, run_folder: Path, tmp_path: Path) -> None:
     write_report(run_folder, tmp_path / "report.html")
     page.goto((tmp_path / "report.html").as_uri())
+    page.locator("summary", has_text="AUC of each disease").click()
     table = page.get_by_role("table").filter(has=page.get_by_text("AUC at the first hospital"))
     for k, row in rows_of(run_folder).items():
         line = table.get_by_role("row").filter(has_text=f"K={k}")

@@ -12,14 +12,15 @@ import pandas as pd
 import pytest
 import yaml
 
+import chestfed
 from chestfed.commands.tune import run as tune_run
-from chestfed.core.bundled import bundled, install_command
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.ranges import Range, ranges_of
+from chestfed.experiment.ranges import Grid, Range, ranges_of
 from chestfed.experiment.stage_2 import name_of
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import connect, local_store
@@ -29,7 +30,7 @@ from chestfed.training.data.sites import TEST, TRAIN, open_sites, with_validatio
 from chestfed.training.reporting import Trial
 from chestfed.tuning import search
 from chestfed.tuning.outcome import write_tuned
-from chestfed.tuning.search import declared_ranges, widened
+from chestfed.tuning.search import declared_ranges, list_grid, widened
 from tests.cases import assert_refused
 from tests.command_line import Called, call
 
@@ -84,7 +85,7 @@ def test_ranges_of_options_may_be_replaced() -> None:
         declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"], methods=["fedprox"]))
     with assert_refused(ConfigError, "invalid range", method="local_sgdm"):
         declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.5, 2.0, log]"], methods=["local_sgdm"]))
-    for wrong in ("[1, 0.1, log]", "[0, 1, log]", "[0, 1]", "3", "[a, 1, log]", "[0, 1, cubic]"):
+    for wrong in ("[1, 0.1, log]", "[0, 1, log]", "[1]", "3", "[a, 1, log]", "[0, 1, cubic]"):
         with pytest.raises(ConfigError, match="search"):
             load_pipeline(DIGITS, [f"search.local_lr={wrong}"])
 
@@ -253,15 +254,63 @@ def test_tuned_settings_extend_the_pipeline(tmp_path: Path) -> None:
     ]
 
 
-def test_what_cannot_be_tuned_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_tuned_is_refused(home: Path) -> None:
     held_out = call("tune", bundled("pipelines") / "leave_one_site_out.yaml", folder=home)
     assert held_out.code == 1
     assert "held_out" in held_out.err
-    monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
-    missing = tune(home)
-    assert missing.code == 1
-    assert install_command("tune") in missing.err
     assert not (home / "runs").exists()
+
+
+def test_grid_is_tried_point_by_point(home: Path) -> None:
+    words = ("--set", "search={local_lr: [0.1, 0.5], window: [2, 4], prox: null}")
+    plan = tune(home, "--dry-run", *words, trials=9)
+    assert "16 runs of stage 2" in " ".join(plan.out.split())
+    done = tune(home, *words, trials=9)
+    assert done.code == 0, done.err
+    table = results(home)
+    for _, part in table.groupby("algorithm"):
+        points = part.groupby("trial")[["local_lr", "window"]].first().to_numpy().tolist()
+        assert points == [[0.1, 2], [0.5, 2], [0.1, 4], [0.5, 4]]
+    (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
+    pipeline = load_pipeline(tuned)
+    best = table.groupby(["algorithm", "trial"])["validation_auc"].mean()["fedprox"]
+    method = pipeline.resolve("fedprox")
+    assert method.tuning is not None
+    assert (method.tuning.trials, method.tuning.seeds, method.tuning.grid) == (4, [1001, 1002], True)
+    assert method.tuning.validation_auc == pytest.approx(best.max(), abs=1e-6)
+    assert isinstance(method.federated.window, int)
+    (compared,) = (home / "runs").glob("comparison-*")
+    assert set(chestfed.Comparison.load(compared).settings()["chosen"]) == {"grid: 4 trials of 2 seeds"}
+    for change in ("federated.local_lr=0.2", "methods.fedprox.local_lr=0.2"):  # then they were not found by it
+        assert load_pipeline(tuned, [change]).resolve("fedprox").tuning is None
+
+
+def test_part_of_a_grid_is_drawn_by_the_seed() -> None:
+    spaces = {"a": Grid((1, 2, 3)), "b": Grid((10, 20, 30))}
+    few = list_grid(spaces, 4, 1)
+    assert len({tuple(point.values()) for point in few}) == 4
+    assert few == list_grid(spaces, 4, 1) != list_grid(spaces, 4, 2)
+    assert len(list_grid(spaces, 20, 1)) == 9
+    assert list_grid(spaces | {"c": Range(0.1, 1, log=True)}, 20, 1) == []
+
+
+def test_whole_numbers_stay_whole() -> None:
+    pipeline = load_pipeline(DIGITS, ["search.window=[2, 64, log]"], methods=["fedprox"])
+    space = declared_ranges(pipeline)["fedprox"]["window"]
+    assert [space.as_written(space.at(share)) for share in (0, 0.5, 1)] == [2, 11, 64]
+    for wrong in ("[2]", "[2, 2]", "[2, .inf]"):
+        with pytest.raises(ConfigError):
+            load_pipeline(DIGITS, [f"search.window={wrong}"])
+    with assert_refused(ConfigError, "invalid range", method="fedprox"):
+        declared_ranges(load_pipeline(DIGITS, ["search.window=[2.5, 8]"], methods=["fedprox"]))
+
+
+def test_windows_are_tuned_one_by_one(home: Path) -> None:
+    plan = call("tune", "digits.yaml", "--methods", "fedprox,scaffold", "--trials", "2", "--seeds", "1", "--dry-run",
+                "--set", "windows=[2, 4]", folder=home)  # fmt: skip
+    assert plan.code == 0, plan.err
+    for name in ("fedprox:I=2", "fedprox:I=4", "scaffold:I=2", "scaffold:I=4"):
+        assert name in plan.out
 
 
 def test_every_trial_is_one_run_in_mlflow(tmp_path: Path) -> None:

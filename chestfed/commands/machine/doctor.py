@@ -32,7 +32,6 @@ _EXTRAS: Final = {
     "cluster": "Slurm jobs",
     "flower": "federations",
     "privacy": "privacy accounting",
-    "tune": "search for settings",
 }
 
 

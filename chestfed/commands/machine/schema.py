@@ -24,6 +24,18 @@ def schemas() -> dict[str, dict[str, Any]]:
     return {"pipeline": schema_of(PipelineFile), "site": schema_of(SiteConfig)}
 
 
+def find_keys(name: str) -> list[str]:
+    """Dotted keys of a pipeline whose last part is this name, two levels deep at most."""
+    schema = schemas()["pipeline"]
+    definitions, found = schema.get("$defs", {}), []
+    for key, about in schema.get("properties", {}).items():
+        found += [key] if key == name else []
+        references = [part.get("$ref", "") for part in (about, *about.get("anyOf", ()), *about.get("allOf", ()))]
+        inner = [definitions.get(reference.rpartition("/")[2], {}) for reference in references]
+        found += [f"{key}.{name}" for part in inner if name in part.get("properties", {})]
+    return found
+
+
 def schema_of(model: Any) -> dict[str, Any]:
     """The JSON schema of a model, or of a union of models."""
     from pydantic import TypeAdapter

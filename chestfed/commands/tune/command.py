@@ -30,11 +30,11 @@ def tune(
 ) -> None:
     """Select each method's settings on validation patients, then test the selected ones once.
 
-    Every method gets the same number of trials over the same ranges. Options declare their ranges; `search` in the
-    pipeline replaces them. A range is widened if the best value lies at its edge. Validation patients are those of
-    `validation_fraction`, else a quarter of the target's training patients. No test image is used before all trials are
-    done. The selected settings are written to tuned.yaml, which `chestfed study` runs. To resume an interrupted search,
-    or to continue with a larger --trials, run the same command again. Needs Optuna (extra `tune`).
+    Every method gets the same number of trials over the same ranges, or all points of a grid. Options declare their
+    ranges; `search` in the pipeline replaces them. A range is widened if the best value lies at its edge. Validation
+    patients are those of `validation_fraction`, else a quarter of the target's training patients. No test image is used
+    before all trials are done. The selected settings are written to tuned.yaml, which `chestfed study` runs. To resume
+    an interrupted search, or to continue with a larger --trials, run the same command again.
 
     Example:
 

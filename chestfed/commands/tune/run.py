@@ -16,8 +16,8 @@ from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.engines.declaration import refuse_several
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.methods import PipelineFile
-from chestfed.experiment.ranges import Range
+from chestfed.experiment.methods import Method, PipelineFile
+from chestfed.experiment.ranges import Grid, Space
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.costs import estimated, time_steps
@@ -26,8 +26,9 @@ from chestfed.training.data.experiment import Experiment, load_images, make_sele
 from chestfed.training.data.sites import open_sites, with_validation
 from chestfed.training.plan import plan_study
 from chestfed.training.reporting import Reporters, use
+from chestfed.training.run import StudyResult
 from chestfed.tuning.outcome import render, write_tuned
-from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, refuse_without_optuna
+from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, list_grid
 
 #: Share of the target's training patients, or of a collection's training images, that settings are chosen on.
 _VALIDATION = 0.25
@@ -41,7 +42,7 @@ class Tuning:
     pipeline: PipelineFile  #: with validation patients set aside
     overrides: Sequence[str]
     data: Path | None
-    ranges: Mapping[str, Mapping[str, Range]]
+    ranges: Mapping[str, Mapping[str, Space]]
     trials: int
     seeds: int
 
@@ -56,14 +57,27 @@ def prepare(
     seeds: int,
 ) -> Tuning:
     """Read the pipeline and check that all trials can run."""
-    refuse_without_optuna()
     refuse_several("chestfed tune")
     loaded = load_pipeline(file, overrides)
     if loaded.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
     studies = study_run.prepare(console, file, overrides, [], data)
-    pipeline = with_validation(loaded.model_copy(update={"windows": []}), _VALIDATION)
+    pipeline = with_validation(_list_windows(loaded), _VALIDATION)
     return Tuning(studies, pipeline, overrides, data, declared_ranges(pipeline), trials, seeds)
+
+
+def _list_windows(pipeline: PipelineFile) -> PipelineFile:
+    """The pipeline with a method for each window, where windows are compared: each is tuned by itself."""
+    if not pipeline.windows:
+        return pipeline
+    methods = [
+        Method.model_validate(
+            method.model_dump(exclude_unset=True) | {"name": f"{method.name}:I={window}", "window": window}
+        )
+        for method in pipeline.selected_methods
+        for window in pipeline.windows
+    ]
+    return pipeline.model_copy(update={"windows": [], "methods": methods, "selected": None})
 
 
 def show_plan(tuning: Tuning) -> None:
@@ -78,20 +92,22 @@ def show_plan(tuning: Tuning) -> None:
 
 def _show(tuning: Tuning, source: Experiment) -> None:
     pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
-    rows, seconds = [], 0.0
+    rows, seconds, total = [], 0.0, 0
     for name, ranges in tuning.ranges.items():
         for key, one in ranges.items():
-            low, high, scale = one.plain()
-            rows.append([name, key, f"{low:g}", f"{high:g}", scale])
+            scale = "grid" if isinstance(one, Grid) else "log" if one.log else "linear"
+            rows.append([name, key, one.description, scale])
+        trials = len(list_grid(ranges, tuning.trials, pipeline.seed)) or tuning.trials
+        total += trials
         variant = pipeline.resolve(name).model_copy(update={"k": pipeline.k[-1:]})
         plan = plan_study(name, replace(source, pipeline=variant), time_steps(variant, tuning.studies.machine))
-        seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (tuning.trials + 1)
+        seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (trials + 1)
     seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
-    heads = ("method", "setting", "from", "to", "scale")
+    heads = ("method", "setting", "values", "scale")
     console.print(text_table(f"{pipeline.title}: what would be searched", heads, (), rows))
-    each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
+    each, test = total * tuning.seeds, len(names) * tuning.seeds
     text = (
-        f"{len(names)} methods, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
+        f"{len(names)} methods, {total:,} trials together, {tuning.seeds} seeds per trial: {each:,} runs of "
         f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} test "
         f"runs with the selected settings. {estimated(seconds, plan.timings)}. Nothing was written."
     )
@@ -100,8 +116,8 @@ def _show(tuning: Tuning, source: Experiment) -> None:
 
 def run(
     tuning: Tuning, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
-) -> Path:
-    """Search, or go on searching, write `tuned.yaml`, and run the study that it describes; returns its path."""
+) -> tuple[Path, list[StudyResult]]:
+    """Search, or go on searching, write `tuned.yaml`, and run what it describes: its path, and the finished runs."""
     studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
     study_run.check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
@@ -128,9 +144,9 @@ def run(
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
     tested = study_run.prepare(console, tuned, [], [], tuning.data)
-    study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+    results = study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
     say(console, f"to run them again: {command('study', tuned, '--out', out)}")
-    return tuned
+    return tuned, results
 
 
 def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> Experiment:

@@ -34,6 +34,7 @@ from chestfed.images.batches import (
 )
 from chestfed.images.cache import CachedImages
 from chestfed.images.database import unpack_keys
+from chestfed.images.features import FeatureImages
 from chestfed.models import FlatModule, renew_statistics
 from chestfed.results.table import Row
 from chestfed.sites.table import SiteTable
@@ -65,6 +66,7 @@ class ClientData:
     labels: np.ndarray
     repeats: np.ndarray
     origin: Origin = Origin.REAL
+    classes: tuple[int, ...] = field(default=(), kw_only=True)  #: images of each class of a collection
 
     @property
     def training_rows(self) -> int:
@@ -93,7 +95,9 @@ class ClientData:
             seed=seed,
             name=name,
             augment=augment,
-            workers=machine.loader_workers,
+            workers=0
+            if isinstance(self.images, FeatureImages)
+            else machine.loader_workers,  # there is nothing to do ahead
             device=machine.device,
         )
 
@@ -142,6 +146,7 @@ class TestSet:
     `parts` are the test sets that this one is made of, in order, if it spans several hospitals; `hospitals` names that
     of each image where the AUC is the mean of theirs, and is None where it is over all images.
     `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
+    `site` is the hospital that the images are from; empty for several, and for public images.
     """
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
@@ -158,6 +163,7 @@ class TestSet:
     parts: tuple[TestSet, ...] = ()
     hospitals: np.ndarray | None = None
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
+    site: str = ""
 
     @classmethod
     def blank(cls) -> TestSet:
@@ -284,7 +290,8 @@ def make_test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Ima
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     images_named, patients_named = (tuple(column[row] for row in order) for column in names)
     about = (table.diseases, images_named, patients_named, key.fingerprint, table.origin, own)
-    return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
+    groups = group_columns(table.frame, by_image=True)
+    return TestSet(images, table.labels(), patients, *about, groups=groups, site=table.name)
 
 
 def pool_tests(by_site: Mapping[str, TestSet], over_hospitals: OverHospitals) -> TestSet:

@@ -1,0 +1,1 @@
+"""What methods that are compared were trained with."""
