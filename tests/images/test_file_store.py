@@ -301,7 +301,8 @@ def test_a_cache_is_listed_and_pruned(tmp_path: Path) -> None:
     for missing in (str(tmp_path), str(tmp_path / "none")):
         assert run("list", missing) == run("prune", missing) == (0, f"{missing}: no cache found\n")
     code, shown = run("list", str(folder))
-    cells = [cell.strip() for cell in shown.splitlines()[3].split("  ") if cell.strip()]
+    (line,) = (line for line in shown.splitlines() if "toy" in line)
+    cells = [cell.strip() for cell in line.split("  ") if cell.strip()]
     assert (code, cells[:4]) == (0, ["toy", f"pixels {name.removeprefix('pixels-')}", "8", "1"])
     change(folder, "UPDATE pixels SET data = zeroblob(1024) WHERE number = 4")
     Image.new("L", (40, 50), 7).save(table.root / table.frame["image"][0])
