@@ -120,7 +120,7 @@ def test_seeds_give_tables_of_every_k(tmp_path: Path, monkeypatch: pytest.Monkey
     (gain,) = found.significance().query("disease == 'mean'").to_dict("records")
     assert gain["difference"] == pytest.approx(table["auc"][2] - table["auc"][1])
     assert gain["p"] == gain["p"]  # over patients and seeds there is one
-    assert f"{gain['difference']:+.3f}" in found.verdict
+    assert f"{gain['difference']:+.3f}" in found.verdict.replace("−", "-")
     assert len(found.plot_auc().lines) == 4  # both seeds, what the legend says of them, and the mean
     with pytest.raises(ConfigError, match="no seed 4"):
         found.study(4)

@@ -98,7 +98,7 @@ def hospitals_to_look_at(pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
         yield data_root
         return
     with TemporaryDirectory(prefix="chestfed-") as folder:
-        write_labels(Path(folder), seed=settings.seed, size=settings.size)
+        write_labels(Path(folder), data_root, seed=settings.seed, size=settings.size)
         for path in data_root.glob("[!.]*"):
             if not Path(folder, path.name).exists():
                 Path(folder, path.name).symlink_to(path.absolute())

@@ -75,7 +75,7 @@ def write_hospitals(
         folder.mkdir(parents=True, exist_ok=True)
     films = {hospital.name: films_of(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
     with writing_to(folder), FileLock(folder / ".samples.lock"):
-        what = f"the synthetic hospital of seed {seed}, size {size}, version {SAMPLES_VERSION}"
+        what = _describe(seed, size)
         todo = [hospital for hospital in HOSPITALS if not is_there(folder / hospital.folder, stamp, what)]
         total = sum(len(films[hospital.name]) for hospital in todo)
         with closing(_write_all(folder, todo, films, seed, stamp, workers)) as written:
@@ -85,9 +85,17 @@ def write_hospitals(
     return [_summary(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
 
 
-def write_labels(folder: Path, *, seed: int = 1, size: str = "default") -> None:
-    """Write the label files of the five hospitals below an empty folder, for a plan: no image is drawn."""
+def _describe(seed: int, size: str) -> str:
+    return f"the synthetic hospital of seed {seed}, size {size}, version {SAMPLES_VERSION}"
+
+
+def write_labels(folder: Path, data_root: Path, *, seed: int = 1, size: str = "default") -> None:
+    """Write the label files of the five hospitals below an empty folder, for a plan: no image is drawn.
+
+    Raises `ChestfedError` if `data_root`, where the hospitals will be, holds something else under their names.
+    """
     for hospital in HOSPITALS:
+        is_there(data_root / hospital.folder, _stamp(seed, size), _describe(seed, size))
         root = folder / hospital.folder
         root.mkdir(parents=True)
         (root / MARKER).write_bytes(MARKER_TEXT.encode())

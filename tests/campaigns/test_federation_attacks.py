@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pickle
 import socket
 import ssl
@@ -53,6 +55,7 @@ def run_server(home: Path) -> Iterator[Federation]:
         federation = read_federation(folder)
         command = [sys.executable, "-m", "chestfed", "federation", "server", str(folder)]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        (home / "pid").write_text(str(server.pid))
         try:
             for _ in range(240):
                 time.sleep(0.5)
@@ -197,3 +200,26 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_refused(federation: Federation, name: str) -> None:
     assert ATTACKS[name](federation) != "NOT REFUSED"
+
+
+def test_stalled_uploads_take_no_memory(federation: Federation) -> None:
+    """Sixteen uploads of 60 MiB without a key, which are sent as far as the server takes them and never finished."""
+
+    def resident() -> float:
+        pages = Path("/proc", (federation.folder.parent / "pid").read_text(), "statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    before, held = resident(), list[ssl.SSLSocket]()
+    host, port = federation.local_address.split(":")
+    context = ssl.create_default_context(cafile=str(federation.authority))
+    for _ in range(16):
+        secure = context.wrap_socket(socket.create_connection((host, int(port)), timeout=5), server_hostname=host)
+        secure.sendall(b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\ncontent-length: 62914560\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(60):
+                secure.sendall(bytes(2**20))
+        held.append(secure)
+    grown = resident() - before
+    for secure in held:
+        secure.close()
+    assert grown < 100

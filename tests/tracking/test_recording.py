@@ -476,6 +476,7 @@ def wait_for_answer(address: str, server: subprocess.Popen[bytes]) -> None:
 def test_a_browser_shows_the_report(page: Any, run_folder: Path, tmp_path: Path) -> None:
     write_report(run_folder, tmp_path / "report.html")
     page.goto((tmp_path / "report.html").as_uri())
+    page.locator("summary", has_text="AUC of each disease").click()
     table = page.get_by_role("table").filter(has=page.get_by_text("AUC at the first hospital"))
     for k, row in rows_of(run_folder).items():
         line = table.get_by_role("row").filter(has_text=f"K={k}")
