@@ -95,7 +95,8 @@ def python_runs(code: str) -> bool:
 
 def pip_install(*arguments: object) -> None:
     """Run `pip install` in the virtual environment."""
-    run([PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments])
+    quiet = [] if sys.stdout.isatty() else ["--quiet"]  # somebody who waits sees what is downloaded
+    run([PYTHON, "-m", "pip", "--disable-pip-version-check", "install", *quiet, *arguments])
 
 
 def lock(options: list) -> int:

@@ -20,13 +20,13 @@ import torch
 
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.edge_consensus import EdgeConsensus
-from chestfed.algorithms.fedprox import FedProx
-from chestfed.algorithms.gossip import Gossip
-from chestfed.algorithms.local_scgdam import LocalScgdam
-from chestfed.algorithms.local_sgdam import LocalSgdam
-from chestfed.algorithms.local_sgdm import LocalSgdm
-from chestfed.algorithms.scaffold import Scaffold
+from chestfed.algorithms.compositional.local_scgdam import LocalScgdam
+from chestfed.algorithms.compositional.local_sgdam import LocalSgdam
+from chestfed.algorithms.decentralized.edge_consensus import EdgeConsensus
+from chestfed.algorithms.decentralized.gossip import Gossip
+from chestfed.algorithms.minimization.fedprox import FedProx
+from chestfed.algorithms.minimization.local_sgdm import LocalSgdm
+from chestfed.algorithms.minimization.scaffold import Scaffold
 from chestfed.engines.topology import build_graph
 from tests.invariants import quadratic_composition as composition
 from tests.invariants import quadratic_saddle as saddle

@@ -6,22 +6,35 @@ shows one of each), a collection of images a `CollectionSpec` (docs/collections.
 
 from __future__ import annotations
 
-from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, MinMaxOptions, Setting
+from chestfed.algorithms.declaration import (
+    AlgorithmSpec,
+    ClientInfo,
+    DecentralizedOptions,
+    MinMaxOptions,
+    Setting,
+    Sizes,
+)
 from chestfed.algorithms.variables import (
     Algorithm,
     CompositionalGradients,
+    Encoding,
     Finishing,
     Gradients,
     LocalStepAlgorithm,
     PeerAlgorithm,
+    Personal,
     Point,
+    Preparing,
     Restarting,
+    complement,
     mean_of,
+    select,
     weighted_mean,
+    with_parts,
 )
 from chestfed.core.plugins import Options
 from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Population
+from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Population, Sampled
 from chestfed.public_datasets.declaration import Collection, CollectionSpec, Part
 from chestfed.public_datasets.pixels import ArrayPixels, FilePixels, Pixels
 
@@ -29,11 +42,13 @@ __all__ = [
     "Algorithm",
     "AlgorithmSpec",
     "ArrayPixels",
+    "ClientInfo",
     "Collection",
     "CollectionSpec",
     "CompositionalGradients",
     "DecentralizedOptions",
     "DualEstimate",
+    "Encoding",
     "FilePixels",
     "Finishing",
     "Gradients",
@@ -46,11 +61,18 @@ __all__ = [
     "Options",
     "Part",
     "PeerAlgorithm",
+    "Personal",
     "Pixels",
     "Point",
     "Population",
+    "Preparing",
     "Restarting",
+    "Sampled",
     "Setting",
+    "Sizes",
+    "complement",
     "mean_of",
+    "select",
     "weighted_mean",
+    "with_parts",
 ]

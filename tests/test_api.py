@@ -17,7 +17,7 @@ import torch
 
 import chestfed
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.minimization.fedprox import FedProx
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from tests.training.tiny_studies import SETTINGS

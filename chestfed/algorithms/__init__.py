@@ -2,6 +2,9 @@
 
 `variables.py` has the types, `declaration.py` what a declaration holds; every other file is one algorithm and reads
 like its paper's pseudocode. `ALGORITHMS` finds them by name.
+
+Here are the min-max ones and the reference; `minimization`, `compositional`, `personal` and `decentralized` have the
+others, `around` what any averaging algorithm can have besides.
 """
 
 from __future__ import annotations
@@ -11,4 +14,8 @@ from chestfed.core.plugins import Catalogue
 
 __all__ = ["ALGORITHMS", "AlgorithmSpec"]
 
-ALGORITHMS: Catalogue[AlgorithmSpec] = Catalogue("algorithm", "chestfed.algorithms", AlgorithmSpec)
+_FOLDERS = ("", ".minimization", ".compositional", ".personal", ".decentralized")
+
+ALGORITHMS: Catalogue[AlgorithmSpec] = Catalogue(
+    "algorithm", "chestfed.algorithms", AlgorithmSpec, packages=[f"chestfed.algorithms{folder}" for folder in _FOLDERS]
+)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.declaration import AlgorithmSpec, ProximalOptions, Setting
-from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.minimization.fedprox import FedProx
 from chestfed.core.plugins import Options
 
 

@@ -110,6 +110,7 @@ CODA_PLUS = AlgorithmSpec(
     rule=CodaPlus,
     averages=True,
     partial_rounds=True,
+    unequal_steps=True,
 )
 
 NPA = replace(
@@ -122,6 +123,7 @@ NPA = replace(
     exact="any window",
     rule=None,
     pace="every step",
+    unequal_steps=False,
 )
 
 NPA_LARGE_BATCH = replace(

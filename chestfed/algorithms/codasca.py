@@ -134,4 +134,5 @@ CODASCA = AlgorithmSpec(
     build=build,
     rule=Codasca,
     partial_rounds=True,
+    unequal_steps="full rounds",
 )

@@ -17,7 +17,7 @@ from chestfed.algorithms.variables import Rule
 from chestfed.core.plugins import Options, Versioned
 from chestfed.objectives.declaration import ObjectiveKind
 
-Family = Literal["min-max AUC", "compositional", "minimization", "decentralized", "reference"]
+Family = Literal["min-max AUC", "compositional", "minimization", "personal", "decentralized", "reference"]
 
 #: Where it ends with heterogeneous clients and a constant step: at the optimum whatever the window, only with a window
 #: of 1, or not.
@@ -146,7 +146,7 @@ class AlgorithmSpec(Versioned):
         (`federated.absent`): what the server keeps stays what it should be, by means over those who answered, or by
         the rule's `partial_round`.
     unequal_steps
-        Whether clients may make different numbers of local steps (`federated.local_steps`).
+        Whether clients may make different numbers of local steps (`federated.local_steps`); or only in rounds with all.
     personal
         Whether clients have points of their own (the rule is `Personal`). also: beside a complete model of the server;
         only: the server has none, and images of no client are scored with the weighted mean of the clients' points.
@@ -176,7 +176,7 @@ class AlgorithmSpec(Versioned):
     partial_rounds: bool = False
     gradients: str | Callable[[Any], str] = "I"
     bytes_sent: Callable[[Any, Sizes], int] | None = None
-    unequal_steps: bool = False
+    unequal_steps: bool | Literal["full rounds"] = False
     personal: Literal["", "also", "only"] = ""
 
     def formula(self, options: Options | None = None) -> str:

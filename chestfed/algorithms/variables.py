@@ -36,6 +36,10 @@ class Gradients(Protocol):
         """The mean over all training images of the client, once each and without augmentation."""
 
     @property
+    def loss(self) -> Tensor:
+        """The loss of the last call, `[]`: of a full pass the mean over all images."""
+
+    @property
     def rows(self) -> Tensor:
         """Row numbers of the last batch among the client's images, int64 `[n]`."""
 
@@ -166,6 +170,26 @@ def blocks(flat: Tensor) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, len(flat), size))
 
 
+def select(vector: Tensor, cuts: Sequence[slice]) -> Tensor:
+    """The numbers of a vector in these slices, one behind the other."""
+    return torch.cat([vector[:0], *(vector[cut] for cut in cuts)])
+
+
+def complement(cuts: Sequence[slice], size: int) -> tuple[slice, ...]:
+    """The slices of a vector `[size]` that are between these, which are in order."""
+    starts, stops = [0, *(cut.stop for cut in cuts)], [*(cut.start for cut in cuts), size]
+    return tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop)
+
+
+def with_parts(vector: Tensor, cuts: Sequence[slice], values: Tensor) -> Tensor:
+    """A copy of a vector with `values` in these slices: the inverse of `select`."""
+    copy, first = vector.clone(), 0
+    for cut in cuts:
+        last = first + cut.stop - cut.start
+        copy[cut], first = values[first:last], last
+    return copy
+
+
 def mean_of(records: Sequence[Like], weights: Sequence[float]) -> Like:
     """The `weighted_mean` of states or messages of one type, field by field."""
     named = [named_tensors(record) for record in records]
@@ -263,6 +287,25 @@ class Partial(Algorithm[Server, Message, Client], Protocol):
 
 
 @runtime_checkable
+class Encoding(Protocol):
+    """An algorithm whose clients send something else than a point or a change of it."""
+
+    def decode(self, message: Any, update: Any, /) -> Any:
+        """The update as `server_round`, the drift and robust means take it, given the message of the round."""
+
+
+@runtime_checkable
+class Preparing(Protocol[Server, Message]):
+    """An algorithm whose clients send something at the server's point before the local steps of every round."""
+
+    def prepare(self, point: Point, gradients: Gradients, /) -> Message:
+        """What a client sends; no batch may be drawn, but `gradients.full` may be called."""
+
+    def prepared(self, server: Server, parts: Sequence[Message], weights: Sequence[float]) -> Server:
+        """The server's state after what the clients sent, whose message goes down then; weights sum to 1."""
+
+
+@runtime_checkable
 class Finishing(Algorithm[Server, Message, Client], Protocol):
     """An algorithm whose stage returns another point than `current`; its clients may send something for it."""
 
@@ -283,6 +326,14 @@ class Restarting(Protocol):
 
     def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
         """The point from which the next stage starts."""
+
+
+@runtime_checkable
+class Personal(Algorithm[Server, Message, Client], Protocol):
+    """An algorithm with a point per client: the client is scored with it, and begins the next stage at it."""
+
+    def local_point(self, point: Point, client: Client) -> Point:
+        """The client's point, given the server's current one and the client's state."""
 
 
 class PeerAlgorithm(Protocol[Node, Message]):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0
-#: The bar before the first step reports.
-_FIRST = "reading label files"
+#: The bar between steps.
+_WAITING = "preparing the next step"
 
 
 class StepBars:
@@ -50,9 +50,13 @@ class StepBars:
     def __enter__(self) -> Self:
         self._reported = self._printed = self._clock()
         self._progress.start()
-        if self._live:  # until the first step reports
-            self._tasks[_FIRST] = self._progress.add_task(_FIRST, total=None, note="", times="")
+        if self._live:
+            self._add_waiting()
         return self
+
+    def _add_waiting(self) -> None:
+        """A bar without an end, while no step reports."""
+        self._tasks[_WAITING] = self._progress.add_task(_WAITING, total=None, note="", times="")
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
@@ -71,13 +75,15 @@ class StepBars:
             self._named.discard(name)
 
     def _draw(self, name: str, done: int, total: int, note: str, times: str) -> None:
-        if _FIRST in self._tasks:
-            self._progress.remove_task(self._tasks.pop(_FIRST))
+        if _WAITING in self._tasks:
+            self._progress.remove_task(self._tasks.pop(_WAITING))
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(name, total=total, note=note, times=times)
         self._progress.update(self._tasks[name], completed=done, total=total, note=note, times=times)
         if done >= total:
             self._progress.remove_task(self._tasks.pop(name))
+            if not self._tasks and self._live:
+                self._add_waiting()
 
     def _log(self, name: str, count: str, note: str, times: str, *, over: bool) -> None:
         if self._silent or not (self._reported - self._printed >= _PAUSE or (over and name in self._named)):

@@ -15,7 +15,7 @@ from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
 from chestfed.models import FlatModule, renew_statistics, seeded
 from chestfed.objectives.compositional import CompositionalAuc
-from chestfed.objectives.declaration import DualEstimate, Objective
+from chestfed.objectives.declaration import DualEstimate, Objective, Sampled
 
 
 class Batch(Protocol):
@@ -70,6 +70,8 @@ class NetworkClient:
         the client's name and the number of the batch only, so that training resumes bit-identically.
     weight_decay
         Coefficient of |w|^2 / 2, which is added to the loss; of the weights, not of the objective's own variables.
+    samples
+        Rows of the client's data set, for an objective that remembers something of each.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class NetworkClient:
         inner_batches: Batches | None = None,
         seed: int = 0,
         weight_decay: float = 0.0,
+        samples: int = 0,
     ) -> None:
         self.name = name
         self.batches = batches
@@ -99,6 +102,10 @@ class NetworkClient:
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
         self._last: tuple[Tensor, Tensor] | None = None
+        self.loss = torch.zeros((), device=device)
+        size = objective.memory_size if isinstance(objective, Sampled) else 0
+        #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
+        self.memory = torch.zeros(samples if size else 0, size, device=device)
         self.rows = torch.zeros(0, dtype=torch.int64)
 
     @property
@@ -230,8 +237,8 @@ class NetworkClient:
         """
         self._last = None  # its memory is free for the next
         self._last = self._next_batch()
-        gradient, dual_gradient, loss = self._differentiate(primal, dual, self._last)
-        self._note(loss, gradient)
+        gradient, dual_gradient = self._differentiate(primal, dual, self._last, remembers=True)
+        self._note(self.loss, gradient)
         return gradient, dual_gradient
 
     def again(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,28 +252,34 @@ class NetworkClient:
         if self._last is None:
             raise TypeError("gradients.again: no batch was drawn in this round yet; call gradients(primal, dual) first")
         with self._buffers_restored():
-            gradient, dual_gradient, _ = self._differentiate(primal, dual, self._last)
+            gradient, dual_gradient = self._differentiate(primal, dual, self._last)
         self._note(None, None)
         return gradient, dual_gradient
 
     def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
         """The mean over the next `batches` batches."""
-        sums = torch.zeros_like(primal), torch.zeros_like(dual)
+        sums, loss = (torch.zeros_like(primal), torch.zeros_like(dual)), torch.zeros_like(self.loss)
         for _ in range(batches):
             for total, part in zip(sums, self(primal, dual), strict=True):
                 total += part
+            loss += self.loss
+        self.loss = loss / batches
         return sums[0] / batches, sums[1] / batches
 
     def full(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         """The mean over all training rows, once each and without augmentation; running statistics stay."""
         sums, count = (torch.zeros_like(primal), torch.zeros_like(dual)), 0
+        loss = torch.zeros_like(self.loss)
         with self._buffers_restored():
             for number, batch in enumerate(self.batches.whole()):
-                gradients = self._differentiate(primal, dual, self._take(batch), number)[:2]
+                self.rows = batch.rows
+                gradients = self._differentiate(primal, dual, self._take(batch), number)
+                loss += self.loss * len(batch.labels)
                 for total, part in zip(sums, gradients, strict=True):
                     total.add_(part, alpha=len(batch.labels))
                 count += len(batch.labels)
                 self._note(None, None)
+        self.loss = loss / count
         return sums[0] / count, sums[1] / count
 
     def stream(self, purpose: str) -> torch.Generator:
@@ -281,10 +294,22 @@ class NetworkClient:
         if before.numel():
             self._network.load_buffers(before)
 
+    def _loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss of the batch of `rows`, and what is then remembered of them."""
+        if not isinstance(self._objective, Sampled):
+            return self._objective.loss(logits, labels, extra, dual), None
+        memory = self.memory[self.rows.to(self.memory.device)]
+        return self._objective.sampled_loss(logits, labels, extra, dual, memory)
+
     def _differentiate(
-        self, primal: Tensor, dual: Tensor, batch: tuple[Tensor, Tensor], *part: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients by primal and dual on a batch, and the loss."""
+        self,
+        primal: Tensor,
+        dual: Tensor,
+        batch: tuple[Tensor, Tensor],
+        *part: int,
+        remembers: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients by primal and dual on a batch; the loss is noted, and what the objective `remembers` of rows."""
         images, labels = batch
         size = self._network.size
         self._network.bind(primal)
@@ -293,11 +318,14 @@ class NetworkClient:
         alpha = dual.detach().requires_grad_()
 
         with self._randomness(*part):
-            loss = self._objective.loss(self._logits(images), labels, extra, alpha)
+            loss, memory = self._loss(self._logits(images), labels, extra, alpha)
             loss.backward()
+        self.loss = loss.detach()
+        if memory is not None and remembers:
+            self.memory[self.rows.to(self.memory.device)] = memory
 
         if self._weight_decay:
             self._network.grad.add_(primal[:size], alpha=self._weight_decay)
         if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
-            return self._network.grad, torch.zeros_like(dual), loss.detach()
-        return torch.cat([self._network.grad, extra.grad]), alpha.grad, loss.detach()
+            return self._network.grad, torch.zeros_like(dual)
+        return torch.cat([self._network.grad, extra.grad]), alpha.grad

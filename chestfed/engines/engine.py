@@ -32,7 +32,7 @@ class RoundRecord:
     is sent once, and counted as up. `drift` is the mean
     over clients of the squared distance between a local model and the mean of the local models;
     `gradient_drift` the same for the clients' mean gradients over the round. `absent` are the clients without which the
-    round went on.
+    round went on; `steps` the local steps of those asked, where they may differ.
     """
 
     gradients: int
@@ -43,6 +43,7 @@ class RoundRecord:
     drift: float
     gradient_drift: float
     absent: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,10 @@ class Engine(ABC, Generic[State]):
     @abstractmethod
     def current(self, state: State) -> Point:
         """The point to evaluate after a round."""
+
+    def local_points(self, state: State, point: Point) -> dict[str, Point]:
+        """The clients' points by name, given the server's; empty unless the algorithm is `Personal`."""
+        return {}
 
     def finish_stage(self, state: State) -> StageEnd:
         """What the algorithm returns after a stage."""

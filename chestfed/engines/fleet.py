@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Message, Record, Rule, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.host import Client, Host
+from chestfed.engines.host import NO_MEMORY, Client, Host
 from chestfed.engines.requests import Answer, Done, Export, Import, Request, Work, Worked
 from chestfed.engines.sums.fixed_point import unweigh, weigh
 from chestfed.engines.topology import Graph
@@ -65,6 +65,8 @@ class Fleet(ABC):
         tensors: dict[str, Tensor] = {}
         for number, answer in self.ask_all(lambda number: Export(turns[number])).items():
             tensors |= named_tensors(answer.state, f"{name}.{number}") | {f"drawn.{number}": answer.drawn}
+            if answer.memory.numel():
+                tensors[f"memory.{number}"] = answer.memory
         return tensors
 
     def restore(
@@ -77,6 +79,7 @@ class Fleet(ABC):
                 stage,
                 from_named_tensors(like[number], tensors, f"{name}.{number}"),
                 tensors[f"drawn.{number}"].cpu(),
+                tensors.get(f"memory.{number}", _no_memory(like[number])),
             )
         )
 
@@ -125,3 +128,8 @@ class BlankFleet(Fleet):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _no_memory(state: Record) -> Tensor:
+    """An empty memory where the tensors of a client's state are."""
+    return next((NO_MEMORY.to(part.device) for part in named_tensors(state).values()), NO_MEMORY)

@@ -16,6 +16,7 @@ from chestfed.algorithms.variables import (
     Gradients,
     Iterate,
     Move,
+    Personal,
     Point,
     Record,
     is_finite,
@@ -36,6 +37,7 @@ class Client(Protocol):
     name: str
     gradients_computed: int
     images_seen: int
+    memory: Tensor  #: what the objective remembers of each row, `[rows, m]`
 
     @property
     def oracle(self) -> Gradients | CompositionalGradients:
@@ -69,13 +71,20 @@ class Client(Protocol):
         """Release threads and files."""
 
 
+NO_MEMORY = torch.zeros(0, 0)
+
+
 @dataclass(frozen=True)
 class Kept:
-    """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage."""
+    """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage.
+
+    `memory` is what its objective remembers of each row, `[rows, m]`.
+    """
 
     state: Record | None
     drawn: tuple[int, ...]
     stage: int = 0
+    memory: Tensor = NO_MEMORY
 
 
 @dataclass
@@ -95,18 +104,18 @@ class Host:
     Parameters
     ----------
     rule_of
-        The algorithm's rule in a stage, counted from 0.
+        The algorithm's rule in a stage, counted from 0; with `steps=`, that of another number of local steps.
     graph, number
         Of a decentralized algorithm: the graph, and which of its nodes the client is.
     """
 
     def __init__(
-        self, client: Client, rule_of: Callable[[int], Any], graph: Graph | None = None, number: int = 0
+        self, client: Client, rule_of: Callable[..., Any], graph: Graph | None = None, number: int = 0
     ) -> None:
         self.client, self.graph, self.number = client, graph, number
         self.stage = 0
         self.rule: Any = rule_of(0)
-        self.kept: dict[int, Kept] = {0: Kept(None, tuple(client.positions()))}
+        self.kept: dict[int, Kept] = {0: Kept(None, tuple(client.positions()), memory=client.memory)}
         self._rule_of = rule_of
         self.stepped: dict[int, Kept] = {}  #: a node after its local steps, by the turn that they went on from
 
@@ -123,11 +132,18 @@ class Host:
     def _answer(self, request: Request[Record]) -> Record:
         match request:
             case requests.Start():
-                self._state_at(request.after)
+                point = self._local_point(request.point, request.after)
                 self._take_rule(request.stage)
-                self._keep(request.after + 1, self.start_at(request.point))
+                self._keep(request.after + 1, self.start_at(point))
+            case requests.Locate():
+                return requests.Located(self._local_point(request.point, request.after))
             case requests.Work():
                 return self._work(request)
+            case requests.Prepare():
+                with self._running(request.after, request.buffers) as run:
+                    message = self.rule.prepare(request.point, self.client.oracle)
+                self._refuse_not_finite(named_tensors(message).values(), f"client '{self.client.name}': what it sends")
+                return requests.Prepared(message, run.gradients, run.images)
             case requests.Steps():
                 return self._steps(request)
             case requests.Take():
@@ -147,15 +163,25 @@ class Host:
             case requests.Export():
                 state = self._state_at(request.after)
                 assert state is not None
-                return requests.Exported(state, torch.tensor(self.kept[request.after].drawn, dtype=torch.int64))
+                kept = self.kept[request.after]
+                return requests.Exported(state, torch.tensor(kept.drawn, dtype=torch.int64), kept.memory)
             case requests.Import():
                 self._take_rule(request.stage)
-                self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()), request.stage)}
+                drawn = tuple(request.drawn.tolist())
+                self.kept = {request.turn: Kept(request.state, drawn, request.stage, request.memory)}
                 self._state_at(request.turn)
         return requests.Done()
 
     def _take_rule(self, stage: int) -> None:
         self.stage, self.rule = stage, self._rule_of(stage)
+
+    def _local_point(self, point: Point, turn: int) -> Point:
+        """The client's point at a turn, given the server's."""
+        state = self._state_at(turn)
+        if state is None or not isinstance(self.rule, Personal):
+            return point
+        located: Point = self.rule.local_point(point, state)
+        return located
 
     def start_at(self, point: Point) -> Record:
         """The state of the algorithm at this client, at the start of the stage."""
@@ -179,15 +205,17 @@ class Host:
             self._take_rule(kept.stage)
         if tuple(self.client.positions()) != kept.drawn:
             self.client.seek(kept.drawn)
+        self.client.memory = kept.memory
         return kept.state
 
     def _keep(self, turn: int, state: Record | None) -> None:
-        self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage)
+        self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage, self.client.memory)
 
     @contextmanager
     def _running(self, turn: int, buffers: Tensor) -> Iterator[Run]:
         """The client at a turn, in training with these buffers; afterwards the counts of what it computed."""
         client, run = self.client, Run(self._state_at(turn))
+        client.memory = client.memory.clone() if client.memory.numel() else client.memory  # that of the turn stays
         gradients, images = client.gradients_computed, client.images_seen
         with client.training(buffers):
             yield run
@@ -206,7 +234,8 @@ class Host:
         client = self.client
         with self._running(request.after, request.buffers) as run:
             self._drop_before(request.after)
-            pair: tuple[Move, Record] = self.rule.local_round(request.message, run.state, client.oracle)
+            rule = self._rule_of(self.stage, steps=request.steps) if request.steps else self.rule
+            pair: tuple[Move, Record] = rule.local_round(request.message, run.state, client.oracle)
         update, state = pair
         buffers, loss = client.buffers(), client.mean_loss()
         parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
@@ -220,18 +249,18 @@ class Host:
             self._drop_before(request.after)
             node: Iterate = self.rule.local_round(run.state, client.oracle)
         self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
-        self.stepped = {request.after: Kept(node, tuple(client.positions()), self.stage)}
+        self.stepped = {request.after: Kept(node, tuple(client.positions()), self.stage, client.memory)}
         messages = tuple(self.rule.message(node, edge) for edge in request.edges)
         slope, loss = client.mean_gradient(), client.mean_loss()
         return requests.Stepped(messages, slope, loss, run.gradients, run.images)
 
-    def _take(self, request: requests.Take[Move]) -> requests.Taken:
+    def _take(self, request: requests.Take[Move]) -> requests.Located:
         if request.after not in self.stepped:
             raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
         stepped = self.stepped[request.after]
         node = self.rule.exchange(stepped.state, dict(zip(request.edges, request.messages, strict=True)))
         self.kept[request.after + 1] = replace(stepped, state=node)
-        return requests.Taken(self.rule.current(node))
+        return requests.Located(self.rule.current(node))
 
     def _drop_before(self, turn: int) -> None:
         self.kept = {number: kept for number, kept in self.kept.items() if number >= turn}

@@ -52,10 +52,29 @@ class Worked(Generic[Message]):
 
 @dataclass(frozen=True)
 class Work(Request[Worked[Message]]):
-    """One local round on the server's message. A turn."""
+    """One local round on the server's message, of so many `steps`; 0: the rule's window. A turn."""
 
     after: int
     message: Message
+    buffers: Tensor
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[Message]):
+    """What the client sends before its local steps."""
+
+    message: Message
+    gradients: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Prepare(Request[Prepared[Message]]):
+    """What a `Preparing` algorithm needs of the client at the server's point; no batch is drawn."""
+
+    after: int
+    point: Point
     buffers: Tensor
 
 
@@ -80,19 +99,27 @@ class Steps(Request[Stepped[Message]]):
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Where the node is."""
+class Located:
+    """Where the node, or the client, is."""
 
     point: Point
 
 
 @dataclass(frozen=True)
-class Take(Request[Taken], Generic[Message]):
+class Take(Request[Located], Generic[Message]):
     """What came along these edges, after the `Steps` from the same turn. A turn."""
 
     after: int
     edges: tuple[int, ...]
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Locate(Request[Located]):
+    """The client's point of a `Personal` algorithm, given the server's."""
+
+    after: int
+    point: Point
 
 
 @dataclass(frozen=True)
@@ -147,10 +174,14 @@ class Finish(Request[Finished[Message]]):
 
 @dataclass(frozen=True)
 class Exported:
-    """The algorithm's state at the client, and how many batches it has drawn from each sequence, int64 `[S]`."""
+    """The algorithm's state at the client, and how many batches it has drawn from each sequence, int64 `[S]`.
+
+    `memory` is what the objective remembers of each row, `[rows, m]`.
+    """
 
     state: Record
     drawn: Tensor
+    memory: Tensor
 
 
 @dataclass(frozen=True)
@@ -168,3 +199,4 @@ class Import(Request[Done]):
     stage: int
     state: Record
     drawn: Tensor
+    memory: Tensor

@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from chestfed.algorithms.variables import (
     Algorithm,
     Client,
+    Encoding,
     Finishing,
     Message,
     Partial,
+    Personal,
     Point,
+    Preparing,
     Restarting,
     Server,
     byte_count,
@@ -28,13 +31,16 @@ from chestfed.core.errors import TrainingError
 from chestfed.engines.aggregation import MEAN, Aggregation, Privacy
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.requests import BestDual, Finish, Statistics, Work
+from chestfed.engines.requests import BestDual, Finish, Locate, Prepare, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
 
 #: Batches per client from which running statistics are taken anew.
 STATISTICS_BATCHES = 32
 
+
+#: The record of an exchange that did not take place.
+NOTHING_SPENT = RoundRecord(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 #: What is done without a client's answer, because it is late or cannot be used. wait: the round waits; drop: the client
 #: is left out of the round; a number: it is left out if so many others have answered.
@@ -68,6 +74,7 @@ class Round(Generic[Message]):
     gradient_drift: float
     gradients: int
     images: int
+    bytes_up: int
 
 
 class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client]):
@@ -94,6 +101,8 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
     privacy
         What clips the clients' changes and adds noise to their mean, for networks without buffers and algorithms whose
         server's step takes nothing else; None: nothing does.
+    steps
+        `steps(round, client)` gives a client's local steps in a round, both counted from 0; None: the rule's window.
     """
 
     def __init__(
@@ -109,13 +118,14 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         aggregation: Aggregation = MEAN,
         absent: Absent = "wait",
         privacy: Privacy | None = None,
+        steps: Callable[[int, int], int] | None = None,
     ) -> None:
         super().__init__(fleet, stage)
         self.algorithm, self.weights = algorithm, weights
         self._combine = aggregation
         self._participants = participants
         self._monitor = monitor
-        self._sends, self._absent, self._privacy = sends, absent, privacy
+        self._sends, self._absent, self._privacy, self._steps = sends, absent, privacy, steps
 
     def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation[Server]:
         """All clients and the server at the same point."""
@@ -131,14 +141,16 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
 
     def run_round(self, state: Federation[Server]) -> tuple[Federation[Server], RoundRecord]:
         """One communication round; see `Engine.run_round`."""
-        message = self.algorithm.message(state.server)
         chosen: Sequence[int] = range(len(self.weights))
         if self._participants is not None:
             chosen = self._participants(int(state.rounds))
         present = [number for number in chosen if number in self.fleet.present]
         if not present:
             raise TrainingError("all clients that were drawn for this round have left", kind="no client present")
-        asked = {number: Work(int(state.turns[number]), message, state.buffers) for number in present}
+        state, spent = self._prepare(state, present)
+        message = self.algorithm.message(state.server)
+        steps = {number: self._steps(int(state.rounds), number) if self._steps else 0 for number in present}
+        asked = {number: Work(int(state.turns[number]), message, state.buffers, steps[number]) for number in present}
         result = self._collect_updates(asked, state, message)
         refuse_outsized(
             {self.fleet.names[number]: size for number, size in result.sizes.items()},
@@ -154,17 +166,37 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         sent = len(result.sizes) if self._sends else 0
         buffer_bytes, wide = _bytes(result.buffers), 2 if self._combine.rule == "secure_sum" else 1  # 64 bits a number
         record = RoundRecord(
-            result.gradients,
-            result.images,
-            bytes_up=sent * wide * (byte_count(result.updates[0]) + buffer_bytes),
-            bytes_down=sent * (byte_count(message) + buffer_bytes),
+            result.gradients + spent.gradients,
+            result.images + spent.images,
+            bytes_up=(result.bytes_up + sent * wide * buffer_bytes if self._sends else 0) + spent.bytes_up,
+            bytes_down=sent * (byte_count(message) + buffer_bytes) + spent.bytes_down,
             loss=result.loss,
             drift=result.drift,
             gradient_drift=result.gradient_drift,
+            steps=tuple(steps.values()) if self._steps else (),
             absent=tuple(self.fleet.names[number] for number in chosen if number not in result.sizes),
         )
         server = self._with_ratios(server, result.buffers)
         return Federation(server, result.buffers, state.rounds + 1, turns), record
+
+    def _prepare(self, state: Federation[Server], chosen: Sequence[int]) -> tuple[Federation[Server], RoundRecord]:
+        """The state after what the clients of a `Preparing` algorithm send before their local steps; what that cost."""
+        if not isinstance(self.algorithm, Preparing):
+            return state, NOTHING_SPENT
+        point = self.algorithm.current(state.server)
+        asked = {number: Prepare[Message](int(state.turns[number]), point, state.buffers) for number in chosen}
+        answers = self.fleet.ask(asked, self._enough(len(asked)))
+        done, weights = list(answers.values()), list(self._scale_weights(answers).values())
+        server = self.algorithm.prepared(state.server, [part.message for part in done], weights)
+        sent = len(done) if self._sends else 0
+        spent = replace(
+            NOTHING_SPENT,
+            gradients=sum(part.gradients for part in done),
+            images=sum(part.images for part in done),
+            bytes_up=sent * byte_count(done[0].message),
+            bytes_down=sent * (byte_count(point) + _bytes(state.buffers)),
+        )
+        return replace(state, server=server), spent
 
     def _scale_weights(self, numbers: Collection[int]) -> dict[int, float]:
         """The weights of these clients, scaled to sum to 1 if others are missing."""
@@ -180,15 +212,19 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         if self._combine.rule == "secure_sum":
             work, numbers = self.fleet.ask_sum(asked, self.weights, self._enough(len(asked)))
             known = (work.buffers, work.loss, math.nan, math.nan, work.gradients, work.images)
-            return Round(dict.fromkeys(numbers, 0.0), [work.update], [1.0], *known)
+            up = 2 * len(numbers) * byte_count(work.update)  # 64 bits a number
+            return Round(dict.fromkeys(numbers, 0.0), [work.update], [1.0], *known, bytes_up=up)
         answers = self.fleet.ask(asked, self._enough(len(asked)))
         done, weights = list(answers.values()), list(self._scale_weights(answers).values())
         updates = [work.update for work in done]
+        bytes_up = sum(map(byte_count, updates))
+        if isinstance(self.algorithm, Encoding):
+            updates = [self.algorithm.decode(message, update) for update in updates]
         combined = self._combine(updates, weights, message)
         if self._privacy is not None:
             combined = [self._privacy(updates, weights, message, self.stage, int(state.rounds))], [1.0]
         return Round(
-            {number: float(work.update.primal.norm()) for number, work in answers.items()},
+            {number: float(update.primal.norm()) for number, update in zip(answers, updates, strict=True)},
             *combined,
             weighted_mean(*self._combine([work.buffers for work in done], weights, state.buffers)),
             loss=sum(weight * work.loss for weight, work in zip(weights, done, strict=True)),
@@ -196,6 +232,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
             gradient_drift=spread([work.slope for work in done]),
             gradients=sum(work.gradients for work in done),
             images=sum(work.images for work in done),
+            bytes_up=bytes_up,
         )
 
     def _enough(self, asked: int) -> int | None:
@@ -207,6 +244,12 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
 
     def current(self, state: Federation[Server]) -> Point:
         return self.algorithm.current(state.server)
+
+    def local_points(self, state: Federation[Server], point: Point) -> dict[str, Point]:
+        if not isinstance(self.algorithm, Personal):
+            return {}
+        answers = self.fleet.ask_all(lambda number: Locate(int(state.turns[number]), point))
+        return {self.fleet.names[number]: answer.point for number, answer in answers.items()}
 
     def finish_stage(self, state: Federation[Server]) -> StageEnd:
         """The point that the algorithm returns after a stage, and what the clients send for it."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Finishing, Move, Point, Record, Rule
+from chestfed.algorithms.variables import Finishing, Move, Point, Preparing, Record, Rule
 from chestfed.core.errors import ConfigError
 from chestfed.engines import requests
 from chestfed.engines.host import describe_edges
@@ -23,6 +23,7 @@ class BlankOracle:
     """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values."""
 
     rows = torch.zeros(0, dtype=torch.int64)
+    loss = torch.zeros(())
 
     def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         return primal, dual
@@ -56,6 +57,7 @@ class Shapes:
     graph: Graph | None = None
     number: int = 0  #: of the node in the graph
     dtype: torch.dtype = torch.float32
+    memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
@@ -80,6 +82,10 @@ class Shapes:
                 return requests.Steps(0, self._buffers, edges)
             case "Take" if self.graph is not None:
                 return requests.Take(0, edges, (self._along_edge,) * len(edges))
+            case "Prepare" if self.graph is None and isinstance(self.rule, Preparing):
+                return requests.Prepare(0, self.point, self._buffers)
+            case "Locate" if self.graph is None:
+                return requests.Locate(0, self.point)
             case "Statistics":
                 return requests.Statistics(0, self.point.primal, self._buffers, 0)
             case "BestDual":
@@ -89,7 +95,7 @@ class Shapes:
             case "Export":
                 return requests.Export(0)
             case "Import":
-                return requests.Import(0, 0, self._state, self._drawn)
+                return requests.Import(0, 0, self._state, self._drawn, self._memory)
         raise WireError(
             f"{sender} sent {ascii(name)[:80]}, which is not a request that this client answers",
             kind="unknown request",
@@ -107,7 +113,11 @@ class Shapes:
             case requests.Steps():
                 return requests.Stepped((self._along_edge,) * len(request.edges), self.point.primal, 0.0, 0, 0)
             case requests.Take():
-                return requests.Taken(self._rule.current(self._state))
+                return requests.Located(self._rule.current(self._state))
+            case requests.Prepare():
+                return requests.Prepared(self._rule.prepare(self.point, BlankOracle()), 0, 0)
+            case requests.Locate():
+                return requests.Located(self.point)
             case requests.Statistics():
                 return requests.Gathered(self._buffers, 0)
             case requests.BestDual():
@@ -116,7 +126,7 @@ class Shapes:
                 final = self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None
                 return requests.Finished(final)
             case requests.Export():
-                return requests.Exported(self._state, self._drawn)
+                return requests.Exported(self._state, self._drawn, self._memory)
         return requests.Done()
 
     @cached_property
@@ -135,6 +145,10 @@ class Shapes:
 
     def _empty(self, size: int) -> Tensor:
         return torch.empty(size, dtype=self.dtype, device="meta")
+
+    @property
+    def _memory(self) -> Tensor:
+        return torch.empty(self.memory, device="meta")
 
     @property
     def _drawn(self) -> Tensor:

@@ -25,6 +25,8 @@ TYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
     "float16": torch.float16,
     "int64": torch.int64,
+    "int32": torch.int32,
+    "int8": torch.int8,
 }
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 

@@ -62,6 +62,26 @@ def participants_of(settings: Federated, seed: int, stage: int, clients: int) ->
     )
 
 
+def steps_of(settings: Federated, seed: int, stage: int, rows: Sequence[int]) -> Callable[[int, int], int] | None:
+    """`steps(round, client)`: local steps of a client with so many training rows; None: the window everywhere."""
+    chosen, window = settings.local_steps, settings.schedule[stage].window
+    if chosen is None:
+        return None
+
+    def steps(number: int, client: int) -> int:
+        whole: float = window
+        if chosen.per_client is not None:
+            whole = chosen.per_client[client]
+        elif chosen.epochs is not None:
+            whole = chosen.epochs * rows[client] / settings.images_per_step
+        late, share = numpy_stream(seed, "stragglers", stage, number, client).random(2)
+        if late < chosen.stragglers:
+            whole *= chosen.least + (1 - chosen.least) * share
+        return max(1, round(whole))
+
+    return steps
+
+
 def check_runs(runs: Sequence[Pipeline]) -> None:
     """Build and try the network, and for every run and K the graph, objective, and algorithm of each stage.
 
@@ -91,6 +111,8 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     objective = objective_of(settings, population)
     if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
         yield (f"objective.pairs: {settings.spec.name} has all images in one place, as one site; remove this option")
+    if settings.spec.personal and run.alternatives is not None:
+        yield f"alternatives: {settings.spec.name} has a model per hospital, and no common one to compare; remove this"
     if settings.spec.decentralized:
         try:
             refuse_running_statistics(buffers)
@@ -104,6 +126,9 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         if buffers:
             yield "model.norm: running statistics would leave without noise (federated.privacy); set group"
     yield from _problems_of_runtime(run)
+    steps = settings.local_steps
+    if steps is not None and steps.per_client is not None and len(steps.per_client) < k:
+        yield f"federated.local_steps.per_client: {len(steps.per_client)} numbers for {k} clients; give one for each"
     present, needed = settings.taking_part(k), settings.combination.needs()
     if present < needed:
         yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"

@@ -11,12 +11,15 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.algorithms.around.compression import Compression
+from chestfed.algorithms.around.server_optimizer import ServerOptimizer
 from chestfed.algorithms.declaration import Setting
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
 from chestfed.engines.topology import Graph
+from chestfed.experiment.options.rounds import LocalSteps, PrivacyOptions, check_options, list_able
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 
@@ -27,24 +30,6 @@ class Stage:
     window: int
     rounds: int
     lr_factor: float
-
-
-class PrivacyOptions(StrictModel):
-    """Client-level differential privacy of the weights that stage 2 returns; docs/privacy.md says what it protects."""
-
-    clip: float = Field(
-        gt=0, description="largest norm of a client's change in a round; larger ones are scaled down to it [C]"
-    )
-    noise_multiplier: float = Field(
-        gt=0, description="standard deviation of the noise, relative to the most that one client can move the mean [z]"
-    )
-    delta: float = Field(1e-5, gt=0, lt=1, description="the delta for which epsilon is reported [delta]")
-    noise: Literal["secret", "seed"] = Field(
-        "secret",
-        description="source of the noise. secret: the system's entropy, so that no two runs are equal; seed: the "
-        "study's `seed`, the same bits with every engine. Only to measure what the noise "
-        "costs: it protects nothing, because the run folder has the seed",
-    )
 
 
 class Schedule(StrictModel):
@@ -103,6 +88,13 @@ class Schedule(StrictModel):
         description="number of clients drawn for each round [S]; null: all. Not for algorithms that need all clients "
         "in every round, such as codasca_minimal",
     )
+    local_steps: LocalSteps | None = Field(
+        None, description="local steps per round where clients differ; null: `window` everywhere"
+    )
+    server_optimizer: ServerOptimizer | None = Field(
+        None, description="optimizer of the server on the clients' mean change; null: the algorithm's own step"
+    )
+    compression: Compression | None = Field(None, description="compression of what clients send; null: none")
     aggregation: AggregationRule = Field(
         "mean",
         description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
@@ -178,14 +170,17 @@ class Federated(Parts):
         if self.clients_per_round is not None and not spec.partial_rounds:
             raise ValueError(
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
-                f"{_those_with('partial_rounds')}"
+                f"{list_able('partial_rounds')}"
             )
+        if spec.personal and self.stage_output != "last":
+            raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
+        check_options(self)
         self._check_aggregation()
         self._check_privacy()
         if self.absent != "wait" and not spec.partial_rounds:
             raise ValueError(
                 f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
-                f"{_those_with('partial_rounds')}"
+                f"{list_able('partial_rounds')}"
             )
         some = "absent" if self.absent != "wait" else "clients_per_round" if self.clients_per_round is not None else ""
         if some and self.stage_output == "algorithm":
@@ -206,7 +201,7 @@ class Federated(Parts):
         elif self.aggregation != "mean" and not self.spec.averages:
             raise ValueError(
                 f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
-                f"possible with {_those_with('averages')}"
+                f"possible with {list_able('averages')}"
             )
         if self.weights != "uniform" and self.aggregation in ("median", "trimmed_mean"):
             raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
@@ -216,6 +211,7 @@ class Federated(Parts):
     def _check_secure_sum(self) -> None:
         reasons = {
             "algorithm": self.spec.name not in SUMMED and f"it goes with {', '.join(SUMMED)}",
+            "compression": self.compression is not None and "encoded numbers cannot be summed",
             "stage_output": self.stage_output not in ("last", "random_round") and "clients would send more in the open",
         }
         if found := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
@@ -227,11 +223,13 @@ class Federated(Parts):
         if not self.spec.averages:
             raise ValueError(
                 f"privacy: {self.spec.name} sends what would leave without noise (control variates, dual variables of "
-                f"edges, states); noise is possible with {_those_with('averages')}"
+                f"edges, states); noise is possible with {list_able('averages')}"
             )
         reasons = {
+            "algorithm": bool(self.spec.personal) and "points of clients would leave without noise",
             "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
             "aggregation": self.aggregation != "mean" and "epsilon is known for the mean alone",
+            "compression": self.compression is not None and "the noise is added to what the server decodes",
             "absent": self.absent != "wait" and "who is absent would set the weights",
             "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
         }
@@ -338,7 +336,10 @@ class Federated(Parts):
             degree=max(degrees, default=0),
             returns_average=self.stage_output == "algorithm",
         )
-        return self.spec.build(self.algorithm, setting)
+        rule = self.spec.build(self.algorithm, setting)
+        for option in (self.server_optimizer, self.compression):
+            rule = rule if option is None else option.around(rule)
+        return rule
 
     @property
     def rounds(self) -> int:
@@ -363,12 +364,6 @@ def name_of(part: Any) -> str:
         return part.name
     name = part.get("name") if isinstance(part, Mapping) else part
     return name if isinstance(name, str) else ""
-
-
-def _those_with(ability: str) -> str:
-    """The built-in algorithms whose declaration has it, and that others may."""
-    names = [name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability)]
-    return f"{', '.join(names)}, and plug-ins that declare {ability}"
 
 
 def combine(common: Schedule, changes: Parts) -> Federated:

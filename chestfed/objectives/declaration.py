@@ -43,6 +43,20 @@ class Objective(Protocol):
 
 
 @runtime_checkable
+class Sampled(Protocol):
+    """An objective that remembers something of each training row of a client: `memory_size` numbers, 0 at first."""
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers per row."""
+
+    def sampled_loss(
+        self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, and the new memory of its rows `[n, memory_size]`, given the old one."""
+
+
+@runtime_checkable
 class DualEstimate(Protocol):
     """An objective whose best dual variables have a closed form."""
 

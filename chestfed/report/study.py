@@ -96,6 +96,11 @@ class Study:
         seeds = f"; seeds {', '.join(map(str, self.seeds))}" if len(self.seeds) > 1 else ""
         return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}{seeds}>"
 
+    def _repr_markdown_(self) -> str:
+        """In a notebook: the answer, and what it means."""
+        answer = answer_study(self._results)
+        return "\n\n".join([f"**{answer.question}** {answer.sentence}", *answer.details])
+
     @property
     def ks(self) -> tuple[int, ...]:
         """The finished K, rising."""

@@ -122,8 +122,8 @@ def _state_meaning(results: Results) -> str:
     counts = results.about.get("recognized")
     if not counts:
         return ""
-    change = counts["model"] - counts["reference"]
-    more = f"{abs(change):.0f} {'more' if change >= 0.5 else 'fewer'}" if abs(change) >= 0.5 else "as many"
+    change = round(counts["model"]) - round(counts["reference"])  # of the numbers as they are shown
+    more = f"{abs(change)} {'more' if change > 0 else 'fewer'}" if change else "as many"
     if counts["low"] is not None:
         more += f" [{counts['low']:+.0f}, {counts['high']:+.0f}]".replace("-", "−")
     return (

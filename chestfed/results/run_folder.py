@@ -74,8 +74,9 @@ PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"
 TIME: Final = "time.json"
 MODEL_FILE: Final = "model.safetensors"
+COMMON_FILE: Final = "common.safetensors"  #: of a personal algorithm: the model for images of no client
 #: What the manifest of a K is about.
-FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, ROUNDS, SECONDS, TIME)
+FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME)
 #: What no finished K is without; predictions are missing where scores stay at a hospital.
 NEEDED_OF_K: Final = (RESULT, MODEL_FILE, ROUNDS)
 

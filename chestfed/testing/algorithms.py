@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass
-from inspect import signature
 from typing import Any, get_args
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -15,14 +11,11 @@ from torch import Tensor
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
 from chestfed.algorithms.variables import (
-    Finishing,
     Iterate,
     Move,
-    Partial,
-    PeerAlgorithm,
+    Personal,
     Point,
     Record,
-    Restarting,
     from_named_tensors,
     mean_of,
     named_tensors,
@@ -47,6 +40,7 @@ from chestfed.testing.quadratics import (
     optimum,
     problems,
 )
+from chestfed.testing.steps import find_differences, list_problem, watch_steps
 
 #: Step size with which the quadratics are solved; at most so many stages of so many rounds; the error that counts as
 #: solved, after two looks in a row.
@@ -54,10 +48,11 @@ STEP, STAGES, ROUNDS, TOLERANCE, LOOK_EVERY = 0.1, 8, 500, 1e-6, 25
 
 WINDOW_1, WINDOW_8 = "window 1: it ends at the optimum", "window 8: it ends at the optimum"
 NEARER = "window 1: it ends nearer to the optimum than it begins"
-_STEPS = (PeerAlgorithm, Partial, Finishing, Restarting)
 _ENDS = {"any window": (WINDOW_1, WINDOW_8), "window 1": (WINDOW_1,), "no": (NEARER,)}
 MEAN = "`averages`: the server's step takes the weighted mean of the updates and nothing else"
 COUNTS = "the server's step counts every client by its weight, in any order"
+TRAINED = "every weight that is scored is trained"
+BETTER = "the clients' own points are better for them than the start"
 TENSORS = "states and messages are dataclasses of tensors"
 
 
@@ -97,9 +92,9 @@ class _Trial(Contract):
         #: Primal and dual variables of the problem.
         self.sizes = (WEIGHTS, 0) if minimizes else (PRIMAL, DISEASES)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
-        claimed = () if self.composed else _ENDS.get(spec.exact, ())
+        claimed = () if self.composed or spec.personal else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
-        unclaimed |= set() if spec.averages else {MEAN}
+        unclaimed |= (set() if spec.averages else {MEAN}) | (set() if spec.personal else {BETTER})
         self.unclaimed = frozenset(unclaimed | ({COUNTS} if spec.decentralized or spec.pooled else set()))
 
     def engine(
@@ -194,14 +189,14 @@ class _Trial(Contract):
     @rule("a round changes no tensor that it was given")
     def is_pure(self) -> str | None:
         engine, changed = self.engine(), list[str]()
-        with _watch(type(self.fleet.hosts[0].rule), changed):
+        with watch_steps(type(self.fleet.hosts[0].rule), changed):
             engine.finish_stage(self.run(engine, 2))
-        return _list("changed in place (clone first)", list(dict.fromkeys(changed)))
+        return list_problem("changed in place (clone first)", list(dict.fromkeys(changed)))
 
     @rule("a gradient that is kept is cloned: the next one overwrites it")
     def clones_gradients(self) -> str | None:
         ends = [engine.tensors(self.run(engine, 2)) for engine in (self.engine(), self.engine(overwrites=False))]
-        return _list("with gradients that are not overwritten other values", _differences(ends[0], ends[1]))
+        return list_problem("with gradients that are not overwritten other values", find_differences(ends[0], ends[1]))
 
     @rule("a round takes the gradients of the formula")
     def keeps_to_the_window(self) -> str | None:
@@ -220,13 +215,43 @@ class _Trial(Contract):
                 )
         return None
 
+    @rule(TRAINED)
+    def trains_what_is_scored(self) -> str | None:
+        engine = self.engine()
+        is_personal = isinstance(engine, ServerEngine) and isinstance(engine.algorithm, Personal)
+        if is_personal != bool(self.spec.personal):
+            return "`personal` is declared and the rule has no `local_point`, or the other way round"
+        for name, point in self.points(engine, self.run(engine, 2)).items():
+            still = (point.primal == self.origin.primal).nonzero().flatten().tolist()
+            if still:
+                return f"{name}: after two rounds the weights {still} of {len(point.primal)} are where they began"
+        return None
+
+    @rule(BETTER)
+    def personal_points_are_better(self) -> str | None:
+        engine, parts = self.engine(), problems(*self.sizes)
+        points = engine.local_points(state := self.run(engine, ROUNDS // 10), engine.current(state))
+        pairs = zip(points.values(), parts, strict=True)
+        change = sum(float(part.loss(point.primal) - part.loss(self.origin.primal)) for point, part in pairs)
+        return None if change < 0 else f"their loss changes by {change:+.2e} in {ROUNDS // 10} rounds"
+
+    def points(self, engine: Engine[Any], state: EngineState) -> dict[str, Point]:
+        """What is scored, by the client, or by `the server`."""
+        common = engine.current(state)
+        local = engine.local_points(state, common)
+        return local if self.spec.personal == "only" else local | {"the server": common}
+
     @rule("the bytes sent are those of the formula")
     def bytes_match(self) -> str | None:
         engine, spec = self.engine(), self.spec
         _, record = engine.run_round(self.start(engine))
         formula = spec.formula(self.options)
         edges = 2 if spec.decentralized else 1  # every node of the ring has two
-        expected = 8 * numbers_sent(formula, Sizes.of(WEIGHTS, self.sizes[1], GROUPS)) * edges * len(engine.fleet.names)
+        sizes = Sizes.of(WEIGHTS, self.sizes[1], GROUPS, itemsize=8)
+        each = 8 * numbers_sent(formula, sizes) * edges
+        if spec.bytes_sent is not None:
+            formula, each = "bytes_sent", spec.bytes_sent(self.options, sizes)
+        expected = each * len(engine.fleet.names)
         if spec.pooled or record.bytes_up == expected:
             return None
         return (
@@ -242,9 +267,9 @@ class _Trial(Contract):
             return named_tensors(engine.algorithm.server_round(server, updates, weights))
 
         after = step(updates, weights)
-        if unequal := _differences(after, step(updates[::-1], weights[::-1]), torch.allclose):
-            return _list("depends on the order of the clients", unequal)
-        if not _differences(after, step(updates, weights[::-1])):
+        if unequal := find_differences(after, step(updates[::-1], weights[::-1]), torch.allclose):
+            return list_problem("depends on the order of the clients", unequal)
+        if not find_differences(after, step(updates, weights[::-1])):
             return "other weights give the same step, so `federated.weights` would have no effect; see `weighted_mean`"
         return None
 
@@ -254,8 +279,8 @@ class _Trial(Contract):
         weights, rule = _weights(len(updates)), engine.algorithm
         mean = rule.server_round(server, [mean_of(updates, weights)], [1.0])
         after = rule.server_round(server, updates, weights)
-        if unequal := _differences(named_tensors(after), named_tensors(mean), torch.allclose):
-            return _list("differs from the step on the mean", unequal)
+        if unequal := find_differences(named_tensors(after), named_tensors(mean), torch.allclose):
+            return list_problem("differs from the step on the mean", unequal)
         start, update = rule.start_stage(self.origin), updates[0]
         sent = named_tensors(rule.message(start))
         unmoved = {
@@ -272,12 +297,14 @@ class _Trial(Contract):
         engine, other = self.engine(), self.engine()
         state = self.run(engine, 3)
         saved = {name: tensor.clone() for name, tensor in engine.tensors(state).items()}
-        if unequal := _differences(saved, other.tensors(self.run(other, 3))):
-            return _list("differs between two runs", unequal)
+        if unequal := find_differences(saved, other.tensors(self.run(other, 3))):
+            return list_problem("differs between two runs", unequal)
         straight, _ = engine.run_round(state)
         other = self.engine()
         resumed, _ = other.run_round(other.restored(saved, self.start(other)))
-        return _list("differs after a resume", _differences(engine.tensors(straight), other.tensors(resumed)))
+        return list_problem(
+            "differs after a resume", find_differences(engine.tensors(straight), other.tensors(resumed))
+        )
 
     @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:
@@ -285,21 +312,24 @@ class _Trial(Contract):
         with watch_global_generators(used):
             engine = self.engine()
             engine.restart(engine.finish_stage(self.run(engine, 1)))
-        return _list("uses the global generator of", used)
+        return list_problem("uses the global generator of", used)
 
     @rule("the step size, and every option with a range to search, has an effect")
     def uses_its_options(self) -> str | None:
         def end(step: float = STEP, options: Options | None = None) -> dict[str, Tensor]:
             engine = self.engine(step=step, options=options)
-            return named_tensors(engine.finish_stage(self.run(engine, 3)).point)
+            state = self.run(engine, 3)
+            if self.spec.personal:
+                return {name: point.primal for name, point in self.points(engine, state).items()}
+            return named_tensors(engine.finish_stage(state).point)
 
-        idle = [] if _differences(end(), end(STEP / 2)) else ["federated.local_lr"]
+        idle = [] if find_differences(end(), end(STEP / 2)) else ["federated.local_lr"]
         for name, field in type(self.options).model_fields.items():
             value, scale = getattr(self.options, name), declared_range(field)
             if scale is not None and isinstance(value, int | float):
                 low, high = (self.options.model_copy(update={name: at}) for at in (scale.low, scale.high))
-                idle += [] if _differences(end(options=low), end(options=high)) else [name]
-        return _list("no effect within three rounds (does `build` pass it on?)", idle)
+                idle += [] if find_differences(end(options=low), end(options=high)) else [name]
+        return list_problem("no effect within three rounds (does `build` pass it on?)", idle)
 
     @rule(WINDOW_1)
     def solves_with_window_1(self) -> str | None:
@@ -342,49 +372,3 @@ class _Trial(Contract):
 def _weights(clients: int) -> list[float]:
     """Weights that differ."""
     return [2 * (1 + k) / clients / (1 + clients) for k in range(clients)]
-
-
-def _list(problem: str, names: Collection[str]) -> str | None:
-    """A problem with the names that have it; None without names."""
-    return f"{problem}: {', '.join(names)}" if names else None
-
-
-def _differences(
-    first: Mapping[str, Tensor], second: Mapping[str, Tensor], same: Callable[[Tensor, Tensor], bool] = torch.equal
-) -> list[str]:
-    """Names of the tensors that are not the same in both."""
-    return [name for name, tensor in first.items() if not same(tensor, second[name])]
-
-
-@contextmanager
-def _watch(kind: type, changed: list[str]) -> Iterator[None]:
-    """Adds to `changed` what the steps of this class of rules change of their arguments."""
-
-    def watch(name: str, step: Callable[..., object]) -> Callable[..., object]:
-        keys = list(signature(step).parameters)
-
-        def call(*arguments: object) -> object:
-            before = {place: tensor.clone() for place, tensor in _tensors(keys, arguments).items()}
-            result = step(*arguments)
-            changed.extend(f"{place} by {name}" for place in _differences(before, _tensors(keys, arguments)))
-            return result
-
-        return call
-
-    with ExitStack() as patches:
-        for name in {name for part in _STEPS for name in dir(part) if not name.startswith("_")}:
-            if callable(step := getattr(kind, name, None)):
-                patches.enter_context(patch.object(kind, name, watch(name, step)))
-        yield
-
-
-def _tensors(keys: Sequence[str], arguments: Sequence[object]) -> dict[str, Tensor]:
-    """The tensors among the arguments of a step, by their place."""
-    tensors: dict[str, Tensor] = {}
-    for key, value in zip(keys, arguments, strict=False):
-        if key != "self" and (isinstance(value, Tensor) or is_dataclass(value)):
-            tensors |= {place: part for place, part in named_tensors(value, key).items() if not part.is_meta}
-        elif isinstance(value, Mapping | list | tuple):
-            parts = value if isinstance(value, Mapping) else dict(enumerate(value))
-            tensors |= _tensors([f"{key}.{number}" for number in parts], list(parts.values()))
-    return tensors

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
-from chestfed.objectives.declaration import Objective, Population
+from chestfed.objectives.declaration import Objective, Population, Sampled
 from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
 #: Steps of Adam on scores that are free, and their size: random scores are then in order.
 STEPS, STEP = 200, 0.1
+SAMPLED = "with an empty memory it is the loss of the batch"
 
 
 def check_objective(objective: ObjectiveSpec | str, **options: object) -> list[str]:
@@ -45,6 +46,7 @@ class _Batch(Contract):
         self.spec, self.what = spec, f"objective '{spec.name}'"
         ratios = torch.stack([ratio, ratio.flip(0)])
         self.loss_of: Objective = spec.build(options, Population(ratio, ratios))
+        self.unclaimed = frozenset(() if isinstance(self.loss_of, Sampled) else {SAMPLED})
         self.logits = torch.randn(IMAGES, DISEASES, generator=draw, dtype=torch.float64)
         self.labels = (torch.rand(IMAGES, DISEASES, generator=draw, dtype=torch.float64) < 0.4).double()
         self.labels[0], self.labels[1] = 0.0, 1.0  # both classes of every disease
@@ -138,6 +140,26 @@ class _Batch(Contract):
         order = torch.arange(IMAGES - 1, -1, -1)
         before, after = self.loss(), self.loss(self.logits[order], self.labels[order])
         return None if torch.allclose(before, after, rtol=1e-12) else f"{before:.9f} becomes {after:.9f} in reverse"
+
+    @rule(SAMPLED)
+    def agrees_without_memory(self) -> str | None:
+        objective = self.loss_of
+        assert isinstance(objective, Sampled)
+        blank = self.logits.new_zeros(IMAGES, objective.memory_size)
+        ends = []
+        for sampled in (False, True):
+            logits = self.logits.clone().requires_grad_()
+            about = (logits, self.labels, self.extra, self.dual)
+            loss = objective.sampled_loss(*about, blank)[0] if sampled else self.loss(logits)
+            loss.backward()
+            assert logits.grad is not None
+            ends += [loss.detach(), logits.grad]
+        if not (torch.allclose(ends[0], ends[2]) and torch.allclose(ends[1], ends[3])):
+            return "with an empty memory `sampled_loss` has another value or gradient than `loss`"
+        filled = objective.sampled_loss(self.logits, self.labels, self.extra, self.dual, blank)[1]
+        if filled.shape != blank.shape or filled.requires_grad or not bool(filled.any()):
+            return f"the new memory is {list(filled.shape)} of {list(blank.shape)}, all zero, or part of a graph"
+        return None
 
     @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:

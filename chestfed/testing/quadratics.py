@@ -33,6 +33,11 @@ class Quadratic:
     d: Tensor
     e: Tensor
 
+    def loss(self, primal: Tensor) -> Tensor:
+        """F_k at a point without dual variables, `[]`; at its minimum it is 1."""
+        least = self.b @ torch.linalg.solve(self.a, self.b) / 2
+        return primal @ (self.a @ primal) / 2 - self.b @ primal + least + 1
+
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         return self.a @ primal - self.b + self.c @ dual, self.c.T @ primal - self.d @ dual + self.e
 
@@ -81,7 +86,7 @@ class ExactGradients:
     """`Gradients` of a known function, on batches that differ by what `noise(number)` adds, if it is given.
 
     `function(primal, dual)` returns the exact gradients; the noise `[d + 2J]` of a batch is added to the first. A full
-    pass is exact. For references of one's own: an algorithm against a plain loop.
+    pass is exact, and has the `loss(primal)`. For references of one's own: an algorithm against a plain loop.
     """
 
     rows = torch.zeros(0, dtype=torch.int64)
@@ -90,8 +95,10 @@ class ExactGradients:
         self,
         function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
         noise: Callable[[int], Tensor] | None = None,
+        loss: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._function, self._noise, self.batches = function, noise, 0
+        self._function, self._noise, self._loss_of, self.batches = function, noise, loss, 0
+        self.loss = torch.zeros((), dtype=torch.float64)
 
     def at(self, primal: Tensor, dual: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         """On the batch of this number, counted from 1."""
@@ -111,6 +118,8 @@ class ExactGradients:
         return first, second
 
     def full(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        if self._loss_of is not None:
+            self.loss = self._loss_of(primal)
         return self._function(primal, dual)
 
     def stream(self, purpose: str) -> torch.Generator:
@@ -128,6 +137,8 @@ class QuadraticClient:
     def __init__(self, name: str, problem: Quadratic, *, composed: bool = False, overwrites: bool = True) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self._problem, self._composed, self._drawn = problem, composed, False
+        self.memory = torch.zeros(0, 0)
+        self.loss = torch.zeros((), dtype=torch.float64)
         self._slopes: list[Tensor] = []
         self._given, self._overwrites = (torch.zeros_like(problem.b), torch.zeros_like(problem.e)), overwrites
 
@@ -166,6 +177,7 @@ class QuadraticClient:
 
     def _gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.gradients_computed += 1
+        self.loss = self._problem.loss(primal)
         for given, gradient in zip(self._given, self._problem.gradients(primal, dual), strict=True):
             given.copy_(gradient)
         self._slopes.append(self._given[0].clone())

@@ -26,11 +26,11 @@ from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals
+from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals, steps_of
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, NetworkGroups, reset_classifier
-from chestfed.objectives.declaration import Objective, Population
+from chestfed.objectives.declaration import Objective, Population, Sampled
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.data.clients import ClientData, Outputs, TestSet, pool_clients, score
 from chestfed.training.data.experiment import Experiment
@@ -42,8 +42,8 @@ class Federation:
     """Who trains together: the first K clients and whoever leads them, without an image; the same wherever it is made.
 
     Beside each of `names` is its weight in a mean; `population` has the ratios of positives. `graph` is None with a
-    server. `rows` are the training rows of each, `groups` those of the network's weights.
-    `images_per_step` are those of a local step of one client, or of the pool of all.
+    server. `rows` are the training rows of each, `samples` those of its data set (if the images are here), `groups`
+    those of the network's weights. `images_per_step` are those of a local step of one client, or of the pool of all.
     """
 
     settings: Federated
@@ -56,6 +56,7 @@ class Federation:
     images_per_step: int
     graph: Graph | None
     groups: Groups = field(default_factory=UnknownGroups)
+    samples: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -93,16 +94,19 @@ class Federation:
         """What requests to a client and its replies look like, for a network with so many numbers."""
         objective, composed = self.objective(number), self.settings.objective_spec.kind == "compositional"
         size, dual = parameters + objective.extra_size, objective.dual_size
-        return Shapes(self.rule(0, number), size, dual, buffers, 1 + composed, self.graph, number)
+        remembered = objective.memory_size if isinstance(objective, Sampled) and self.samples else 0
+        memory = (self.samples[number] if remembered else 0, remembered)
+        return Shapes(self.rule(0, number), size, dual, buffers, 1 + composed, self.graph, number, memory=memory)
 
-    def rule(self, stage: int, number: int | None = None) -> Any:
+    def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last.
 
-        `number` is the client's; None: the rule is the server's.
+        `number` is the client's; None: the rule is the server's. `steps` are local steps in place of the window.
         """
         last, ratio = len(self.settings.schedule) - 1, ratio_of_duals(self.objective(), self.population)
         client = None if number is None else ClientInfo(number, self.rows[number], self.weights[number])
-        more = {"client": client, "groups": self.groups, "seed": self.seed}
+        more: dict[str, Any] = {"client": client, "groups": self.groups, "seed": self.seed}
+        more |= {"window": steps} if steps else {}
         return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
 
     def start(self, network: FlatModule) -> Point:
@@ -129,6 +133,7 @@ class Federation:
             aggregation=settings.combination,
             absent=settings.absent,
             privacy=settings.noise(self.seed),
+            steps=steps_of(settings, self.seed, number, self.rows),
         )
 
 
@@ -191,7 +196,8 @@ def form_federation(experiment: Experiment, k: int) -> Federation:
     counts = {member.name: member.training_rows for member in members}
     ratios = np.stack([member.positive_ratios() for member in members])
     labeled = torch.stack([member.labeled_share() for member in members])
-    return Federation.of(experiment.pipeline, counts, ratios, labeled, experiment.machine.device, k)
+    federation = Federation.of(experiment.pipeline, counts, ratios, labeled, experiment.machine.device, k)
+    return replace(federation, samples=tuple(len(member.labels) for member in members))
 
 
 def watch_classes(experiment: Experiment, k: int, network: FlatModule) -> ClassMonitor | None:
@@ -225,6 +231,7 @@ def host_of(
         inner_batches=batches(f"{member.name} inner") if composed else None,
         seed=pipeline.seed,
         weight_decay=federation.settings.weight_decay,
+        samples=len(member.labels),
     )
     return Host(client, partial(federation.rule, number=number), federation.graph, number)
 

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from chestfed.algorithms.variables import Point, byte_count
+from chestfed.algorithms.variables import Point, Preparing, byte_count
 from chestfed.engines.shapes import BlankOracle
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -162,9 +162,11 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
         0, ratios, k, groups=NetworkGroups(pipeline.model, count)
     )
     point = Point(primal, torch.zeros(objective.dual_size))
-    message = algorithm.message(algorithm.start_stage(point))
+    message, up, down = algorithm.message(algorithm.start_stage(point)), 0, 0
+    if isinstance(algorithm, Preparing):
+        up, down = byte_count(algorithm.prepare(point, BlankOracle())), byte_count(point) + 4 * buffers
     update, _ = algorithm.local_round(message, algorithm.start_client(point), BlankOracle())
-    return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
+    return up + byte_count(update) + 4 * buffers, down + byte_count(message) + 4 * buffers
 
 
 def estimated(total: float, timings: Timings) -> str:

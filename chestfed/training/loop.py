@@ -6,15 +6,17 @@ The state on disk is everything that a round needs, so that a killed study resum
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
+from chestfed.algorithms.variables import mean_of as mean_point
 from chestfed.core.checkpoint import SaveTimes, as_damaged, load_state, save_state
 from chestfed.core.errors import DamagedError
 from chestfed.core.manifest import Part
@@ -28,7 +30,7 @@ from chestfed.experiment.rules import returned_round
 from chestfed.experiment.stage_2 import Federated
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Deployment, Federation, form_federation, starting_network, watch_classes
-from chestfed.training.data.clients import Outputs
+from chestfed.training.data.clients import Outputs, TestSet
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify
 from chestfed.training.pretrain import STATE, Pretrained
@@ -38,6 +40,18 @@ Trains = TypeVar("Trains")
 
 #: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
 History = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Points:
+    """What is scored where: `local` has the points of clients that have their own, `common` is for all other images."""
+
+    common: Point
+    local: Mapping[str, Point] = field(default_factory=dict)
+
+    def at(self, site: str) -> Point:
+        """The point of a hospital; an empty name is none of them."""
+        return self.local.get(site, self.common)
 
 
 @dataclass
@@ -81,15 +95,17 @@ class Training:
             engine, state, output = self.engine, self.state, self.output
             beyond = self._end_stage()
             rule = self.settings.stage_output
-            last = self.stage == len(self.settings.schedule)
+            last = self.stage == len(self.settings.schedule) and not self.settings.spec.personal
             if last and self.compare_outputs and rule != "random_round":
                 # Not counted as images or bytes: nothing is trained on it.
                 outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(output, state)}
                 outputs.pop(rule, None)  # it is scored as the run's own
             point = beyond[-1].point
         entry = asdict(record) | {"round": len(self.history) + 1, "stage": self.stage + (self.round > 0)}
-        if not entry["absent"]:
-            del entry["absent"]
+        for key in ("absent", "steps"):
+            entry[key] = list(entry[key])  # as it is after a resume
+            if not entry[key]:
+                del entry[key]
         if math.isnan(entry["drift"]):  # of a secure sum nobody knows how far the clients are apart
             del entry["drift"], entry["gradient_drift"]
         for part in beyond:
@@ -127,6 +143,15 @@ class Training:
         self.state = self.engine.start_stage(ends[-1].point, ends[-1].buffers, ends[-1].turns)
         return ends
 
+    def locate(self, point: Point) -> Points:
+        """What is scored where, given the server's point."""
+        local = self.engine.local_points(self.state, point)
+        if not local or self.settings.spec.personal == "also":
+            return Points(point, local)
+        weights = dict(zip(self.federation.names, self.federation.weights, strict=True))
+        share = sum(weights[name] for name in local)  # others have left
+        return Points(mean_point(list(local.values()), [weights[name] / share for name in local]), local)
+
     def save(self, path: Path, part: Part) -> None:
         """Write all that the next round needs."""
         tensors = self.engine.tensors(self.state) | named_tensors(self.output, "kept")
@@ -152,12 +177,17 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of stage 2: the last stage's point, its outputs on the test set, and the rounds."""
+    """The result of stage 2: the last stage's point, its outputs on the test set, and the rounds.
+
+    `points` are those of the hospitals, where they differ; `point` is the one that `outputs` are of.
+    """
 
     point: Point
     outputs: Outputs
     history: History
     network: FlatModule
+    points: Points | None = None
+    buffers: Tensor | None = None
 
 
 def begin_training(
@@ -212,8 +242,8 @@ def train_federated(
     evaluated, resumed = frozenset(experiment.pipeline.evaluated_rounds), file.exists()
     training = begin_training(experiment, k, pretrained, deployment, begins=not resumed)
 
-    def score(point: Point, buffers: Tensor) -> Outputs:
-        return deployment.score(experiment, training.network, point.primal, buffers, test)
+    def score(points: Points, buffers: Tensor) -> Outputs:
+        return score_points(experiment, deployment, training.network, points, buffers)
 
     if resumed:
         training.restore(file, part)
@@ -225,24 +255,37 @@ def train_federated(
             entry, point, ends = training.run_round()
             entry |= _account_privacy(experiment.pipeline, k, entry["round"])
             if entry["round"] in evaluated:
-                outputs = score(point, training.state.buffers)
+                outputs = score(training.locate(point), training.state.buffers)
                 aucs = test.aucs(outputs)
                 entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
             for name, end in ends.items():
-                entry[f"auc_of_{name}"] = mean_of(test.aucs(score(end.point, end.buffers)).values())
+                entry[f"auc_of_{name}"] = mean_of(test.aucs(score(Points(end.point), end.buffers)).values())
             if ends and (rule := training.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             training.history.append(entry)
             if training.round == 0 or training.fleet.keeps_its_states or times.due:
                 times.save(partial(training.save, file, part))
             report(training.history)
+        points, buffers = training.locate(training.engine.current(training.state)), training.state.buffers
+        if outputs is None:  # everything was done before this start
+            outputs = score(points, buffers)
     finally:
         training.fleet.close()
+    return Trained(points.at(test.site), outputs, training.history, training.network, points, buffers)
 
-    point = training.engine.current(training.state)
-    if outputs is None:  # everything was done before this start
-        outputs = score(point, training.state.buffers)
-    return Trained(point, outputs, training.history, training.network)
+
+def score_points(
+    experiment: Experiment, deployment: Deployment, network: FlatModule, points: Points, buffers: Tensor
+) -> Outputs:
+    """The test set with these points and buffers: of several hospitals each with its own."""
+    test = experiment.test
+
+    def score(part: TestSet) -> Outputs:
+        return deployment.score(experiment, network, points.at(part.site).primal, buffers, part)
+
+    if not points.local or not test.parts:
+        return score(test)
+    return Outputs(np.concatenate([score(part).scores for part in test.parts]), buffers)
 
 
 def retrain_if_damaged(state: Path, train: Callable[[], Trains]) -> Trains:

@@ -40,14 +40,16 @@ from chestfed.core.plugins import pinned
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.models import build_model
+from chestfed.models import FlatModule, build_model
 from chestfed.results.clients.influence import describe_loss
 from chestfed.results.collect import Results, collect, write_results
 from chestfed.results.files import SECONDS, RoundTimes, read_predictions
 from chestfed.results.frames import make_differences, write_frames
 from chestfed.results.run_folder import (
+    COMMON_FILE,
     FILES,
     HOSPITALS,
+    MODEL_FILE,
     NEEDED_OF_K,
     PREDICTIONS,
     RESULT,
@@ -261,19 +263,30 @@ class RunningStudy:
     def score_hospitals(self, k: int) -> dict[str, Row]:
         """The finished model of K at the hospitals whose held-out patients are not the study's test set itself."""
         model, rows, network = self.folder / f"k{k}", {}, None
+        personal = bool(self.pipeline.federated.spec.personal)
         for name, test in self.experiment.hospitals.items():
             if test is self.experiment.test:
                 continue
             own = model / HOSPITALS / name
             row = self._load_hospital(own, k, test)
             if row is None:
-                network = network or read_model(model, self.experiment)
+                network = self._read_model_at(name, k) if personal else network or read_model(model, self.experiment)
                 parameters, buffers = network.parameters(), network.buffers()
                 outputs = self.deployment.score(self.experiment, network, parameters, buffers, test)
                 row = self._row(k, outputs, test)
                 write_result(own, self.part(own), row, outputs.scores, test)
             rows[name] = row
         return rows
+
+    def _read_model_at(self, name: str, k: int) -> FlatModule:
+        """The model of a hospital under a personal algorithm: its own if it is among the first K clients."""
+        model = self.folder / f"k{k}"
+        file = COMMON_FILE
+        if name in [client.name for client in self.experiment.clients[:k]]:
+            file = f"{HOSPITALS}/{name}/{MODEL_FILE}"
+        if not (model / file).is_file():
+            self.run_k(k)  # from its saved state, which writes the models of all that have not left
+        return read_model(model, self.experiment, file if (model / file).is_file() else COMMON_FILE)
 
     def run_alternatives(self) -> None:
         """Models that the hospitals could use instead of that of the largest K."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from torch import Tensor
 
 from chestfed.core.checkpoint import (
     json_text,
@@ -29,7 +30,9 @@ from chestfed.experiment.resolved import shareable
 from chestfed.models import MODELS, FlatModule, build_model, title_of
 from chestfed.results.predictions import predictions_frame, stored_groups, write_predictions
 from chestfed.results.run_folder import (
+    COMMON_FILE,
     FILES_OF_K,
+    HOSPITALS,
     HOSPITALS_FILE,
     MODEL_FILE,
     PREDICTIONS,
@@ -137,10 +140,29 @@ def write_rounds(folder: Path, history: History) -> None:
 
 
 def write_model(folder: Path, trained: Trained, experiment: Experiment) -> None:
-    """Write `model.safetensors`: weights, architecture, diseases and preprocessing."""
-    network, pipeline = trained.network, experiment.pipeline
-    network.bind(trained.point.primal)
-    network.load_buffers(trained.outputs.buffers)
+    """Write `model.safetensors`: weights, architecture, diseases and preprocessing.
+
+    Of a personal algorithm this is the model that the test set was scored with. Those of the hospitals are in their
+    folders, and the one for all other images is `common.safetensors`.
+    """
+    network, points = trained.network, trained.points
+    if points is not None and points.local:
+        assert trained.buffers is not None
+        write_weights(folder / COMMON_FILE, network, points.common.primal, trained.buffers, experiment)
+        for name, point in points.local.items():
+            if name == experiment.test.site:
+                continue  # it is the model itself
+            own = folder / HOSPITALS / name
+            own.mkdir(parents=True, exist_ok=True)
+            write_weights(own / MODEL_FILE, network, point.primal, trained.buffers, experiment)
+    write_weights(folder / MODEL_FILE, network, trained.point.primal, trained.outputs.buffers, experiment)
+
+
+def write_weights(file: Path, network: FlatModule, primal: Tensor, buffers: Tensor, experiment: Experiment) -> None:
+    """Write the network with these weights `[>= d]` and buffers."""
+    pipeline = experiment.pipeline
+    network.bind(primal)
+    network.load_buffers(buffers)
     values = {
         "model": pipeline.model.model_dump(mode="json"),
         "model_source": MODELS.digest(pipeline.model.name),
@@ -153,13 +175,14 @@ def write_model(folder: Path, trained: Trained, experiment: Experiment) -> None:
     tensors = network.module.state_dict()
     # Batches since this process began, which nothing reads: a resumed study would have another file for the same model.
     tensors |= {name: tensor * 0 for name, tensor in tensors.items() if name.endswith("num_batches_tracked")}
-    save_checkpoint(folder / MODEL_FILE, tensors, values)
+    save_checkpoint(file, tensors, values)
 
 
-def read_model(folder: Path, experiment: Experiment) -> FlatModule:
+def read_model(folder: Path, experiment: Experiment, name: str = MODEL_FILE) -> FlatModule:
+    """The network of a folder."""
     model = experiment.pipeline.model.model_copy(update={"initial_weights": None})
     module = build_model(model, len(experiment.diseases), experiment.pipeline.seed)
-    tensors, _ = load_checkpoint(folder / MODEL_FILE)
+    tensors, _ = load_checkpoint(folder / name)
     module.load_state_dict(tensors)
     return FlatModule(module, experiment.machine.device, channels_last=experiment.machine.channels_last)
 

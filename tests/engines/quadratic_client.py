@@ -18,8 +18,9 @@ class QuadraticClient:
     def __init__(self, name: str, problem: saddle.Saddle, poison_at: int | None = None, buffers: int = 2) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self._problem, self._exact = problem, problem.torch_gradients()
-        self.rows, self.stream = self._exact.rows, self._exact.stream
+        self.rows, self.loss, self.stream = self._exact.rows, self._exact.loss, self._exact.stream
         self._slopes: list[Tensor] = []
+        self.memory = torch.zeros(0, 0)
         self._buffers = torch.zeros(buffers, dtype=torch.float64)
         self._poison_at = poison_at
 

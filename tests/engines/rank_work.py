@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from chestfed.core import checkpoint
@@ -29,6 +30,16 @@ PIPELINES = [
     for name, more in (
         ("coda", ("model.norm=batch", "federated.weights=images")),
         ("pdmm", ()),
+        (
+            "fedper",
+            (
+                "federated.stage_output=last",
+                "federated.compression={kind: 8_bits}",
+                "federated.server_optimizer={kind: yogi}",
+                "federated.local_steps={stragglers: 0.5}",
+            ),
+        ),
+        ("mime", ("federated.stage_output=last",)),
     )
 ]
 MACHINE = prepare_machine(PIPELINES[0].runtime)
@@ -64,7 +75,10 @@ def differences(folder: Path, ranks: Deployment) -> list[str]:
                     getattr(its.outputs if part in ("scores", "buffers") else its, part) for its in (alone, other)
                 )
                 if part == "point":
-                    mine, theirs = mine.primal, theirs.primal
+                    mine, theirs = (
+                        torch.cat([p.primal for p in its.points.local.values()] or [its.point.primal])
+                        for its in (alone, other)
+                    )
                 equal = mine == theirs if part == "history" else bool((mine == theirs).all())
                 if not equal:
                     found.append(f"{pipeline.federated.spec.name}, {what}: {part}")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.scaffold import Scaffold
+from chestfed.algorithms.minimization.scaffold import Scaffold
 from chestfed.core.errors import TrainingError
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.requests import Request, Work

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from chestfed.algorithms.edge_consensus import EdgeConsensus
-from chestfed.algorithms.gossip import Gossip
+from chestfed.algorithms.decentralized.edge_consensus import EdgeConsensus
+from chestfed.algorithms.decentralized.gossip import Gossip
 from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.engines.fleet import LocalFleet

@@ -24,7 +24,7 @@ NOISY = f"methods=[{{algorithm: fedprox, privacy: {NOISE}}}]"
 @pytest.fixture
 def sampling_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An algorithm of one's own that takes `clients_per_round`."""
-    text = "from dataclasses import replace\nfrom chestfed.algorithms.fedprox import FEDAVG\n"
+    text = "from dataclasses import replace\nfrom chestfed.algorithms.minimization.fedprox import FEDAVG\n"
     (tmp_path / "sampling.py").write_text(text + "MINE = replace(FEDAVG, name='mine', rule=None)\n")
     monkeypatch.chdir(tmp_path)
     return "sampling:MINE"

@@ -10,10 +10,11 @@ import torch
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.declaration import AlgorithmSpec
-from chestfed.engines.requests import Stepped, Steps, Taken, Work
+from chestfed.engines.requests import Located, Stepped, Steps, Work
 from chestfed.engines.wire import size_of
 from chestfed.experiment.rules import graph_of
 from chestfed.experiment.stage_2 import Federated
+from chestfed.models import NetworkGroups, network_options
 from chestfed.objectives.declaration import Population
 from chestfed.training.assemble import Federation
 
@@ -29,8 +30,8 @@ def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
     graph = graph_of(settings, K)
     b = 0 if spec.decentralized else B
     population = Population(torch.empty(J), torch.empty(K, J), labeled=torch.empty(K, J))
-    who = (tuple("abcde"), (1,) * K, (1 / K,) * K, population)
-    cohort = Federation(settings, 0, K, *who, settings.images_per_step, graph)
+    about = (tuple("abcde"), (1,) * K, (1 / K,) * K, population, settings.images_per_step, graph)
+    cohort = Federation(settings, 0, K, *about, NetworkGroups(network_options("densenet121"), J))
     shapes = cohort.shapes(D, b, 0)
     if not spec.decentralized:
         worked = shapes.reply(Work(0, None, torch.empty(b)))
@@ -38,7 +39,7 @@ def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
     stepped = shapes.reply(Steps(0, torch.empty(0), (0, 1)))
     taken = shapes.reply(shapes.request("Take", {"edges": (0, 1)}, "the server"))
     assert isinstance(stepped, Stepped)
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, Located)
     return sum(size_of(one) for one in stepped.messages), size_of(stepped) + size_of(taken)
 
 

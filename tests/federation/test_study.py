@@ -32,6 +32,7 @@ from chestfed.results.files import read_predictions
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import Row
 from chestfed.training.loop import History
+from chestfed.training.pretrain import STATE
 from chestfed.training.reporting import Reporter, Reporters
 from chestfed.training.run import StudyResult
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
@@ -126,6 +127,30 @@ def run_at(
     return run_over_hospitals(
         settled, FILE.stem, members, line, home / out, reporters, say, without=without, rejoin=rejoin
     )
+
+
+def test_personal_models_are_those_of_one_process(home: Path) -> None:
+    method = "methods=[{algorithm: fedper}]"
+    result = run(home, study("--out", "own", "--no-tracking", settings=[*SETTINGS, method]))
+    assert result.code == 0, result.err
+    tables = over_hospitals(home, line_at(home, "own-state"), "own-spread", settings=[method]), table_in(home / "own")
+    assert tables[0] == tables[1]
+    models = [
+        {file.relative_to(k3).as_posix(): file.read_bytes() for file in k3.rglob("*.safetensors") if file.name != STATE}
+        for out in ("own", "own-spread")
+        for k3 in (home / out).glob("synthetic-*/k3")
+    ]
+    assert models[0] == models[1]
+    assert {*models[0]} == {
+        *("model.safetensors", "common.safetensors"),
+        *(f"hospitals/{name}/model.safetensors" for name in ("chestxray8", "padchest")),
+    }
+    assert len({*models[0].values()}) == 4
+    (folder,) = (home / "own").glob("synthetic-source*")
+    before = (folder / "hospitals.csv").read_bytes()
+    shutil.rmtree(folder / "k3" / "hospitals" / "padchest")  # the model is made again, and scored
+    assert run(home, study("--out", "own", "--no-tracking", settings=[*SETTINGS, method])).code == 0
+    assert (folder / "hospitals.csv").read_bytes() == before
 
 
 def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> None:

@@ -13,7 +13,7 @@ from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.codasca_minimal import CodascaMinimal
-from chestfed.algorithms.scaffold import Scaffold
+from chestfed.algorithms.minimization.scaffold import Scaffold
 from chestfed.engines.fleet import LocalFleet
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle

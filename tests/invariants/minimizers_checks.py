@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import torch
 
-from chestfed.algorithms.local_sgdm import LocalSgdm
+from chestfed.algorithms.minimization.local_sgdm import LocalSgdm
 from chestfed.algorithms.variables import Point
 from tests.invariants import quadratic_saddle as saddle
 
@@ -99,13 +99,16 @@ def check_local_sgdm_on_its_base(module: ModuleType) -> None:
 
 #: module name -> its checks, and its mutants: name -> (text in the source, its replacement).
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
-    "scaffold": [check_scaffold_equals_the_numpy_reference, check_scaffold_reaches_the_optimum_at_every_window],
-    "fedprox": [check_fedprox_equals_the_numpy_reference],
-    "local_sgdm": [check_local_sgdm_equals_the_numpy_reference],
+    "minimization.scaffold": [
+        check_scaffold_equals_the_numpy_reference,
+        check_scaffold_reaches_the_optimum_at_every_window,
+    ],
+    "minimization.fedprox": [check_fedprox_equals_the_numpy_reference],
+    "minimization.local_sgdm": [check_local_sgdm_equals_the_numpy_reference],
     "variables": [check_local_sgdm_on_its_base],
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
-    "scaffold": {
+    "minimization.scaffold": {
         "correction has the wrong sign": ("gradient - client.control + message", "gradient + client.control - message"),
         "c is forgotten in the step": ("- client.control + message.control)", "- client.control)"),
         "the new c_i adds c": ("client.control - message.control + (m", "client.control + message.control + (m"),
@@ -116,13 +119,13 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "c is replaced by the mean change": ("server.control + share * mean.control", "share * mean.control"),
         "gradients are clipped": ("y -= self.local_lr * (gradient", "y -= self.local_lr * (gradient.clamp(-1, 1)"),
     },
-    "fedprox": {
+    "minimization.fedprox": {
         "the proximal term has the wrong sign": ("prox=self.mu", "prox=-self.mu"),
         "the proximal term is doubled": ("prox=self.mu", "prox=2 * self.mu"),
         "gradient ascends": ("self.local_lr, gradient", "self.local_lr, -gradient"),
         "the reference moves along": ("reference=message.primal", "reference=w"),
     },
-    "local_sgdm": {
+    "minimization.local_sgdm": {
         "momentum starts anew every step": ("u.mul_(self.beta)", "u.mul_(0.0)"),
         "momentum is damped": (
             "gradients(w, message.dual)[0]",

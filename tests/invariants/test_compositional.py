@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from chestfed.algorithms.local_scgdam import LocalScgdam
-from chestfed.algorithms.local_sgdam import LocalSgdam
+from chestfed.algorithms.compositional.local_scgdam import LocalScgdam
+from chestfed.algorithms.compositional.local_sgdam import LocalSgdam
 from chestfed.algorithms.variables import byte_count
 from chestfed.engines.compositional import NetworkComposition
 from chestfed.models import FlatModule, build_model, network_options

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chestfed.algorithms.edge_consensus import tuning_free_eta
-from chestfed.algorithms.gossip import Gossip
+from chestfed.algorithms.decentralized.edge_consensus import tuning_free_eta
+from chestfed.algorithms.decentralized.gossip import Gossip
 from chestfed.engines.topology import build_graph
 from tests.invariants.edge_consensus_checks import IRREGULAR, errors, run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chestfed.algorithms.fedprox import FedProx
-from chestfed.algorithms.local_sgdm import LocalSgdm
-from chestfed.algorithms.scaffold import Client, Scaffold, State
+from chestfed.algorithms.minimization.fedprox import FedProx
+from chestfed.algorithms.minimization.local_sgdm import LocalSgdm
+from chestfed.algorithms.minimization.scaffold import Client, Scaffold, State
 from chestfed.algorithms.variables import byte_count
 from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.minimizers_checks import problems, start

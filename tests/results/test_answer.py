@@ -136,6 +136,7 @@ def test_same_sentence_everywhere(tmp_path: Path, undrawn: None) -> None:
     study = chestfed.Study.load(folder)
     assert study.verdict == str(answer)
     assert str(answer) in study.summary
+    assert f"**{answer.question}** {answer.sentence}" in study._repr_markdown_()
     html = make_report(RunFolder.open(folder)).html
     assert f"<h1>{answer.question}</h1>" in html
     assert answer.sentence.partition("`")[0] in html

@@ -20,7 +20,7 @@ EXPECTED = Path(__file__).parent / "expected_numbers.json"
 PLUGIN = """
 from dataclasses import dataclass
 from chestfed.algorithms.declaration import AlgorithmSpec
-from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.minimization.fedprox import FedProx
 MINE = AlgorithmSpec("mine", "Mine", "minimization", "-", "-", ("minimization",), "cross_entropy", "d", "w", "no",
                      build=lambda options, setting: FedProx(setting.window, setting.local_lr))
 """

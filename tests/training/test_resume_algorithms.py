@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 from chestfed.algorithms import ALGORITHMS
+from chestfed.algorithms.around.compression import Compression
 from chestfed.algorithms.coda import Coda
-from chestfed.algorithms.declaration import Sizes, numbers_sent
+from chestfed.algorithms.declaration import Setting, Sizes, numbers_sent
 from chestfed.algorithms.variables import Point
 from chestfed.core import checkpoint
 from chestfed.core.bundled import bundled
@@ -22,6 +24,7 @@ from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs, participants_of, returned_round
+from chestfed.models import NetworkGroups
 from chestfed.objectives import OBJECTIVES
 from chestfed.training import assemble, loop
 from chestfed.training.costs import bytes_per_client_round
@@ -51,8 +54,7 @@ class Interrupted(Exception):
 def pipeline_of(algorithm: str, *more: str) -> Pipeline:
     replaced = tuple(f"{setting.partition('=')[0]}." for setting in more)
     settings = [setting for setting in SETTINGS if not setting.startswith(replaced or ("-",))]
-    settings += [f"selected=[{algorithm}]", *more]
-    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).resolve()
+    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", [*settings, *more], methods=[algorithm]).resolve()
 
 
 def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Trained:
@@ -71,7 +73,20 @@ def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Tr
 WITHIN = "methods.*.objective={name: auc, pairs: within_site}"
 
 
-@pytest.mark.parametrize(("algorithm", "more"), [*((name, ()) for name in NAMES), ("coda", (WITHIN,))])
+TOP_K, BITS = ("methods.*.compression={kind: " + kind + "}" for kind in ("top_k, share: 0.2", "8_bits"))
+ADAM = "methods.*.server_optimizer={kind: adam, lr: 0.01}"
+UNEQUAL = "federated.local_steps={per_client: [1, 2, 3], stragglers: 0.5}"
+VARIANTS = [
+    ("coda", (WITHIN,)),
+    ("coda_plus", (TOP_K, ADAM)),
+    ("ditto", (BITS, ADAM, UNEQUAL)),
+    ("fedbn", (TOP_K, "federated.local_steps={epochs: 0.1}")),
+    ("fednova", (UNEQUAL, "federated.clients_per_round=2")),
+    ("codasca", (UNEQUAL,)),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "more"), [*((name, ()) for name in NAMES), *VARIANTS])
 def test_interrupted_run_has_same_bits(
     algorithm: str, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +101,12 @@ def test_interrupted_run_has_same_bits(
     assert torch.equal(again.point.primal, whole.point.primal)
     assert torch.equal(again.point.dual, whole.point.dual)
     assert again.history == whole.history
+    assert again.points is not None
+    assert whole.points is not None
+    assert {*whole.points.local} == (
+        {"digits-1", "digits-2", "digits-3"} if pipeline.federated.spec.personal else set()
+    )
+    assert all(torch.equal(point.primal, again.points.at(name).primal) for name, point in whole.points.local.items())
     assert (again.outputs.scores == whole.outputs.scores).all()
 
 
@@ -141,6 +162,8 @@ def test_reference_point_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert set(values["same"]) >= {"client.1.reference", "client.2.reference"}
 
 
+#: Weights that go down in a round, of algorithms that send something else up; MIME's point goes down twice.
+DOWN = {"fednova": 1, "q_fedavg": 1, "mime": 4, "mime_lite": 4}
 CASES = [
     (name, objective.name, "group")
     for name, spec in ALGORITHMS.built_in.items()
@@ -158,12 +181,19 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
     buffers = trained.outputs.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
-    sent = numbers_sent(spec.formula(pipeline.federated.algorithm), Sizes(trained.network.size, 1))
+    sent = numbers_sent(
+        spec.formula(pipeline.federated.algorithm), Sizes.of(trained.network.size, 1, NetworkGroups(pipeline.model, 1))
+    )
     if spec.decentralized:
         sent *= 2  # on the ring every node has two edges
     if not spec.pooled:
         assert up == 4 * (sent + buffers)
-        assert down == (0 if spec.decentralized else 4 * (sent + buffers + (2 if objective == "ratio_loss" else 0)))
+        returned = sent + buffers
+        if algorithm in DOWN:
+            times, d = DOWN[algorithm], trained.network.size
+            returned = times * d + (2 if "mime" in algorithm else 1) * buffers
+        ratios = {"mime": 4, "mime_lite": 4}.get(algorithm, 2) if objective == "ratio_loss" else 0
+        assert down == (0 if spec.decentralized else 4 * (returned + ratios))
     first_stage = pipeline.federated.schedule[0].rounds
     for entry in trained.history:
         if algorithm == "coda" and entry["round"] == first_stage:
@@ -282,6 +312,46 @@ def test_other_output_rules_recorded(tmp_path: Path) -> None:
     assert ends["average"]["images"] - ends["last"]["images"] == 3 * STATISTICS_BATCHES * 4
     assert ends["average"]["bytes_up"] - ends["last"]["bytes_up"] == 3 * 4 * buffers
     assert ends["average"]["bytes_down"] - ends["last"]["bytes_down"] == 3 * 4 * (d + 2)
+
+
+def test_options_change_bytes_and_steps(tmp_path: Path) -> None:
+    plain, sparse, bits, unequal = (
+        train(pipeline_of("fedavg", *more), tmp_path / str(number))
+        for number, more in enumerate([(), (TOP_K,), (BITS,), (UNEQUAL,)])
+    )
+    d = plain.network.size
+    sizes = [trained.history[0]["bytes_up"] for trained in (plain, sparse, bits, unequal)]
+    assert sizes == [3 * 4 * d, 3 * 8 * -(-d // 5), 3 * (d + 4), 3 * 4 * d]
+    assert [Compression(kind="top_k", share=0.2).size(d), Compression(kind="8_bits").size(d)] == [8 * -(-d // 5), d + 4]
+    assert 0 < bits.history[0]["drift"] < 1.1 * plain.history[0]["drift"]  # of decoded points
+    assert "steps" not in plain.history[0]
+    assert {entry["gradients"] - sum(entry["steps"]) for entry in unequal.history} == {0}
+    assert all(
+        1 <= made <= most for entry in unequal.history for made, most in zip(entry["steps"], (1, 2, 3), strict=True)
+    )
+    assert len({tuple(entry["steps"]) for entry in unequal.history}) > 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "setting", "words"),
+    [
+        ("npa", UNEQUAL, "local_steps: all clients of npa make equal steps"),
+        ("codasca", TOP_K, "compression: codasca relies on the mean"),
+        ("scaffold", ADAM, "server_optimizer: scaffold relies on the mean"),
+        ("fedavg", "federated.local_steps={least: 0.5}", "give epochs, per_client or stragglers"),
+        ("fedavg", "federated.local_steps={per_client: [1, 2]}", "2 numbers for 3 clients"),
+        ("fedper", "federated.stage_output=average", "fedper has a point per client"),
+    ],
+)
+def test_options_that_do_not_go_together(algorithm: str, setting: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        check_runs([pipeline_of(algorithm, setting)])
+
+
+def test_fedbn_needs_normalization_layers() -> None:
+    fedbn = ALGORITHMS.find("fedbn")
+    with pytest.raises(ConfigError, match="no weights of normalization"):
+        fedbn.build(fedbn.options(), Setting(1, 0.1, groups={"normalization": ()}))
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "codasca"])

@@ -206,7 +206,8 @@ def _told(counts: Sequence[int], smallest: int) -> list[int]:
 def answer_request(host: Host, request: Request[Answer]) -> Answer:
     """The host's answer; a start from turn 0 begins anew, whatever a run that was given up has left."""
     if isinstance(request, Start) and request.after == 0:
-        host.kept, host.stepped = {0: Kept(None, tuple(0 for _ in host.client.positions()))}, {}
+        blank = torch.zeros_like(host.client.memory)
+        host.kept, host.stepped = {0: Kept(None, tuple(0 for _ in host.client.positions()), memory=blank)}, {}
     return host.answer(request)
 
 
@@ -219,6 +220,8 @@ def save_host(host: Host, path: Path) -> None:
         for turn, kept in turns.items():
             if kept.state is not None:
                 tensors |= named_tensors(kept.state, f"{kind}{turn}")
+            if kept.memory.numel():
+                tensors[f"memory.{kind}{turn}"] = kept.memory
         values[kind] = [[turn, kept.state is not None, kept.drawn, kept.stage] for turn, kept in turns.items()]
     save_state(path, tensors, values | {"part": _name_part(path)})
 
@@ -239,7 +242,8 @@ def restore_host(host: Host, path: Path, cohort: Federation, network: FlatModule
             states: dict[int, Kept] = {}
             for turn, is_there, drawn, stage in values[kind]:
                 state = from_named_tensors(like, tensors, f"{kind}{turn}") if is_there else None
-                states[turn] = Kept(state, tuple(drawn), stage)
+                memory = tensors.get(f"memory.{kind}{turn}", host.client.memory)
+                states[turn] = Kept(state, tuple(drawn), stage, memory)
             setattr(host, kind, states)
 
 

@@ -269,7 +269,7 @@ class Hospitals(Deployment):
             if len(told.patients) != len(numbers) or not np.isin(its.labels, (-1, 0, 1)).all() or (numbers < 0).any():
                 raise WireError(f"{name} sent invalid labels or patients of test images")
             about = (ELSEWHERE, labels, numbers, diseases, told.images, told.patients, told.key, told.origin)
-            test = TestSet(*about) if told.kept is None else KeptTest(*about, size=told.kept)
+            test = TestSet(*about, site=name) if told.kept is None else KeptTest(*about, site=name, size=told.kept)
             return test, told.digest, told.is_test_set
 
         return Question("open", {"test": which}, read=self._as_before(name, which, read))

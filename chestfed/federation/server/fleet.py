@@ -96,4 +96,6 @@ class HospitalFleet(Fleet):
 def _distance(request: Work[Move], answer: Worked[Move]) -> float:
     """How far an update is from where the round began; of algorithms that send changes, how large the change is."""
     update = answer.update.primal
+    if update.shape != request.message.primal.shape:
+        return float(update.norm())
     return min(float(update.norm()), float((update - request.message.primal).norm()))

@@ -143,6 +143,7 @@ class TestSet:
     `parts` are the test sets that this one is made of, in order, if it spans several hospitals; `hospitals` names that
     of each image where the AUC is the mean of theirs, and is None where it is over all images.
     `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
+    `site` is the hospital that the images are from; empty for several, and for public images.
     """
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
@@ -159,6 +160,7 @@ class TestSet:
     parts: tuple[TestSet, ...] = ()
     hospitals: np.ndarray | None = None
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
+    site: str = ""
 
     @classmethod
     def blank(cls) -> TestSet:
@@ -285,7 +287,8 @@ def make_test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Ima
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     images_named, patients_named = (tuple(column[row] for row in order) for column in names)
     about = (table.diseases, images_named, patients_named, key.fingerprint, table.origin, own)
-    return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
+    groups = group_columns(table.frame, by_image=True)
+    return TestSet(images, table.labels(), patients, *about, groups=groups, site=table.name)
 
 
 def pool_tests(by_site: Mapping[str, TestSet], over_hospitals: OverHospitals) -> TestSet:

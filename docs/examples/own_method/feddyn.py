@@ -56,7 +56,7 @@ class FedDyn(LocalStepAlgorithm):
 
 
 FEDDYN = AlgorithmSpec(
-    name="feddyn",
+    name="my_feddyn",
     title="FedDyn",
     family="minimization",
     paper="Acar et al., ICLR 2021",

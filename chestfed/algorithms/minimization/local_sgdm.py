@@ -76,6 +76,7 @@ LOCAL_SGDM = AlgorithmSpec(
     rule=LocalSgdm,
     averages=True,
     partial_rounds=True,
+    unequal_steps=True,
 )
 
 LOCAL_SGDM_RATIO = replace(

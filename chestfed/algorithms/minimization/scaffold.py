@@ -95,4 +95,5 @@ SCAFFOLD = AlgorithmSpec(
     build=build,
     rule=Scaffold,
     partial_rounds=True,
+    unequal_steps=True,
 )

@@ -69,6 +69,7 @@ FEDPROX = AlgorithmSpec(
     build=build,
     rule=FedProx,
     partial_rounds=True,
+    unequal_steps=True,
     averages=True,
 )
 

@@ -1,0 +1,1 @@
+"""Rules around a rule: what every averaging algorithm can have besides."""

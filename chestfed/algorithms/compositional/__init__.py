@@ -1,0 +1,1 @@
+"""Algorithms for compositional objectives, and their relatives."""

@@ -1,0 +1,1 @@
+"""Algorithms without a server."""

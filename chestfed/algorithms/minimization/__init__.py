@@ -1,0 +1,1 @@
+"""Algorithms that minimize a loss of the weights, such as cross-entropy."""

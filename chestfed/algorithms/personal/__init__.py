@@ -1,0 +1,1 @@
+"""Algorithms with a point per client."""

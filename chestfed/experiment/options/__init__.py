@@ -1,0 +1,1 @@
+"""Parts of a pipeline's schema."""
