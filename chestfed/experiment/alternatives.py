@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
+from chestfed.evaluation.joining.gate import CAUTION
 from chestfed.experiment.stage_2 import Federated, Parts, combine
 
 
@@ -32,6 +33,18 @@ class FineTuning(StrictModel):
         return values
 
 
+class Gate(StrictModel):
+    """Which model a hospital uses, chosen on its validation patients (`chestfed.evaluation.joining.gate`).
+
+    It keeps the model of its own data, unless the common model, the fine-tuned one, or a mixture of its own with either
+    is better there by more than `caution` standard errors of the difference.
+    """
+
+    caution: float = Field(
+        CAUTION, ge=0, description="standard errors by which another model must be better; 0: whatever looks best"
+    )
+
+
 class Alternatives(StrictModel):
     """Trained and scored for every hospital with both classes of a disease, beside the model of the largest K."""
 
@@ -43,6 +56,22 @@ class Alternatives(StrictModel):
         {"algorithm": "centralized_auc"},
         description="all images in one place: an algorithm that pools them, and keys of the method that differ",
     )
+    gate: Gate | None = Field(
+        None,
+        description="own data, common model, fine-tuned or a mixture, whichever the hospital's validation patients "
+        "show to be better; needs own_data and validation_fraction; {}: with the default caution; null: no gate",
+    )
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether something is chosen on validation patients."""
+        return self.fine_tuned is not None or self.gate is not None
+
+    @model_validator(mode="after")
+    def _gate_has_own_model(self) -> Self:
+        if self.gate is not None and not self.own_data:
+            raise ValueError("alternatives.gate keeps the model of a hospital's own data: set own_data: true")
+        return self
 
 
 def centralized_settings(federated: Federated, changes: dict[str, Any]) -> Federated:

@@ -43,6 +43,12 @@ class SiteEntry(StrictModel):
     validation_fraction: float | None = Field(
         None, gt=0, lt=1, description="share of the remaining training patients to set aside; nothing trains on them"
     )
+    training_images: int | None = Field(
+        None,
+        ge=1,
+        description="train on at most so many images: those of whole patients, drawn by the study's seed, so that "
+        "fewer images are a part of more; null: all",
+    )
     control: Literal["labels_permuted", "noise"] | None = Field(
         None,
         description="make an added site a negative control, which must not help. labels_permuted: the labels of "

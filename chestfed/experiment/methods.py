@@ -13,8 +13,9 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.experiment.pipeline import Conditions, Pipeline, TuningRecord
 from chestfed.experiment.ranges import parse_space
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
-from chestfed.experiment.subsets import Subsets
-from chestfed.models import MODELS, ModelOptions
+from chestfed.experiment.subsets import Subsets, TargetImages
+from chestfed.images.augment import Augment
+from chestfed.models import MODELS, FeatureOptions, ModelOptions
 
 _Seeds = Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
@@ -72,6 +73,10 @@ class PipelineFile(Conditions):
         None,
         description="train with every set of partners of one target instead of every K, as `--subsets`; null: every K",
     )
+    target_images: TargetImages | None = Field(
+        None,
+        description="train every K with fewer images of the target, as `--target-images`; null: with all of them",
+    )
     search: dict[str, list[Any] | None] = Field(
         default_factory=dict,
         description="what `chestfed tune` searches instead of the declared ranges, for every method that has the "
@@ -92,6 +97,7 @@ class PipelineFile(Conditions):
         names = [method.name for method in self.methods]
         lists: dict[str, Sequence[object]] = {"methods": names, "selected": self.selected or []}
         lists |= {"windows": self.windows, "seeds": self.seed_list}
+        lists["target_images.counts"] = [] if self.target_images is None else self.target_images.counts
         for key, values in lists.items():
             if len(set(values)) < len(values):
                 advice = "; give each entry a `name` of its own" if key == "methods" else ""
@@ -117,6 +123,12 @@ class PipelineFile(Conditions):
             raise ValueError(
                 "subsets trains one method with sets of sites: it takes no windows, held_out or collection; select a "
                 "method with --methods"
+            )
+        others = self.is_comparison or self.held_out is not None or self.subsets is not None or not self.sites
+        if self.target_images is not None and others:
+            raise ValueError(
+                "target_images trains one method with all sites: it takes no windows, subsets, held_out or collection; "
+                "select a method with --methods"
             )
         if self.held_out is not None and (self.is_comparison or len(self.seed_list) > 1):
             raise ValueError(
@@ -165,4 +177,6 @@ class PipelineFile(Conditions):
         except ValidationError as error:
             reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
             raise ConfigError(f"methods, {method.name}: {reasons}") from None
+        if isinstance(study.model, FeatureOptions):
+            study = study.model_copy(update={"augment": Augment(enabled=False)})
         return study.model_copy(update={"model": study.model.resolve_norm(averaged=averaged)})

@@ -24,7 +24,7 @@ from chestfed.experiment.data import MOST_CLIENTS, CollectionEntry, HeldOut, Ove
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
-from chestfed.models import MODELS, ModelOptions, network_options
+from chestfed.models import MODELS, FeatureOptions, ModelOptions, network_options
 from chestfed.sites.config import Titles
 
 
@@ -261,11 +261,21 @@ class Conditions(StrictModel):
             return self
         if not self.sites or self.held_out is not None or self.evaluation.hospitals == "none":
             raise ValueError("alternatives: needs sites that are scored on patients of their own, and no held_out")
-        if alternatives.fine_tuned is not None and any(entry.validation_fraction is None for entry in self.sites):
+        if alternatives.needs_validation and any(entry.validation_fraction is None for entry in self.sites):
             raise ValueError(
-                "alternatives.fine_tuned chooses epochs and step size on validation patients: give every site a "
-                "validation_fraction, or set alternatives.fine_tuned: null"
+                "alternatives.fine_tuned and alternatives.gate choose on validation patients: give every site a "
+                "validation_fraction, or set both to null"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _features_are_of_whole_images(self) -> Self:
+        if not isinstance(self.model, FeatureOptions):
+            return self
+        if "augment" in self.model_fields_set and self.augment.enabled:
+            raise ValueError("model features: features are those of unchanged images; set augment: {enabled: false}")
+        if self.collection is not None:
+            raise ValueError("model features: the images of a collection have no cache; name the network itself")
         return self
 
     def _can_hold_out(self, clients: int) -> None:

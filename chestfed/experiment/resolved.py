@@ -11,7 +11,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.experiment.stage_2 import idle_keys, name_of
-from chestfed.models import MODELS
+from chestfed.models import MODELS, FeatureOptions, load_frozen
 from chestfed.models.pretrained import find_initial_weights
 from chestfed.objectives import OBJECTIVES
 from chestfed.public_datasets.collection import COLLECTIONS
@@ -46,7 +46,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
             section = section[parent]
         del section[last]
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
-        del entry["config"], entry["root"], entry["control"]
+        del entry["config"], entry["root"], entry["control"], entry["training_images"]
     data["evaluation"]["resamples"] = Evaluation().resamples  # made anew from the stored scores
     if data["collection"] is not None:
         del data["collection"]["root"], data["collection"]["download"]
@@ -54,6 +54,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
         file = find_initial_weights(pipeline.model.initial_weights, pipeline.model.name)
         data["model"]["initial_weights"] = _content(file)
+    if isinstance(pipeline.model, FeatureOptions):
+        data["model"]["network"] = load_frozen(pipeline.model).digest
     return data | {"plugins": plugin_digests(pipeline)}
 
 
@@ -67,6 +69,11 @@ def shareable(pipeline: Pipeline) -> dict[str, Any]:
         data["collection"]["root"] = None
     if data["model"].get("initial_weights"):
         data["model"]["initial_weights"] = PurePath(data["model"]["initial_weights"]).name
+    network = data["model"].get("network")
+    if isinstance(network, str):
+        data["model"]["network"] = PurePath(network).name
+    elif isinstance(network, dict) and network.get("initial_weights"):
+        network["initial_weights"] = PurePath(network["initial_weights"]).name
     return _without_idle_keys(data, pipeline)
 
 

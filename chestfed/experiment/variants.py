@@ -13,7 +13,7 @@ from chestfed.evaluation.joining.contributions import Subset
 from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import Federated
-from chestfed.experiment.subsets import Design
+from chestfed.experiment.subsets import Design, limit_target, put_target_first
 from chestfed.sites import load_site_config
 
 
@@ -21,13 +21,15 @@ from chestfed.sites import load_site_config
 class Variant:
     """One study. `suffix` follows the pipeline's name in the name of its run folder.
 
-    `subset` are the target's partners, in a study of sets of them.
+    `subset` are the target's partners, in a study of sets of them; `images` the number of the target's training images,
+    in words, where it is limited.
     """
 
     pipeline: Pipeline
     label: str
     suffix: str = ""
     subset: Subset | None = None
+    images: str = ""
 
 
 def list_variants(file: PipelineFile, path: Path) -> list[Variant]:
@@ -46,6 +48,13 @@ def list_variants(file: PipelineFile, path: Path) -> list[Variant]:
     if file.subsets is not None:
         design = Design(file.resolve(), path, file.subsets)
         return [_subset(file, design, seed, subset) for seed in file.seed_list for subset in design.subsets]
+    if file.target_images is not None:
+        pipeline, _ = put_target_first(file.resolve(), path, file.target_images.target)
+        return [
+            _limited(pipeline.model_copy(update={"seed": seed}), count)
+            for count in file.target_images.counts
+            for seed in file.seed_list
+        ]
     methods = {method.name: file.resolve(method.name) for method in file.selected_methods}
     _refuse_equal_methods(methods)
     algorithms = [pipeline.federated.algorithm.name for pipeline in methods.values()]
@@ -87,6 +96,13 @@ def _subset(file: PipelineFile, design: Design, seed: int, subset: Subset) -> Va
     """Train the target with these partners, and no others."""
     study = design.restrict(file.resolve().model_copy(update={"seed": seed}), subset)
     return Variant(study, f"{design.name(subset)}, seed {seed}", subset=subset)
+
+
+def _limited(pipeline: Pipeline, count: int | None) -> Variant:
+    """Train with at most so many images of the target."""
+    images = "all target images" if count is None else f"{count} target images"
+    study = limit_target(pipeline, count)
+    return Variant(study, f"{images}, {_label(study)}", images=images)
 
 
 def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:

@@ -47,7 +47,10 @@ class Images(Protocol):
         ...
 
     def read(self, rows: Rows) -> np.ndarray:
-        """Pixels uint8 of some rows: gray `[n, size, size]`, or color `[n, size, size, 3]`; the same for all rows."""
+        """Pixels uint8 of some rows: gray `[n, size, size]`, or color `[n, size, size, 3]`; the same for all rows.
+
+        Of `FeatureImages` float32 `[n, d]`.
+        """
         ...
 
 
@@ -68,7 +71,8 @@ class PooledImages:
         by_part = {
             part: self._parts[part].read(rows[part_of == part] - self._starts[part]) for part in np.unique(part_of)
         }
-        pixels = np.empty((len(rows), *next(iter(by_part.values())).shape[1:]), np.uint8)
+        first = next(iter(by_part.values()))
+        pixels = np.empty((len(rows), *first.shape[1:]), first.dtype)
         for part, part_pixels in by_part.items():
             pixels[part_of == part] = part_pixels
         return pixels
@@ -148,9 +152,12 @@ class Batch:
 def normalize(gray: np.ndarray | Tensor, *, out: Tensor | None = None, form: NetworkInput = IMAGENET) -> Tensor:
     """Gray levels `[n, h, w]`, or in color `[n, h, w, 3]`, to float32 `[n, channels, h, w]`, as `form` says.
 
-    `out` is overwritten and returned if given: fresh memory costs more than the arithmetic.
+    `out` is overwritten and returned if given: fresh memory costs more than the arithmetic. Features `[n, d]` in place
+    of pixels are returned as they are.
     """
     values = torch.as_tensor(gray).float()
+    if values.dim() == 2:
+        return values
     if out is None:
         out = values.new_empty((len(values), form.channels, *values.shape[1:3]))
     for channel, (factor, shift) in enumerate(form.coefficients()):

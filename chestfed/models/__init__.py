@@ -9,18 +9,21 @@ from chestfed.models.building import (
     find_classifier,
     network_options,
     reset_classifier,
+    seeded,
     title_of,
     try_network,
 )
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import factory_of
+from chestfed.models.features import FEATURES, FeatureOptions, load_frozen
 from chestfed.models.flat import FlatModule, convolve_channels_last
 from chestfed.models.groups import NetworkGroups, find_groups
-from chestfed.models.seeded import seeded
 from chestfed.models.weights import load_trained, read_weights
 
 __all__ = [
+    "FEATURES",
     "MODELS",
+    "FeatureOptions",
     "FlatModule",
     "ModelOptions",
     "ModelSpec",
@@ -31,6 +34,7 @@ __all__ = [
     "find_classifier",
     "find_groups",
     "find_norms",
+    "load_frozen",
     "load_trained",
     "network_options",
     "read_weights",

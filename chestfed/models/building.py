@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +18,6 @@ from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import FactoryOptions, declared
 from chestfed.models.flat import FlatModule
 from chestfed.models.pretrained import find_initial_weights
-from chestfed.models.seeded import seeded
 from chestfed.models.weights import load_initial
 
 #: Every network: built in, installed, by reference, and whatever a factory builds.
@@ -195,3 +198,25 @@ def _check_logits(name: str, given: object, outputs: int) -> None:
             kind="logits not finite",
             network=name,
         )
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """In this block, whatever is drawn from a global generator is a function of `seed`; after it, they are as before.
+
+    The generators are torch's (on the CPU and on `device`), NumPy's legacy one and Python's.
+    """
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(devices=cuda):
+        torch.default_generator.manual_seed(seed)
+        for one in cuda:
+            with torch.cuda.device(one):
+                torch.cuda.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002

@@ -116,8 +116,12 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
 
 def _may_be_labels(cells: pd.Series) -> bool:
     """Whether a column holds two or more values, all of them such as labels have."""
-    values = {in_form("label", str(value)) for value in cells.dropna().unique()}
+    values = _read_values(cells)
     return len(values) > 1 and values <= {"0", "1", *VALUES, *MAYBE_VALUES}
+
+
+def _read_values(cells: pd.Series) -> set[str]:
+    return {in_form("label", str(cell)) for cell in cells.dropna().unique()}
 
 
 def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
@@ -129,8 +133,7 @@ def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     free = [name for name in proposal.free if name not in labels]
     for name in free:
         diseases = {*list_names(name).values()} - {*wide, *proposal.answers.labels}
-        values = {in_form("label", str(value)) for value in proposal.frame[name].dropna().unique()}
-        if len(diseases) == 1 and values <= {*VALUES, *MAYBE_VALUES}:
+        if len(diseases) == 1 and _read_values(proposal.frame[name]) <= {*VALUES, *MAYBE_VALUES}:
             unused[name] = diseases.pop()
     if unused:
         proposal.ask(
@@ -138,20 +141,15 @@ def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
             " ".join(option("--label", f"{disease}={name}") for name, disease in unused.items()),
             " ".join(option("--label", f"{disease}={NONE}") for disease in dict.fromkeys(unused.values())),
         )
-    values = {in_form("label", str(cell)) for name in labels for cell in proposal.frame[name].dropna().unique()}
-    alike = [name for name in free if _share_values(proposal.frame[name], values - {"0", "1"})]
-    if alike:
+    values = set[str]().union(*(_read_values(proposal.frame[name]) for name in labels)) - {"0", "1"}
+    few = [name for name in free if 2 <= proposal.frame[name].nunique() <= _MOST_VALUES]
+    if alike := [name for name in few if _read_values(proposal.frame[name]) <= values]:
         proposal.first.append(
             f"hold values of the label columns, and are not used: {', '.join(alike)} (--label DISEASE=NAME)"
         )
     idle = [name for group in group_by_affix([n for n in free if name_disease(n) is None]).values() for name in group]
     if idle and not any(question.text.startswith("labels:") for question in proposal.questions):
         proposal.first.append(f"called like a disease and more, and not used: {', '.join(idle)} (--label DISEASE=NAME)")
-
-
-def _share_values(cells: pd.Series, values: set[str]) -> bool:
-    """Whether all of a column's values are among these, two or more."""
-    return 2 <= cells.nunique() <= _MOST_VALUES and {in_form("label", str(cell)) for cell in cells.dropna()} <= values
 
 
 def _is_percent(cell: str) -> bool:

@@ -96,8 +96,6 @@ class ImageMatch:
     files: int
     ambiguous: int
     paths: pd.Series = field(repr=False)
-    #: The row of the file that each of `paths` comes from; default: its index.
-    numbers: pd.Index | None = field(default=None, repr=False)
 
     @property
     def share(self) -> float:
@@ -107,7 +105,7 @@ class ImageMatch:
     @property
     def examples(self) -> tuple[str, ...]:
         """`row 7 -> img_37.png`, of some rows: for the terminal only, because a file may be named after a person."""
-        paths = (self.paths if self.numbers is None else self.paths.set_axis(self.numbers)).dropna()
+        paths = self.paths.dropna()
         chosen = paths.iloc[np.unique(np.linspace(0, len(paths) - 1, min(_EXAMPLES, len(paths))).astype(int))]
         return tuple(f"row {row} -> {str(path).rpartition('/')[2]}" for row, path in chosen.items())
 

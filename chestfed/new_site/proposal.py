@@ -31,8 +31,6 @@ COLUMN_ROLES: Final = (
 OPTION: Final = "given"
 #: Share of the cells that must name a file, or be known words.
 ENOUGH: Final = 0.9
-#: A value may be shown if so many rows have it: it is then not the name of a person.
-SHOWN_FROM: Final = 3
 _SITE_KEYS: Final = ("title", "one_class", "views")
 _TABLE_KEYS: Final = (*TableFormat.model_fields, "missing_values")
 
@@ -241,17 +239,6 @@ def list_rows(rows: Sequence[int] | pd.Index, most: int = 5) -> str:
     """`row 7`, or the first of several."""
     shown, more = ", ".join(str(row) for row in rows[:most]), len(rows) - most
     return f"row{'s' if len(rows) != 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
-
-
-def list_values(cells: pd.Series, values: Collection[str]) -> str:
-    """Values with their counts; of those that few rows have, which may be names, the rows."""
-    counts = cells.value_counts()
-    shown = [f"'{value}' ({counts[value]:,})" for value in values if counts[value] >= SHOWN_FROM]
-    hidden = [value for value in values if counts[value] < SHOWN_FROM]
-    if hidden:
-        rows = list_rows(cells.index[cells.isin(hidden)])
-        shown.append(f"{len(hidden)} in fewer than {SHOWN_FROM} rows each ({rows})")
-    return ", ".join(shown)
 
 
 def has_dates(cells: pd.Series) -> bool:

@@ -26,6 +26,7 @@ from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.answer import answer_study, state_gains
 from chestfed.results.clients.batch_norm import describe_statistics
+from chestfed.results.clients.gate import state_gate
 from chestfed.results.collect import Results, load_results, read_comparison
 from chestfed.results.frames import list_records
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
@@ -200,7 +201,7 @@ def _describe_view(results: Results, view: str) -> dict[str, Any]:
     """What the page shows of hospitals, or of their alternatives."""
     grid = make_hospital_grid(results, view, describe_hospitals(results, view))
     diseases = make_disease_grid(results) if view == "hospitals" else None
-    sentence = state_gains(results, view)
+    sentence = f"{state_gains(results, view)} {state_gate(results) if view == 'alternatives' else ''}".strip()
     return {"id": view, "title": TITLES[view], "table": grid, "diseases": diseases, "sentence": sentence}
 
 

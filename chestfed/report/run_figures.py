@@ -249,8 +249,9 @@ def draw_curves(results: Results) -> Picture:
 
 
 def draw_seeds(results: Results) -> list[Picture]:
-    """Mean AUC against K of every training seed, and the mean over them; none for a comparison of algorithms."""
-    if results.view("study")["k"].nunique() < 2:
+    """Mean AUC against K of every training seed, and the mean over them; none where a K is not one model."""
+    study = results.view("study")
+    if not 1 < study["k"].nunique() == study["model"].nunique():
         return []
     with Drawing(results.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
         for k, auc in draw_over_seeds(drawing.axes, results).items():

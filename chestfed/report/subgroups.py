@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,14 +12,12 @@ from chestfed.core.diseases import title_of
 from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.joining.groups import FEWEST, find_gap
 from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, groups_of
 from chestfed.results.files import scored_frame
-from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, grid_of, make_auc_cell
+from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, grid_of, make_auc_cell, number, pair, signed
 from chestfed.results.run_folder import RunFolder
-
-#: With fewer patients than this with a disease, or without it, a group has no AUC.
-FEWEST = 5
 
 
 def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
@@ -37,7 +36,9 @@ def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
     if "age" in values and predictions["group_age"].dropna().isin(bands).all():
         values["age"] = pd.Categorical(predictions["group_age"], bands)
     rows: Rows = []
+    groups: dict[str, np.ndarray] = {}
     for name, group, members in groups_of(values, len(predictions)):
+        groups[f"{name} {group}"] = members
         patients, images = predictions.loc[members, "patient"].nunique(), int(members.sum())
         enough = replace(how, resamples=enough_resamples(how.resamples, images))
         cells = map(_make_cell, drop_single_mean(_estimate(scored.where(members), enough)))
@@ -46,9 +47,25 @@ def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
         f"patients ({how.method}), n+ and n−. "
-        f"Few: under {FEWEST} patients with the disease, or without it"
+        f"Few: under {FEWEST} patients with the disease, or without it{_describe_gaps(scored, groups)}"
     )
     return grid_of("subgroups", caption, heads, rows)
+
+
+def _describe_gaps(scored: Scored, groups: Mapping[str, np.ndarray]) -> str:
+    """The worst and the best group of each disease, and the gap between them; empty where hospitals are averaged."""
+    texts = []
+    for column, labels in zip(scored.columns(), scored.labels.T, strict=True):
+        if scored.hospitals is not None or column.reason:
+            continue
+        labeled = ~np.isnan(labels)
+        gap = find_gap(column, {name: members[labeled] for name, members in groups.items()})
+        if gap is not None:
+            worst = f"{gap.worst} {number(gap.worst_auc)} {pair(gap.worst_interval)}"
+            best = f"{gap.best} {number(gap.best_auc)}"
+            apart = f"{signed(gap.gap)} {pair(gap.gap_interval, 3, signed)}"
+            texts.append(f"{title_of(column.disease)}: worst {worst}, best {best}, gap {apart}")
+    return f". Groups apart, which some are by chance; 95% by bootstrap: {'; '.join(texts)}" if texts else ""
 
 
 def _estimate(group: Scored, how: Intervals) -> tuple[Estimate, ...]:

@@ -47,6 +47,8 @@ def answer_study(results: Results) -> Answer:
     """The answer of one study or of several together."""
     if len(results.view("held_out")):
         return _answer_held_out(results)
+    if results.about.get("along"):
+        return _answer_along(results)
     means = list_records(results.view("study", disease="mean"))
     by_k = means[0]["model"].startswith("K=")
     gains = list_records(results.gains("study", disease="mean"))
@@ -59,6 +61,22 @@ def answer_study(results: Results) -> Answer:
     mean = gains[-1] if gains else None
     sentence = _state_gain(results, means[0], means[-1], mean)
     return Answer(question, sentence, _state_meaning(results), state_gains(results), state_resolution(results))
+
+
+def _answer_along(results: Results) -> Answer:
+    """Of studies that differ in one thing: each gain, or without one how the alternatives compare with own data."""
+    gains = list_records(results.gains("study", disease="mean"))
+    if gains:
+        return Answer("How much does joining help?", compare_models(gains), resolution=state_resolution(results))
+    rows = [row for row in list_records(results.gains("alternatives", disease="mean")) if row["difference"] is not None]
+    texts = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        each = [row["difference"] for row in rows if row["model"] == model]
+        lower = sum(difference < 0 for difference in each)
+        span = f"{signed(min(each))} to {signed(max(each))}"
+        texts.append(f"{model} {span}, lower at {lower} of {plural(len(each), 'hospital')}")
+    sentence = f"Mean AUC minus that of own data: {'; '.join(texts)}." if texts else "No hospital has alternatives."
+    return Answer("What is joining worth to each hospital?", sentence)
 
 
 def _ask(results: Results) -> str:

@@ -22,6 +22,7 @@ from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.joining.recognized import count_recognized
 from chestfed.results.clients.batch_norm import read_statistics
+from chestfed.results.clients.gate import ALTERNATIVE_TITLES, count_choices
 from chestfed.results.differences import list_differences
 from chestfed.results.files import expected, read_json_file
 from chestfed.results.frames import (
@@ -32,13 +33,12 @@ from chestfed.results.frames import (
     select,
     write_frames,
 )
-from chestfed.results.methods.settings import describe_method
+from chestfed.results.methods.settings import describe_method, list_objectives
 from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,
-    CENTRALIZED,
     COMPARISON,
-    FINE_TUNED,
+    GATE,
     HOSPITALS,
     MODEL_FILE,
     OWN_DATA,
@@ -48,8 +48,6 @@ from chestfed.results.run_folder import (
 )
 from chestfed.results.table import Row, find_paper, name_paper
 
-#: Kinds of alternatives -> what tables call them.
-ALTERNATIVE_TITLES: Final = {OWN_DATA: "own data alone", FINE_TUNED: "fine-tuned", CENTRALIZED: "centralized"}
 #: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
 #: Counters of a round, summed from the start of stage 2 over all clients.
@@ -102,6 +100,7 @@ def collect(
     title: str = "",
     *,
     by_window: bool = False,
+    by_k: bool = False,
     ks: Sequence[int] | None = None,
     interval: MethodName | None = None,
     differences: pd.DataFrame | None = None,
@@ -109,12 +108,13 @@ def collect(
     """The results of finished runs: of one, or of several that differ in training seed, algorithm or window.
 
     `differences`: stored ones, which are not computed again. Intervals are the stored ones, unless another method is
-    named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K.
+    named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K. `by_k`: a
+    model is named by its K also where several runs have a single one, which otherwise are methods that are compared.
 
     Raises `ChestfedError` if a result is missing or damaged.
     """
     first = runs[0]
-    models = _list_models(runs, ks, by_window=by_window)
+    models = _list_models(runs, ks, by_window=by_window, by_k=by_k)
     first.folder(models[-1].k if models else None)  # refuses a study without a finished K
     seeds = sorted({run.settings.seed for run in runs})
     how = Intervals(interval or first.row(models[0].k).interval, first.settings.resamples)
@@ -140,6 +140,9 @@ def collect(
             if differences is None and of_k:
                 ends = list(dict.fromkeys((present[0], present[-1])))
                 compared += _compare(present if view == "alternatives" else ends, how, view, hospital)
+                if present[-1].kind == GATE:
+                    others = (model for model in present[:-1] if model.kind != OWN_DATA)
+                    compared += (row for model in others for row in _compare((model, present[-1]), how, GATE, hospital))
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
@@ -160,14 +163,16 @@ def load_results(run: RunFolder, interval: MethodName | None = None) -> Results:
 
 def write_results(results: Results, folder: Path) -> None:
     """Write the CSV files of one study into its run folder."""
-    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives"))
+    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives", "gate"))
 
 
 def write_comparison(results: Results, out: Path, verdict: str = "") -> Path:
     """Write the CSV files of several runs, and `comparison.json`; returns their folder, named by the runs."""
     folder = name_folder([run["folder"] for run in results.about["runs"]], results.origin, out)
     folder.mkdir(parents=True, exist_ok=True)
-    write_frames(folder, results.estimates, results.differences, ("study", "hospitals", "alternatives", "seeds"))
+    write_frames(
+        folder, results.estimates, results.differences, ("study", "hospitals", "alternatives", "gate", "seeds")
+    )
     write_text(folder / "curves.csv", results.curves.assign(data=str(results.origin)).to_csv(index=False))
     about = {"title": results.title, **results.origin.keys(), "largest_window": find_largest_windows(results)}
     write_json(folder / COMPARISON, about | {"verdict": verdict, "about": results.about})
@@ -220,11 +225,11 @@ def list_rows(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
 # ---- models and where their results are --------------------------------------------------------------------------
 
 
-def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_window: bool) -> list[_Model]:
+def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_window: bool, by_k: bool) -> list[_Model]:
     members: dict[tuple[str, int], list[RunFolder]] = {}
     for run in runs:
         settings = run.settings
-        single = len(runs) == 1 or len(settings.ks) > 1
+        single = by_k or len(runs) == 1 or len(settings.ks) > 1
         label = f"{settings.method}, I={settings.window}" if by_window else settings.method
         for k in ks or (run.ks if len(runs) == 1 else settings.ks):
             members.setdefault((f"K={k}" if single else label, k), []).append(run)
@@ -347,9 +352,10 @@ def _describe_runs(
         "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
         "seeds": sorted({run.settings.seed for run in runs}),
         "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
+        "gate": count_choices(runs, models[-1].k),
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
-        "objectives": _list_objectives(runs),
+        "objectives": list_objectives(runs),
         "stage_1": first.stage_1 if len(runs) == 1 else {},
         "methods": _describe_methods(models) if len({run.settings.method for run in runs}) > 1 or by_window else [],
         "machine": first.about["machine"],
@@ -360,20 +366,6 @@ def _describe_runs(
             for run in model.runs
         ],
     }
-
-
-def _list_objectives(runs: Sequence[RunFolder]) -> str:
-    """Which algorithms trained with which objective; empty if all trained with the same."""
-    trained = [run.settings.objective for run in runs]
-    different = list(dict.fromkeys(trained))
-    if len(different) == 1:
-        return ""
-    names = [objective.partition(",")[0] for objective in different]  # options only where they are what differs
-    texts = {whole: name if names.count(name) == 1 else whole for name, whole in zip(names, different, strict=True)}
-    users: dict[str, dict[str, None]] = {}
-    for run, objective in zip(runs, trained, strict=True):
-        users.setdefault(texts[objective], {})[run.settings.method] = None
-    return "; ".join(f"{text} ({', '.join(methods)})" for text, methods in users.items())
 
 
 def _describe_methods(models: Sequence[_Model]) -> list[dict[str, Any]]:

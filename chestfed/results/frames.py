@@ -6,6 +6,7 @@ that answers one question. In memory it is a column; on disk it is a pair of fil
     study          table.csv          significance.csv     every K (or algorithm) on the test images
     hospitals      hospitals.csv      hospital_gains.csv   the same at every hospital, on its own held-out patients
     alternatives   alternatives.csv   alternative_gains.csv   what a hospital could do instead
+    gate                              gate_gains.csv       the gate minus every alternative but own data
     seeds          results.csv                             each training seed of several
     held_out       held_out.csv                            every held-out site, and the sites trained on
 """

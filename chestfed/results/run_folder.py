@@ -56,6 +56,7 @@ VIEWS: Final = {
     "study": ("table.csv", "significance.csv"),
     "hospitals": ("hospitals.csv", "hospital_gains.csv"),
     "alternatives": ("alternatives.csv", "alternative_gains.csv"),
+    "gate": ("", "gate_gains.csv"),
     "seeds": ("results.csv", ""),
     "held_out": ("held_out.csv", ""),
 }
@@ -68,7 +69,9 @@ EVALUATION: Final = "evaluation.json"
 HOSPITALS: Final = "hospitals"
 #: In the folder of the largest K: what hospitals could do instead, by kind and hospital.
 ALTERNATIVES: Final = "alternatives"
-OWN_DATA, FINE_TUNED, CENTRALIZED = "own_data", "fine_tuned", "centralized"
+OWN_DATA, FINE_TUNED, CENTRALIZED, GATE = "own_data", "fine_tuned", "centralized", "gate"
+#: In the folder of an alternative at a hospital: what was chosen on its validation patients, and from what.
+CHOICE: Final = "choice.json"
 RESULT: Final = "result.json"
 PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"

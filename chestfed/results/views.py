@@ -16,6 +16,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.answer import state_gains
 from chestfed.results.clients.batch_norm import describe_held_out, describe_statistics
+from chestfed.results.clients.gate import state_gate
 from chestfed.results.collect import OUTPUTS, Results, find_largest_windows
 from chestfed.results.frames import list_records
 from chestfed.results.grid import (
@@ -272,7 +273,8 @@ def render_tables(results: Results) -> RenderableType:
             parts.append(
                 rich_table(make_hospital_grid(results, view, digits=2), title, describe_hospitals(results, view))
             )
-            parts += map(Text, filter(None, [state_gains(results, view)]))  # type: ignore[arg-type]
+            below = state_gains(results, view), state_gate(results) if view == "alternatives" else ""
+            parts += map(Text, filter(None, below))  # type: ignore[arg-type]
     reference = results.view("study")["model"].iloc[0]
     if fairness := make_fairness_grid(results.view("hospitals"), reference):
         parts.append(rich_table(fairness, fairness.caption))

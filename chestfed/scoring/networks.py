@@ -2,8 +2,9 @@
 
 A network is built on a model file's word only if it is built in or installed under that name, is a `ModelSpec` or a
 `torch.nn.Module` class, or is a network of timm, torchvision or MONAI; nothing is downloaded and no other file is read
-for it. Looking a name up imports its module, so modules of the standard library, and modules that came beside
-the model, are refused before that.
+for it. A head on frozen features reads the model file of their network, which must have the digest that the head has.
+Looking a name up imports its module, so modules of the standard library, and modules that came beside the model, are
+refused before that.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import Machine
 from chestfed.models import (
+    FEATURES,
     MODELS,
     ModelOptions,
     build_model,
@@ -124,6 +126,9 @@ def _without_starts(options: ModelOptions) -> ModelOptions:
 
 
 def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
+    if name == FEATURES and not isinstance(given.get("network"), str):
+        text = f"{path}: refused: its features are of a network that would be built on the file's word"
+        raise ConfigError(f"{text}. If you trust it: --network {FEATURES}", kind="network within a network")
     if name in MODELS.names:
         return
     module, _, attribute = name.partition(":")

@@ -166,6 +166,8 @@ def load_site(
     if data is None and not loaded.has_place:
         raise ConfigError(
             f"where are the files of site '{loaded.site}'? Give the folder that contains its folder: "
-            "load_site(..., data=DIR), or set $CHESTFED_DATA"
+            "load_site(..., data=DIR), or set $CHESTFED_DATA",
+            kind="no data root",
+            site=loaded.site,
         )
     return Site(loaded, open_site(loaded, Path(data or ".")), Path(cache))

@@ -52,7 +52,8 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alik
     """
     patients = table.frame["patient"].nunique()
     if patients < clients:
-        raise ConfigError(f"site '{table.name}' has {patients} patients here: not enough for {clients} clients")
+        text = f"site '{table.name}' has {patients} patients here: not enough for {clients} clients"
+        raise ConfigError(text, kind="too few patients", site=table.name, patients=patients)
     if cut == "unlike":
         parts = _deal_unlike(table.frame, table.diseases, clients, seed, table.name)
     else:
@@ -77,7 +78,8 @@ def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold 
     held = split_patients(table.frame, table.diseases, fraction, seed, table.name, purpose)
     if held.all() or not held.any():
         patients = table.frame["patient"].nunique()
-        raise ConfigError(f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them")
+        text = f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them"
+        raise ConfigError(text, kind="too few patients", site=table.name, patients=patients)
     test = table.frame[held].reset_index(drop=True)
     test["split"] = pd.Categorical(["test"] * len(test), categories=table.frame["split"].cat.categories)
     test["repeats"] = np.ones(len(test), dtype=np.int64)

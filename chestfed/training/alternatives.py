@@ -4,6 +4,8 @@
     kN/alternatives/fine_tuned/SITE/    the common model trained on at the hospital; choice.json has what was chosen
     kN/alternatives/centralized/        one model of all images in one place
         SITE/                           its result at each hospital
+    kN/alternatives/gate/SITE/          whichever of these the hospital's validation patients show to be better than its
+                                        own; choice.json has what was chosen
 
 Each SITE folder has result.json and predictions.parquet on the hospital's held-out patients. What is finished is not
 repeated; a state of training is kept as in the folder of a K.
@@ -15,7 +17,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +31,11 @@ from chestfed.core.errors import TrainingError
 from chestfed.core.manifest import Part
 from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.experiment.alternatives import FineTuning, centralized_settings
+from chestfed.evaluation.joining import gate
+from chestfed.experiment.alternatives import FineTuning, Gate, centralized_settings
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule
-from chestfed.results.run_folder import ALTERNATIVES, CENTRALIZED, FINE_TUNED, OWN_DATA
+from chestfed.results.run_folder import ALTERNATIVES, CENTRALIZED, CHOICE, FINE_TUNED, GATE, MODEL_FILE, OWN_DATA
 from chestfed.results.table import Row
 from chestfed.training.assemble import Deployment
 from chestfed.training.data.clients import ClientData, Outputs, TestSet, score
@@ -42,7 +45,6 @@ from chestfed.training.pretrain import STATE, Pretrained
 from chestfed.training.reporting import tell, warn
 from chestfed.training.run_files import read_model, write_model, write_result, write_rounds
 
-CHOICE: Final = "choice.json"
 _SETTINGS: Final = "settings.json"
 
 
@@ -99,6 +101,11 @@ class AlternativeRuns:
         if choices.centralized is not None:
             self._keep_only(CENTRALIZED, choices.centralized)
             self._train_centralized(hospitals, choices.centralized)
+        if choices.gate is not None:
+            tuning = choices.fine_tuned and choices.fine_tuned.model_dump()
+            self._keep_only(GATE, [choices.gate.model_dump(), tuning, *map(_validation_digest, hospitals)])
+            for hospital in hospitals:
+                self._choose(hospital, choices.gate)
 
     def _hospitals(self) -> Iterator[Hospital]:
         """The hospitals of the largest K that are one client and have both classes in training and test images."""
@@ -181,6 +188,34 @@ class AlternativeRuns:
                     yield Candidate(epochs, factor, auc, primal, buffers)
         finally:
             training.fleet.close()
+
+    def _choose(self, hospital: Hospital, settings: Gate) -> None:
+        """The gate: a model is chosen by the scores of validation images alone, and then scores the test images."""
+        folder = self._folder(GATE, hospital.name)
+        if self.load(folder, test=hospital.test) is not None:
+            return
+        networks = {name: read_model(place, self.experiment) for name, place in self._list_models(hospital).items()}
+        weights = {name: (network.parameters(), network.buffers()) for name, network in networks.items()}
+        validation = hospital.validation
+        known: dict[str, np.ndarray] = {}
+        choice = gate.Choice(OWN_DATA, False, (), "there are no validation images")
+        if validation is not None:
+            known = {name: self._score(networks[name], *weights[name], validation).scores for name in networks}
+            choice = gate.choose(OWN_DATA, known, validation.labels, validation.patients, settings.caution)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / CHOICE, asdict(choice))
+        used = {name for name in networks if name == choice.name or (choice.mixed and name == OWN_DATA)}
+        judged = {name: self._score(networks[name], *weights[name], hospital.test).scores for name in used}
+        scores = gate.apply(choice, OWN_DATA, judged, known)
+        self._write_row(folder, Outputs(scores, torch.zeros(0)), hospital.test)
+
+    def _list_models(self, hospital: Hospital) -> dict[str, Path]:
+        """What the gate chooses from: kind of model -> its folder; the common model is called `common`."""
+        own = self._folder(OWN_DATA, hospital.name)
+        if not (own / MODEL_FILE).is_file():
+            own = self.folder.parent / "k1"  # the target alone
+        models = {OWN_DATA: own, "common": self.folder, FINE_TUNED: self._folder(FINE_TUNED, hospital.name)}
+        return {name: place for name, place in models.items() if (place / MODEL_FILE).is_file()}
 
     def _common_model(self, hospital: Hospital) -> Candidate:
         """The common model as it is: the candidate without further training."""

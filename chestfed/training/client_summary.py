@@ -20,6 +20,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.engines.aggregation import client_weights
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images
+from chestfed.images.features import FeatureImages
 from chestfed.sites.label_counts import count_labels
 from chestfed.training.data.clients import ClientData, TestSet
 from chestfed.training.data.experiment import Experiment
@@ -106,6 +107,7 @@ def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
     from PIL import Image
 
+    images = images.images if isinstance(images, FeatureImages) else images
     histogram, pictures = np.zeros(BINS, np.int64), []
     for number, row in enumerate(rows):
         pixels = images.read([row])[0]

@@ -18,7 +18,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals
 from chestfed.images.batches import Rows, TrainBatches
-from chestfed.models import NetworkGroups, seeded
+from chestfed.models import FeatureOptions, NetworkGroups, load_frozen, seeded
 from chestfed.objectives.declaration import Population
 from chestfed.training.pretrain import new_network
 
@@ -50,12 +50,13 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content, after one that is not counted."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = new_network(pipeline, machine)
-    whole, tasks = pipeline.preprocess.size, len(pipeline.tasks)
+    whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
+    width = load_frozen(model).width if isinstance(model, FeatureOptions) else None
 
     def step(images: int, training: bool, size: int) -> None:
         blank = np.zeros((images, tasks), np.float32)
         batch = TrainBatches(
-            _Blank(images, size),
+            _Blank(images, (size, size), np.uint8) if width is None else _Blank(images, (width,), np.float32),
             blank,
             np.ones(images, np.int64),
             batch_size=images,
@@ -114,7 +115,8 @@ def _choose_size(step: Callable[[int], None], whole: int) -> int:
 @dataclass(frozen=True)
 class _Blank:
     count: int
-    size: int
+    shape: tuple[int, ...]
+    dtype: type[np.generic]
 
     @property
     def records(self) -> np.ndarray:
@@ -125,7 +127,7 @@ class _Blank:
         return np.zeros(self.count, "V16")
 
     def read(self, rows: Rows) -> np.ndarray:
-        return np.zeros((len(rows), self.size, self.size), np.uint8)
+        return np.zeros((len(rows), *self.shape), self.dtype)
 
 
 def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS) -> float:

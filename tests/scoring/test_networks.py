@@ -200,3 +200,12 @@ def test_described_foreign_weights_scored(own_network: str) -> None:
     assert scorer.call(torch.zeros(1, 3, SIZE, SIZE)).isfinite().all()
     with assert_refused(ConfigError, "two networks named"):
         opened(Path("m.pth"), config=Path("m.yaml"), network=f"{own_network}:TINY")
+
+
+def test_features_build_nothing_on_a_word(own_network: str) -> None:
+    options = network_options("features", network={"name": "small", "blocks": [1]})
+    file = Path("runs/k1/model.safetensors")
+    module = written(file, options)
+    with assert_refused(ConfigError, "network within a network"):
+        opened(file)
+    assert same(opened(file, network="features"), module)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,13 +14,15 @@ from sklearn.metrics import roc_auc_score
 
 import chestfed
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.alternatives import centralized_settings
+from chestfed.evaluation.joining import gate
+from chestfed.experiment.alternatives import Gate, centralized_settings
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.stage_2 import Federated
 from chestfed.report.page import make_report
-from chestfed.results.collect import ALTERNATIVE_TITLES
+from chestfed.results.clients.gate import ALTERNATIVE_TITLES
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.views import TITLES
+from chestfed.training.alternatives import AlternativeRuns, Hospital
 from tests.training.test_hospitals import PIPELINE
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -26,7 +30,7 @@ SETTINGS = [
     *SMALL,
     "k=[1,2]",
     *(f"sites.{number}.validation_fraction=0.3" for number in range(5)),
-    'alternatives={"fine_tuned": {"epochs": [0.5, 1], "lr_factors": [1, 0.1]}}',
+    'alternatives={"fine_tuned": {"epochs": [0.5, 1], "lr_factors": [1, 0.1]}, "gate": {}}',
 ]
 
 
@@ -42,10 +46,13 @@ def folder(home: Path) -> Path:
 def test_each_hospital_has_all_alternatives(folder: Path) -> None:
     frame = chestfed.Study.load(folder).alternatives()
     models = frame.query("disease == 'mean'").groupby("hospital")["model"].apply(list).to_dict()
-    four = ["own data alone", "K=2", "fine-tuned", "centralized"]
-    assert models == {"chexpert": four, "chestxray8": four}
+    five = ["own data alone", "K=2", "fine-tuned", "centralized", "gate"]
+    assert models == {"chexpert": five, "chestxray8": five}
     gains = pd.read_csv(folder / "alternative_gains.csv")
-    assert set(gains["model"]) == {"K=2", "fine-tuned", "centralized"}
+    assert set(gains["model"]) == {"K=2", "fine-tuned", "centralized", "gate"}
+    costs = pd.read_csv(folder / "gate_gains.csv")
+    assert set(costs["model"]) == {"gate"}
+    assert set(costs["reference"]) == {"K=2", "fine-tuned", "centralized"}
 
 
 def test_aucs_are_those_of_the_stored_scores(folder: Path) -> None:
@@ -71,6 +78,65 @@ def test_choice_is_best_on_validation(folder: Path) -> None:
         assert len(aucs) == 5
         assert choice["chosen"]["validation_auc"] == max(aucs)
         assert choice["candidates"][0]["epochs"] == 0
+
+
+def test_gate_has_scores_of_its_choice(folder: Path) -> None:
+    for name in ("chexpert", "chestxray8"):
+        choice = json.loads((folder / "k2" / "alternatives" / "gate" / name / "choice.json").read_text())
+        assert len(choice["candidates"]) in (0, 4)
+        places = {
+            "common": f"hospitals/{name}" if name != "chexpert" else "",
+            "own_data": f"alternatives/own_data/{name}",
+        }
+        place = places.get(choice["name"], f"alternatives/fine_tuned/{name}")
+        if choice["mixed"]:
+            continue
+        chosen = folder / "k1" if (choice["name"], name) == ("own_data", "chexpert") else folder / "k2" / place
+        ours, theirs = (
+            pd.read_parquet(part / "predictions.parquet")["score_edema"]
+            for part in (folder / "k2" / "alternatives" / "gate" / name, chosen)
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_gate_sees_validation_patients_alone(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hospitals: list[Hospital] = []
+    given: list[tuple[np.ndarray, np.ndarray]] = []
+    choose_for, choose = AlternativeRuns._choose, gate.choose
+
+    def record_hospital(runs: AlternativeRuns, hospital: Hospital, settings: Gate) -> None:
+        hospitals.append(hospital)
+        choose_for(runs, hospital, settings)
+
+    def record(own: str, scores: Any, labels: np.ndarray, patients: np.ndarray, caution: float) -> gate.Choice:
+        given.append((labels, patients))
+        assert {len(values) for values in scores.values()} == {len(labels)}
+        return choose(own, scores, labels, patients, caution)
+
+    monkeypatch.setattr(AlternativeRuns, "_choose", record_hospital)
+    monkeypatch.setattr(gate, "choose", record)
+    kept = {file: file.read_bytes() for file in (folder / "k2" / "alternatives" / "gate").rglob("choice.json")}
+    shutil.rmtree(folder / "k2" / "alternatives" / "gate")
+    assert run(home, study("--out", "alternatives", "--no-tracking", settings=SETTINGS)).code == 0
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert [hospital.name for hospital in hospitals] == ["chexpert", "chestxray8"]
+    for hospital, (labels, patients) in zip(hospitals, given, strict=True):
+        assert hospital.validation is not None
+        assert labels is hospital.validation.labels
+        assert patients is hospital.validation.patients
+        assert not {*hospital.validation.patient_names} & {*hospital.test.patient_names}
+
+
+def test_a_cautious_gate_keeps_own_data(home: Path, folder: Path) -> None:
+    settings = [setting.replace('"gate": {}', '"gate": {"caution": 100}') for setting in SETTINGS]
+    copied = home / "cautious" / folder.name
+    shutil.copytree(folder, copied)
+    called = run(home, study("--out", "cautious", "--no-tracking", settings=settings))
+    assert called.code == 0, called.err
+    gains = pd.read_csv(copied / "alternative_gains.csv").query("model == 'gate'")
+    assert (gains["difference"].dropna() == 0).all()
+    chosen = [json.loads(file.read_text())["name"] for file in copied.glob("k2/alternatives/gate/*/choice.json")]
+    assert chosen == ["own_data"] * 2
 
 
 def test_a_second_start_repeats_nothing(home: Path, folder: Path) -> None:

@@ -53,7 +53,7 @@ def federation_run(
     pipeline = pipeline_file(pipeline)
     require_flower()
     from chestfed.commands.progress import Bars
-    from chestfed.commands.study.run import show_finished_study
+    from chestfed.commands.study.show import show_finished_study
     from chestfed.core.disk import check_folder
     from chestfed.experiment.loading import load_pipeline
     from chestfed.federation.flower.line import FlowerLine, server_of

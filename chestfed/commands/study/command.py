@@ -71,8 +71,17 @@ OfSubsets = Annotated[
         "subsets={}.",
     ),
 ]
+TargetImages = Annotated[
+    str | None,
+    _rare(
+        metavar="N,N,all",
+        help="Numbers of the target's training images, e.g. 80,160,320,all: how the gain of joining depends on them. "
+        "Trains every K with each.",
+    ),
+]
 Target = Annotated[
-    str | None, _rare(metavar="SITE", help="With --subsets: the hospital to score. Default: the first one.")
+    str | None,
+    _rare(metavar="SITE", help="With --subsets or --target-images: the hospital to score. Default: the first one."),
 ]
 Jobs = Annotated[
     int,
@@ -112,6 +121,7 @@ def study(
     windows: Windows = None,
     seeds: Seeds = None,
     subsets: OfSubsets = False,
+    target_images: TargetImages = None,
     target: Target = None,
     jobs: Jobs = 1,
     cluster: OnCluster = None,
@@ -131,7 +141,8 @@ def study(
     keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "engine": engine}
     keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device, "evaluation.interval": interval}
     keys |= {"windows": _numbers(windows, "--windows", 1) or None, "seeds": _seeds(seeds, seed)}
-    overrides = options.join_overrides(set_, keys | {"subsets": _subsets(target, k, wanted=subsets)})
+    keys |= _designs(target, k, target_images, subsets=subsets)
+    overrides = options.join_overrides(set_, keys)
     with options.quick_imports():
         from chestfed.commands.study.run import prepare, run, show_plan
         from chestfed.engines.declaration import rank
@@ -152,13 +163,22 @@ def study(
         run(studies, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
 
 
-def _subsets(target: str | None, k: str | None, *, wanted: bool) -> str | None:
-    """The value of `subsets` in a pipeline; None without it."""
-    if wanted and k is not None:
+def _designs(target: str | None, k: str | None, images: str | None, *, subsets: bool) -> dict[str, object]:
+    """The values of `subsets` and `target_images` in a pipeline; None where they are not wanted."""
+    if subsets and k is not None:
         raise typer.BadParameter("--k has no effect with --subsets, which trains with every set: remove one")
-    if target is not None and not wanted:
-        raise typer.BadParameter("--target is the hospital of --subsets: add it")
-    return json.dumps({} if target is None else {"target": target}) if wanted else None
+    if target is not None and not subsets and images is None:
+        raise typer.BadParameter("--target is the hospital of --subsets or --target-images: add one of them")
+    site = {} if target is None else {"target": target}
+    counts = [] if images is None else [part.strip() for part in images.split(",")]
+    numbers = _numbers(",".join(part for part in counts if part != "all") or None, "--target-images", 1)
+    every = [None if part == "all" else int(part) for part in counts]
+    if len(every) != len(numbers) + every.count(None) or every.count(None) > 1:
+        raise typer.BadParameter(f"--target-images '{images}': each number once, such as 80,160,all")
+    return {
+        "subsets": json.dumps(site) if subsets else None,
+        "target_images": json.dumps({"counts": every, **site}) if every else None,
+    }
 
 
 def _seeds(text: str | None, first: int | None) -> int | list[int] | None:

@@ -15,45 +15,30 @@ from rich.console import Console
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study.jobs import Job, run_jobs, run_ks
-from chestfed.commands.study.summary import render_summary
+from chestfed.commands.study.show import show_comparison, show_contributions, show_held_out, show_study
 from chestfed.core.config import load_config
 from chestfed.core.console import command, say, show_answer
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
-from chestfed.core.output import add_result, output
+from chestfed.core.output import output
 from chestfed.core.plugins import Options
-from chestfed.core.provenance import Origin
 from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here, rank
-from chestfed.evaluation.joining.contributions import Subset
+from chestfed.experiment.data import SiteEntry
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
-from chestfed.experiment.subsets import Design
+from chestfed.experiment.subsets import Design, put_target_first
 from chestfed.experiment.variants import Variant, list_variants
-from chestfed.models import title_of
 from chestfed.public_datasets.collection import find_collection
-from chestfed.results.answer import answer_study
-from chestfed.results.clients.contributions import (
-    collect_contributions,
-    describe_contributions,
-    render_contributions,
-    write_contributions,
-)
-from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
-from chestfed.results.collect import Results, collect, write_comparison
-from chestfed.results.frames import list_records
-from chestfed.results.run_folder import MODEL_FILE, RunFolder
-from chestfed.results.sentences import describe_chance
-from chestfed.results.views import list_held_out_metrics, list_metrics, render_tables
 from chestfed.training.assemble import Deployment
 from chestfed.training.costs import duration, time_steps
 from chestfed.training.data.collection import load_collection
 from chestfed.training.data.experiment import Experiment, check_cache, load_images, make_experiment
-from chestfed.training.data.sites import open_sites, resolve_data_root
+from chestfed.training.data.sites import StudySite, open_sites, resolve_data_root
 from chestfed.training.plan import StudyPlan, plan_study, render_held_out
 from chestfed.training.plan import render as render_plan
-from chestfed.training.reporting import Reporters, Summary, use
+from chestfed.training.reporting import Reporters, use
 from chestfed.training.run import StudyResult, run_study
 from chestfed.training.run_files import finished_in
 
@@ -98,7 +83,10 @@ def prepare(
     root = resolve_data_root(pipeline, data) if collection is None or collection.has_files else None
     variants = list_variants(loaded, file)
     design = None if loaded.subsets is None else Design(pipeline, file, loaded.subsets)
-    pipeline = pipeline if design is None else design.pipeline
+    if design is not None:
+        pipeline = design.pipeline
+    elif loaded.target_images is not None:
+        pipeline, _ = put_target_first(pipeline, file, loaded.target_images.target)
     check_runs([variant.pipeline for variant in variants])
     if cluster is not None:
         from chestfed.commands.study.cluster import Cluster
@@ -201,11 +189,11 @@ def _lead(
             reporters.add(record)
         results = _run_all(studies, experiments, out, bars, deployment, tracking_uri if tracking else None)
     if pipeline.held_out is not None:
-        reporters.tell(methodcaller("summary_done", _show_held_out(studies, experiments, results, out)))
+        reporters.tell(methodcaller("summary_done", show_held_out(studies, experiments, results, out)))
     elif studies.design is not None:
-        reporters.tell(methodcaller("summary_done", _show_contributions(studies, studies.design, results, out)))
+        reporters.tell(methodcaller("summary_done", show_contributions(studies, studies.design, results, out)))
     elif studies.by_window or len(results) > 1:
-        reporters.tell(methodcaller("summary_done", _show_comparison(studies, results, out)))
+        reporters.tell(methodcaller("summary_done", show_comparison(studies, results, out)))
     else:
         show_study(console, *results, verbose=studies.verbose)
     is_recorded = record in reporters and tracking_uri is None
@@ -284,14 +272,24 @@ def _experiments(studies: Studies, variants: Sequence[Variant], root: Path) -> l
     made: dict[str, Experiment] = {}
     for pipeline in (variant.pipeline for variant in variants):
         if (rows := _name_rows(pipeline)) not in made:
-            taking_part = [site for site in sites if site.entry in pipeline.sites]
-            made[rows] = make_experiment(pipeline, taking_part, studies.machine)
+            made[rows] = make_experiment(pipeline, _select_sites(sites, pipeline), studies.machine)
     return [replace(made[_name_rows(variant.pipeline)], pipeline=variant.pipeline) for variant in variants]
+
+
+def _select_sites(sites: Sequence[StudySite], pipeline: Pipeline) -> list[StudySite]:
+    """The sites of one variant; they are opened once, whatever number of their images it trains on."""
+    by_entry = {_without_limit(site.entry): site for site in sites}
+    return [replace(by_entry[_without_limit(entry)], entry=entry) for entry in pipeline.sites]
+
+
+def _without_limit(entry: SiteEntry) -> str:
+    return entry.model_copy(update={"training_images": None}).model_dump_json()
 
 
 def _name_rows(pipeline: Pipeline) -> str:
     """The same for variants that differ in method or seed alone: they have the same rows."""
-    return repr((pipeline.sites, pipeline.k, pipeline.held_out))
+    limited = any(entry.training_images is not None for entry in pipeline.sites)  # drawn by the seed
+    return repr((pipeline.sites, pipeline.k, pipeline.held_out, pipeline.seed if limited else None))
 
 
 def _plans(studies: Studies) -> list[StudyPlan]:
@@ -306,79 +304,3 @@ def _plans(studies: Studies) -> list[StudyPlan]:
         experiments = _experiments(studies, shown, place)  # before a step is timed: a wrong folder is found at once
         timings = time_steps(shown[0].pipeline, studies.machine)
         return [plan_study(one.label, its, timings) for one, its in zip(shown, experiments, strict=True)]
-
-
-def show_study(console: Console, study: StudyResult, *, verbose: bool = False) -> None:
-    """Print what a study found; the caller prints the answer again at the end."""
-    _show_results(console, study.results, study.folder, verbose=verbose)
-
-
-def show_finished_study(console: Console, study: StudyResult, seconds: float) -> None:
-    """Print what a study found, how long it took, and the answer."""
-    show_study(console, study)
-    say(console, f"took {seconds:.0f} s")
-    show_answer(console, str(output().result["answer"]))
-
-
-def _show_results(console: Console, results: Results, folder: Path, *, verbose: bool) -> None:
-    answer = answer_study(results)
-    if verbose:
-        console.print(render_tables(results))
-        say(console, describe_chance(results))
-    console.print(render_summary(results, answer))
-    tables = "" if verbose else "; all tables: --verbose"
-    ks = results.view("study")["k"]
-    model = (
-        f"model: k{ks.max()}/{MODEL_FILE} in that folder" if "runs" in results.about and len(results.seeds) == 1 else ""
-    )
-    say(console, f"page: {command('report', folder)}\n{model}{tables}".rstrip("\n; "))
-    estimates, differences = (list_records(frame) for frame in (results.estimates, results.differences))
-    add_result(answer=str(answer), details=answer.details, folder=str(folder), data=str(results.origin))
-    add_result(estimates=estimates, differences=differences)
-
-
-def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> Summary:
-    from chestfed.report.run_figures import draw_curves
-
-    runs = [RunFolder(study.folder) for study in results]
-    together = collect(runs, studies.pipeline.title, by_window=studies.by_window)
-    folder = write_comparison(together, out, str(answer_study(together)))
-    draw_curves(together).save(folder)
-    _show_results(studies.console, together, folder, verbose=studies.verbose)
-    name = f"{studies.file.stem}, {len(results)} studies together"
-    folders = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
-    return Summary(name, together.origin, folder, list_metrics(together), folders)
-
-
-def _show_contributions(studies: Studies, design: Design, results: Sequence[StudyResult], out: Path) -> Summary:
-    runs = [
-        (variant.subset or Subset(), variant.pipeline.seed, study.folder)
-        for variant, study in zip(studies.variants, results, strict=True)
-    ]
-    together = collect_contributions(runs, design.target, design.partners, design.orders)
-    folder = write_contributions(together, out)
-    studies.console.print(render_contributions(together))
-    say(studies.console, f"written to {folder}: contributions.csv, sets.csv")
-    add_result(answer=describe_contributions(together), folder=str(folder))
-    name = f"{studies.file.stem}, what partners contribute to {design.target}"
-    folders = {label: study.folder.name for (_, label), study in zip(together.names, results, strict=True)}
-    return Summary(name, together.origin, folder, together.metrics, folders)
-
-
-def _show_held_out(
-    studies: Studies, experiments: Sequence[Experiment], results: Sequence[StudyResult], out: Path
-) -> Summary:
-    pipeline, console, folds = studies.pipeline, studies.console, []
-    for experiment, study in zip(experiments, results, strict=True):
-        row = RunFolder(study.folder).row().with_reasons(experiment.reasons)
-        images = study.results.about["images"]
-        folds.append(Fold(str(experiment.held_out), images, study.folder.name, row, study.seen))
-    statistics = None if results[-1].results.about["batch_norm"] is None else pipeline.evaluation.batch_norm
-    about = {"model": title_of(pipeline.model), "protocol": pipeline.evaluation.protocol, "batch_norm": statistics}
-    table = collect_folds(
-        folds, pipeline.title, Origin.together(experiment.origin for experiment in experiments), about
-    )
-    folder = write_folds(table, folds, out)
-    _show_results(console, table, folder, verbose=studies.verbose)
-    name, runs = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
-    return Summary(name, table.origin, folder, list_held_out_metrics(table), runs)

@@ -46,6 +46,9 @@ def _plain(text: str) -> str:
 def _make_table(results: Results) -> Table:
     if len(results.view("held_out")):
         return _list_held_out(results)
+    if results.about.get("along"):
+        models = list(results.view("alternatives")["model"].unique())
+        return _list_hospitals(results, models, "alternatives") if models else _list_methods(results)
     models = list(results.view("study")["model"].unique())
     if not models[0].startswith("K="):
         return _list_methods(results)
@@ -61,10 +64,12 @@ def _make_table(results: Results) -> Table:
     return _lay_out("AUC", models, rows)
 
 
-def _list_hospitals(results: Results, models: Sequence[str]) -> Table:
-    gains = {row["hospital"]: row for row in list_records(results.gains("hospitals", disease="mean"))}
+def _list_hospitals(results: Results, models: Sequence[str], view: str = "hospitals") -> Table:
+    """The change is that of the last model."""
+    compared = results.gains(view, disease="mean", model=models[-1])
+    gains = {row["hospital"]: row for row in list_records(compared)}
     rows = []
-    for means in group_rows(results.view("hospitals", disease="mean"), "hospital"):
+    for means in group_rows(results.view(view, disease="mean"), "hospital"):
         at = {row["model"]: row for row in means}
         cells = [_show_auc(at[model]) if model in at else "-" for model in models]
         rows.append([means[0]["hospital"], *cells, *_show_change(gains.get(means[0]["hospital"]))])

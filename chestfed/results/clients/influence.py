@@ -71,7 +71,9 @@ def _one_class(client: ClientCounts, diseases: Sequence[str]) -> list[str]:
             count, kind = (positives, "positive") if positives else (negatives, "negative")
             sentences.append(
                 f"{client.name}: all {count:,} labels of {title_of(disease)} are {kind}: the client shows no "
-                "difference between ill and healthy, and only that its own images differ from others'"
+                "difference between ill and healthy, and only that its own images differ from others'. Recommended: "
+                "objective {name: auc, pairs: within_site}, which compares images of one hospital (docs/joining.md has "
+                "its measured effect)"
             )
     return sentences
 

@@ -133,3 +133,17 @@ def summarize_hospitals(estimates: pd.DataFrame, reference: str) -> pd.DataFrame
     below = aucs.lt(aucs.loc[reference]).where(aucs.notna()).mean(axis=1) if reference in aucs.index else np.nan
     summary = {"worst": aucs.min(axis=1), "spread": aucs.std(axis=1), "losing": below, "hospitals": aucs.count(axis=1)}
     return pd.DataFrame(summary).rename_axis(index="method")
+
+
+def list_objectives(runs: Sequence[RunFolder]) -> str:
+    """Which algorithms trained with which objective; empty if all trained with the same."""
+    trained = [run.settings.objective for run in runs]
+    different = list(dict.fromkeys(trained))
+    if len(different) == 1:
+        return ""
+    names = [objective.partition(",")[0] for objective in different]  # options only where they are what differs
+    texts = {whole: name if names.count(name) == 1 else whole for name, whole in zip(names, different, strict=True)}
+    users: dict[str, dict[str, None]] = {}
+    for run, objective in zip(runs, trained, strict=True):
+        users.setdefault(texts[objective], {})[run.settings.method] = None
+    return "; ".join(f"{text} ({', '.join(methods)})" for text, methods in users.items())

@@ -104,7 +104,7 @@ def _read_disease(
     strongest = readings.strongest(ranks)
     negative = readings.strongest(ranks == STRENGTH[int(NEGATIVE)])
     if not rows.table.has_terms():
-        _look_at_columns(rows, long, readings, disease, ranks, negative)
+        _look_at_columns(rows, readings, disease, ranks, negative)
         return _BY_STRENGTH[np.maximum(strongest, 0)], np.zeros(len(strongest), dtype=bool)
     silent = BLANK if disease in long.named else UNLABELLED
     rest = np.where(flags.unread, UNLABELLED, np.where(flags.healthy, NEGATIVE, silent))
@@ -114,7 +114,7 @@ def _read_disease(
 
 
 def _look_at_columns(
-    rows: TableRows, long: Long, readings: _Readings, disease: str, ranks: np.ndarray, negative: np.ndarray
+    rows: TableRows, readings: _Readings, disease: str, ranks: np.ndarray, negative: np.ndarray
 ) -> None:
     """Report a disease whose columns contradict each other, or of which only some deny it."""
     config, name = rows.source.config, rows.name

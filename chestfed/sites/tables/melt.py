@@ -179,7 +179,7 @@ def _read_labels(
         values.look_at_numbers(words if threshold is None else ())
     if threshold is not None:
         labels = [compare_to_threshold(word, threshold) or values.meaning(column, LABEL, word) for word in words]
-        _check_scale(rows, column, codes, words, threshold)
+        _check_scale(rows, column, words, threshold)
     else:
         labels = [values.meaning(column, LABEL, word) for word in words]
     unknown = [word if label is None else None for word, label in zip(words, labels, strict=True)]
@@ -197,7 +197,7 @@ def compare_to_threshold(word: str, threshold: float) -> str | None:
     return "positive" if number >= threshold else "negative"
 
 
-def _check_scale(rows: TableRows, column: str, codes: np.ndarray, words: Sequence[str], threshold: float) -> None:
+def _check_scale(rows: TableRows, column: str, words: Sequence[str], threshold: float) -> None:
     """Refuse a share as the threshold of percents, and the other way round."""
     numbers = [float(m[1].replace(",", ".")) for word in words if (m := PERCENT.fullmatch(word)) and not m[2]]
     bad = (threshold <= 1 and max(numbers, default=0) > 1) or (threshold > 1 and 0 < max(numbers, default=0) <= 1)

@@ -34,6 +34,7 @@ from chestfed.images.batches import (
 )
 from chestfed.images.cache import CachedImages
 from chestfed.images.database import unpack_keys
+from chestfed.images.features import FeatureImages
 from chestfed.models import FlatModule, renew_statistics
 from chestfed.results.table import Row
 from chestfed.sites.table import SiteTable
@@ -94,7 +95,9 @@ class ClientData:
             seed=seed,
             name=name,
             augment=augment,
-            workers=machine.loader_workers,
+            workers=0
+            if isinstance(self.images, FeatureImages)
+            else machine.loader_workers,  # there is nothing to do ahead
             device=machine.device,
         )
 

@@ -19,11 +19,14 @@ from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.images.batches import NoiseImages, PooledImages
+from chestfed.images.batches import Images, NoiseImages, PooledImages
 from chestfed.images.cache import CachedImages, fill_cache, lacking_bytes
+from chestfed.images.features import FeatureStore
+from chestfed.models import FeatureOptions
 from chestfed.sites.stats import people
 from chestfed.sites.table import SiteTable
 from chestfed.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
+from chestfed.training.data.features import open_features
 from chestfed.training.data.overlap import Shared, separate_sites
 from chestfed.training.data.sites import (
     OWN_TEST,
@@ -34,6 +37,7 @@ from chestfed.training.data.sites import (
     VALID,
     StudySite,
     left_out_views,
+    limit_training,
     permute_labels,
 )
 from chestfed.training.reporting import current
@@ -135,9 +139,14 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
-    is_tuned = pipeline.alternatives is not None and pipeline.alternatives.fine_tuned is not None
+    is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
     study = []
     for site in map(_apply_control, sites):
+        if site.entry.training_images is not None:
+            site = limit_training(site, site.entry.training_images, pipeline.seed)
+            if not all(len(site.find(TRAIN, name)) for name in site.clients):
+                text = f"training_images: {site.entry.training_images} are fewer than one patient of {site.name} has"
+                raise ConfigError(text, kind="no training image", site=site.name)
         if site.name not in joins:
             site = site.move([OWN_TEST], UNUSED, "test images of a hospital that is not scored on its own patients")
         has_test = len(site.find(OWN_TEST)) or (site.name in joins and len(site.find(TEST)))
@@ -290,11 +299,13 @@ def load_images(
         images[name], places[name] = filled, place
         if filled.quarantined:
             quarantined[name] = list(filled.quarantined)
-    cut = Cut(images, places, key)
-    separate = cache(lambda sites: separate_sites(sites, cut.take, first.pipeline.overlap, key))
+    cuts = {"": Cut(images, places, key)}
+    separate = cache(lambda sites: separate_sites(sites, cuts[""].take, first.pipeline.overlap, key))
     loaded = []
     for experiment in experiments:
         sites, shared = separate(experiment.sites)
+        store, digest = open_features(experiment.pipeline, experiment.machine, cache_root)
+        cut = cuts.setdefault(digest, Cut(images, places, key, store))
         loaded.append(_load(replace(experiment, sites=sites, shared=shared, quarantined=quarantined), cut))
     return loaded
 
@@ -302,8 +313,14 @@ def load_images(
 class Cut:
     """The images of some rows; what several studies have in common is made once."""
 
-    def __init__(self, images: Mapping[str, CachedImages], places: Mapping[str, np.ndarray], key: SiteKey) -> None:
-        self._images, self._places, self._key = images, places, key
+    def __init__(
+        self,
+        images: Mapping[str, CachedImages],
+        places: Mapping[str, np.ndarray],
+        key: SiteKey,
+        features: FeatureStore | None = None,
+    ) -> None:
+        self._images, self._places, self._key, self._features = images, places, key, features
         self._made: dict[Hashable, Any] = {}
 
     def take(self, site: StudySite, rows: np.ndarray) -> CachedImages:
@@ -317,7 +334,8 @@ class Cut:
         def make() -> tuple[ClientData, str]:
             images = self.take(site, rows)
             shown = NoiseImages(images, site.seed, name) if site.entry.control == "noise" else images
-            client = ClientData(name, shown, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
+            given = self._give(shown)
+            client = ClientData(name, given, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
             return client, client.digest(self._key)
 
         return self._once((name, rows.tobytes(), table.labels().tobytes()), make)
@@ -329,13 +347,18 @@ class Cut:
 
         def make() -> TestSet:
             own = PooledImages([images(site, part) for part in training]) if training else None
-            return make_test_set(table, images(site, rows), self._key, own)
+            test = make_test_set(table, images(site, rows), self._key, own)
+            return replace(test, images=self._give(test.images))
 
         parts = (rows.tobytes(), table.labels().tobytes(), *(part.tobytes() for part in training))
         return self._once((site.name, role, *parts), make)
 
     def digest(self, test: TestSet) -> str:
         return test.digest(self._key)
+
+    def _give(self, images: Images) -> Images:
+        """What the network is given: pixels, or their features."""
+        return images if self._features is None else self._features.load(images)
 
     def _once(self, what: Hashable, make: Callable[[], Any]) -> Any:
         if what not in self._made:
@@ -346,7 +369,7 @@ class Cut:
 def _load(experiment: Experiment, cut: Cut) -> Experiment:
     """The study with its clients and test sets; of hospitals those of which an image can be read."""
     pipeline, sites = experiment.pipeline, experiment.sites
-    own_statistics = pipeline.evaluation.batch_norm == "own"
+    own_statistics = pipeline.evaluation.batch_norm == "own" and not isinstance(pipeline.model, FeatureOptions)
     clients = [cut.make_client(site, name) for site in sites for name in site.clients]
     tests, hospitals, validation = dict[str, TestSet](), dict[str, TestSet](), dict[str, TestSet]()
     for site in sites:

@@ -14,12 +14,13 @@ import pandas as pd
 from chestfed.core.config import expand_path
 from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError
+from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.data import SiteEntry
 from chestfed.experiment.pipeline import AnyPipeline, Pipeline
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
-from chestfed.sites.stats import site_facts
+from chestfed.sites.stats import people, site_facts
 from chestfed.sites.table import SiteTable
 
 #: Roles of a row. TEST: of the test set, scored in every evaluated round. OWN_TEST: scored by the finished models only,
@@ -82,6 +83,27 @@ class StudySite:
         role, told = self.table.frame["role"].mask(rows, to), self.table.frame["reason"].mask(rows, reason)
         client = self.table.frame["client"] if to == TRAIN else self.table.frame["client"].mask(rows, "")
         return self.with_columns(role=role, client=client, reason=told)
+
+
+def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
+    """The site with at most so many training images: those of whole patients, in an order drawn by `seed`.
+
+    Fewer images are a part of more. Rows that are not used any more are counted under their reason.
+    """
+    rows = site.find(TRAIN)
+    patients = site.table.frame["patient"].to_numpy(dtype=str)[rows]
+    names, numbers = np.unique(patients, return_inverse=True)
+    order = numpy_stream(seed, "training images", site.name).permutation(len(names))
+    within = np.bincount(numbers, minlength=len(names))[order].cumsum() <= images
+    left_out = rows[~np.isin(numbers, order[within])]
+    role, reason, client = (
+        site.table.frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "reason", "client")
+    )
+    role[left_out], reason[left_out], client[left_out] = UNUSED, f"beyond {images} training images", ""
+    limited = site.with_columns(role=role, reason=reason, client=client)
+    scored = limited.table.frame["role"].isin((TEST, OWN_TEST))
+    used = people(limited.select(TRAIN), limited.table.with_frame(limited.table.frame[scored]))
+    return replace(limited, facts=site.facts | {"people": used})
 
 
 def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:

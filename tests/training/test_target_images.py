@@ -1,0 +1,134 @@
+"""Fewer images of the target, and the hospitals of every set: which studies run, and what their frames say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.subsets import limit_target
+from chestfed.experiment.variants import list_variants
+from chestfed.report.page import make_page
+from chestfed.results.collect import read_comparison
+from chestfed.training.data.sites import TEST, TRAIN, VALID
+from chestfed.training.identity import settings_of
+from tests.cases import assert_refused
+from tests.command_line import Called, call
+from tests.training.test_subsets import write_three
+from tests.training.tiny_studies import SMALL, read_rows
+
+TUNED = [
+    *(f"sites.{place}.validation_fraction=0.3" for place in range(3)),
+    'alternatives={"fine_tuned": null, "centralized": null, "gate": {}}',
+]
+
+
+def run_study(folder: Path, *words: str, settings: list[str] = SMALL) -> Called:
+    keys = [word for setting in settings for word in ("--set", setting)]
+    called = call("study", "three.yaml", *keys, *words, "--no-tracking", folder=folder)
+    assert called.code == 0, called.err
+    return called
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The studies of two numbers of images, two K and two seeds."""
+    folder = tmp_path_factory.mktemp("images")
+    write_three(folder)
+    run_study(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
+    return folder
+
+
+def test_each_number_is_a_study(tmp_path: Path) -> None:
+    file = write_three(tmp_path)
+    loaded = load_pipeline(file, ["target_images={counts: [10, null], target: vindr}", "seeds=2"])
+    variants = list_variants(loaded, file)
+    assert [variant.images for variant in variants] == ["10 target images"] * 2 + ["all target images"] * 2
+    assert {Path(variant.pipeline.sites[0].config).stem for variant in variants} == {"vindr"}
+    assert [variant.pipeline.sites[0].training_images for variant in variants] == [10, 10, None, None]
+
+
+def test_fewer_images_are_a_part_of_more(folder: Path) -> None:
+    file = folder / "three.yaml"
+    pipeline = load_pipeline(file, SMALL).resolve()
+    chosen = []
+    for count in (5, 12, None):
+        study = limit_target(pipeline, count)
+        (site, *others) = read_rows(study, file, folder / str(pipeline.data_root)).sites
+        rows = site.find(TRAIN)
+        assert count is None or 0 < len(rows) <= count
+        assert site.facts["people"]["train"]["images"] == len(rows)
+        kept = set(site.table.frame["patient"].iloc[rows])
+        assert not kept & set(site.table.frame["patient"].iloc[np.concatenate([site.find(TEST), site.find(VALID)])])
+        chosen.append((kept, [part.find(TRAIN).tolist() for part in others]))
+    assert chosen[0][0] < chosen[1][0] < chosen[2][0]
+    assert chosen[0][1] == chosen[2][1]
+
+
+def test_a_seed_draws_other_images(folder: Path) -> None:
+    file = folder / "three.yaml"
+    pipeline = limit_target(load_pipeline(file, SMALL).resolve(), 12)
+    rows = [
+        read_rows(pipeline.model_copy(update={"seed": seed}), file, folder / str(pipeline.data_root)).sites[0]
+        for seed in (1, 1, 2)
+    ]
+    first, same, other = (site.table.frame["image"].iloc[site.find(TRAIN)].tolist() for site in rows)
+    assert first == same != other
+
+
+def test_all_images_are_the_same_run(folder: Path) -> None:
+    """The key is not in a run's identity, which has the content of the images."""
+    pipeline = load_pipeline(folder / "three.yaml", SMALL).resolve()
+    machine = read_rows(pipeline, folder / "three.yaml", folder / str(pipeline.data_root)).machine
+    assert settings_of(limit_target(pipeline, 12), machine).digest == settings_of(pipeline, machine).digest
+
+
+def test_gains_are_within_each_number(folder: Path) -> None:
+    (path,) = folder.glob("runs/*comparison-*")
+    results = read_comparison(path)
+    gains = results.gains("study", disease="mean").set_index("model")
+    assert list(gains.index) == ["K=3 with 10 target images", "K=3 with all target images"]
+    assert set(gains["reference"]) == {"K=1"}
+    aucs = results.view("study", disease="mean").set_index("model")["auc"]
+    for words in ("with 10 target images", "with all target images"):
+        assert gains["difference"][f"K=3 {words}"] == pytest.approx(aucs[f"K=3 {words}"] - aucs[f"K=1 {words}"])
+    assert "K=3 with 10 target images" in make_page(results).html
+
+
+def test_a_second_start_trains_nothing(folder: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")}
+    run_study(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")} == before
+
+
+def test_each_set_has_alternatives(folder: Path) -> None:
+    words = ("--subsets", "--seeds", "2", "--out", "sets")
+    run_study(folder, *words, settings=[*SMALL, *TUNED, "subsets.alternatives=true"])
+    (path,) = folder.glob("sets/*comparison-*")
+    rows = read_comparison(path).gains("alternatives", disease="mean", model="gate")
+    sets = {hospital.partition(" in ")[2] for hospital in rows["hospital"]}
+    assert sets == {"chexpert + chestxray8", "chexpert + vindr", "chexpert + chestxray8 + vindr"}
+    assert set(rows["reference"]) == {"own data alone"}
+    (table,) = folder.glob("sets/*contributions-*/contributions.csv")
+    assert "all partners" in set(pd.read_csv(table)["partner"])
+
+
+def test_impossible_numbers_are_refused(folder: Path) -> None:
+    for words in (
+        ("--target-images", "10,10"),
+        ("--target-images", "0"),
+        ("--target-images", "all,all"),
+        ("--target-images", "10", "--subsets"),
+        ("--target-images", "10", "--windows", "1,2"),
+    ):
+        assert call("study", "three.yaml", *words, "--dry-run", folder=folder).code != 0
+    file = bundled("pipelines") / "source_addition_samples.yaml"
+    with pytest.raises(ConfigError):
+        load_pipeline(file, ["target_images={counts: [10]}", "held_out={sites: all}"])
+    with assert_refused(ConfigError, "unknown site", site="nobody"):
+        list_variants(load_pipeline(file, ["target_images={counts: [10], target: nobody}"]), file)
