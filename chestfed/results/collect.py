@@ -360,6 +360,7 @@ def _describe_runs(
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": list_objectives(runs),
+        "stage_1": first.stage_1 if len(runs) == 1 else {},
         "methods": _describe_methods(models) if len({run.settings.method for run in runs}) > 1 or by_window else [],
         "machine": first.about["machine"],
         "versions": first.about["versions"],

@@ -35,7 +35,7 @@ from chestfed.federation import keys
 from chestfed.federation.flower.line import server_of
 from chestfed.federation.flower.records import RAW, from_record
 from chestfed.federation.server.founding import add, create, join
-from chestfed.federation.settings import Federation, read_federation
+from chestfed.federation.settings import Federation, Hospital, read_federation, read_hospital
 
 pytestmark = pytest.mark.campaign
 Attack = Callable[[Federation], str]
@@ -223,3 +223,26 @@ def test_stalled_uploads_take_no_memory(federation: Federation) -> None:
     for secure in held:
         secure.close()
     assert grown < 100
+
+
+def test_faults_of_a_connection_are_named(federation: Federation, tmp_path: Path) -> None:
+    from chestfed.federation.flower import connection
+
+    home = federation.folder.parent / "anne"
+    anne = read_hospital(home)
+    assert connection.check_connection(anne, insecure=False) == []
+
+    def kind_of(hospital: Hospital) -> str:
+        with pytest.raises(connection.ConnectionFault) as caught:
+            connection.check_connection(hospital, insecure=False)
+        return caught.value.kind
+
+    def changed(**values: str) -> Hospital:
+        return Hospital(home, anne.file.model_copy(update=values))
+
+    keys.save_key(tmp_path / "other.key", keys.new_key())
+    assert kind_of(changed(key=str(tmp_path / "other.key"))) == "unknown key"
+    assert kind_of(changed(hospital="bert")) == "name"
+    create(tmp_path / "other", "other", "localhost:1")
+    assert kind_of(changed(authority=str(tmp_path / "other" / "authority.crt"))) == "another authority"
+    assert kind_of(changed(server="localhost:1")) == "not there"

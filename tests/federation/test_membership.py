@@ -13,14 +13,16 @@ from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.federation.server import conversation
 from chestfed.federation.server.membership import Membership
+from chestfed.federation.server.study import require_members, run_over_hospitals
 from chestfed.report.page import make_report
 from chestfed.results.run_folder import RunFolder, read_row
 from chestfed.training.data.experiment import load_images, make_experiment
 from chestfed.training.data.sites import open_sites
+from chestfed.training.reporting import Reporters
 from chestfed.training.run import run_study
 from tests.cases import assert_refused
 from tests.federation.straight_line import Clock
-from tests.federation.test_study import FILE, NAMES, SETTINGS, absences, line_at, run_at
+from tests.federation.test_study import FILE, NAMES, SETTINGS, absences, federation, line_at, pipeline, run_at
 
 #: Of a study in which a hospital may be absent.
 TWO_KS = ["k=[2,4]", "methods.codasca.absent=drop"]
@@ -35,9 +37,9 @@ def aucs_in_process(home: Path, names: list[str], k: int) -> tuple[Estimate, ...
     """The AUCs of K of a study of these hospitals alone, in one process."""
     folder = FILE.parents[1] / "site_configs" / "synthetic"
     sites = "sites=[" + ",".join(f"{{config: {folder / name}.yaml}}" for name in names) + "]"
-    pipeline = load_pipeline(FILE, [*SETTINGS, sites, f"k=[{k}]"]).resolve()
-    machine = prepare_machine(pipeline.runtime)
-    rows = make_experiment(pipeline, open_sites(pipeline, FILE, home / "synthetic_hospitals"), machine)
+    alone = load_pipeline(FILE, [*SETTINGS, sites, f"k=[{k}]"]).resolve()
+    machine = prepare_machine(alone.runtime)
+    rows = make_experiment(alone, open_sites(alone, FILE, home / "synthetic_hospitals"), machine)
     (experiment,) = load_images([rows], home / "cache")
     return read_row(run_study(experiment, "alone", home / "alone").folder / f"k{k}").aucs
 
@@ -57,7 +59,12 @@ def test_k_without_hospital_is_study_of_others(home: Path) -> None:
     with pytest.raises(TrainingError) as refused:
         run_at(home, line, "gone_out", settings=TWO_KS, give_up_after=5)
     assert "padchest" in str(refused.value)
-    folder = run_at(home, line, "gone_out", settings=TWO_KS, without=["padchest"]).folder
+    members = federation(home, least_hospitals=2)
+    (members.keys / "padchest.pub").unlink()  # `federation remove` before `run --without`
+    with pytest.raises(ConfigError, match="padchest"):
+        require_members(NAMES, members)
+    about = (pipeline(*TWO_KS), FILE.stem, members, line, home / "gone_out", Reporters(), line.log.append)
+    folder = run_over_hospitals(*about, without=["padchest"]).folder
     others = [name for name in NAMES if name != "padchest"]
     assert aucs_at(folder, 4) == aucs_in_process(home, others, 3)
     assert read_row(folder / "k4").clients == ("chexpert", "chestxray8", "mimic_cxr")

@@ -59,6 +59,11 @@ class Membership:
         """The hospitals that are asked."""
         return tuple(name for name in self.names if name not in self.record.departed)
 
+    def after(self, leaving: Sequence[str], returning: Sequence[str]) -> tuple[str, ...]:
+        """The hospitals that are asked once some have left or come back."""
+        departed = (set(self.record.departed) | set(leaving)) - set(returning)
+        return tuple(name for name in self.names if name not in departed)
+
     def change(self, leaving: Sequence[str], returning: Sequence[str]) -> None:
         """Hospitals leave or come back, from where the study stands; `place` records where that is.
 
@@ -77,8 +82,7 @@ class Membership:
                 kind="target leaves",
                 hospital=self.names[0],
             )
-        before = set(self.record.departed)
-        after = (before | set(leaving)) - set(returning)
+        before, after = set(self.record.departed), set(self.names) - set(self.after(leaving, returning))
         if len(self.names) - len(after) < self._least:
             raise ConfigError(
                 f"{len(self.names) - len(after)} hospitals remain; faults.least_hospitals in federation.yaml is "

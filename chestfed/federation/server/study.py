@@ -52,9 +52,8 @@ class Events:
             ) from None
 
 
-def hospitals_of(pipeline: Pipeline, federation: Federation) -> list[str]:
-    """The hospitals of a pipeline."""
-    names = handshake.hospitals_in(pipeline)
+def require_members(names: Sequence[str], federation: Federation) -> None:
+    """Raise `ConfigError` unless all these hospitals are members of the federation."""
     known = federation.members
     missing = [name for name in names if name not in known]
     if missing:
@@ -62,7 +61,6 @@ def hospitals_of(pipeline: Pipeline, federation: Federation) -> list[str]:
             f"the pipeline's sites {', '.join(missing)} are no hospitals of this federation, which has "
             f"{', '.join(known)}. A site's entry `config: NAME.yaml` stands for the hospital NAME; the file is not read"
         )
-    return names
 
 
 def run_over_hospitals(
@@ -90,12 +88,13 @@ def run_over_hospitals(
     """
     handshake.refuse_what_cannot_be_spread(pipeline)
     check_runs([pipeline])
-    names = hospitals_of(pipeline, federation)
+    names = handshake.hospitals_in(pipeline)
     machine = prepare_machine(pipeline.runtime.model_copy(update={"device": "cpu"}))
     out.mkdir(parents=True, exist_ok=True)
     events = Events(out, say, progress)
     faults, digest = federation.file.faults, handshake.digest([identity(pipeline), names])
     membership = Membership(out / f"federation-{digest}.json", names, faults.least_hospitals)
+    require_members(membership.after(without, rejoin), federation)
     membership.change(without, rejoin)
     conversation = Conversation(line, faults, digest, events)
     hospitals = Hospitals(conversation, faults, pipeline, membership)
@@ -128,7 +127,8 @@ def show_plan(pipeline: Pipeline, federation: Federation, say: Any) -> None:
     """
     handshake.refuse_what_cannot_be_spread(pipeline)
     check_runs([pipeline])
-    names = hospitals_of(pipeline, federation)
+    names = handshake.hospitals_in(pipeline)
+    require_members(names, federation)
     for line in describe(pipeline, names[0]):
         say(f"  {line}")
     say(f"a hospital approves it as {handshake.approval_digest(pipeline)}; nobody was asked")
