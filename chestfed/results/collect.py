@@ -242,7 +242,11 @@ def _list_views(runs: Sequence[RunFolder], models: Sequence[_Model]) -> Iterator
     if not models[0].name.startswith("K=") or not runs[0].configuration.get("alternatives"):
         return
     k = models[-1].k
-    kinds = [kind for kind in ALTERNATIVE_TITLES if all((run.folder(k) / ALTERNATIVES / kind).is_dir() for run in runs)]
+    folders = [run.folder(k) / ALTERNATIVES for run in runs]
+    kinds = [kind for kind in ALTERNATIVE_TITLES if all((folder / kind).is_dir() for folder in folders)]
+    own_data = runs[0].configuration["alternatives"]["own_data"] and 1 in runs[0].settings.ks
+    if kinds and own_data and OWN_DATA not in kinds:
+        kinds.insert(0, OWN_DATA)  # of the target alone, which is K=1
     others = [_Model(ALTERNATIVE_TITLES[kind], k, tuple(runs), kind) for kind in kinds]
     if others:
         place = 1 if kinds[0] == OWN_DATA else 0
@@ -356,6 +360,7 @@ def _describe_runs(
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": list_objectives(runs),
+        "stage_1": first.stage_1 if len(runs) == 1 else {},
         "methods": _describe_methods(models) if len({run.settings.method for run in runs}) > 1 or by_window else [],
         "machine": first.about["machine"],
         "versions": first.about["versions"],

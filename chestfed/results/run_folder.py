@@ -49,6 +49,7 @@ SITES: Final = "sites.json"
 THUMBNAILS: Final = "thumbnails.npz"
 HOSPITALS_FILE: Final = "hospitals.json"
 FEDERATION: Final = "federation.json"  #: of a study over hospitals: who took part, on which machines
+STAGE_1: Final = "stage_1.json"  #: AUCs of the network as stage 1 left it, where the test images are at hand
 COMPARISON: Final = "comparison.json"
 #: View of results (`frames`) -> its files of estimates and of differences, if it has these.
 VIEWS: Final = {
@@ -61,7 +62,7 @@ VIEWS: Final = {
 }
 TABLES: Final = tuple(name for pair in VIEWS.values() for name in pair if name)
 #: What the manifest of a run folder is about.
-FILES: Final = (STUDY, SITES, THUMBNAILS, HOSPITALS_FILE, FEDERATION, *TABLES)
+FILES: Final = (STUDY, SITES, THUMBNAILS, HOSPITALS_FILE, FEDERATION, STAGE_1, *TABLES)
 #: In the folder of an evaluation.
 EVALUATION: Final = "evaluation.json"
 #: In the folder of a K; HOSPITALS is a folder, with one of each hospital.
@@ -314,6 +315,11 @@ class RunFolder:
     def hospitals(self) -> dict[str, Any]:
         """Whose own held-out patients every K is scored on (`hospitals.json`); empty if only the target was scored."""
         return read_json_file(self.path / HOSPITALS_FILE, optional=True) or {}
+
+    @cached_property
+    def stage_1(self) -> dict[str, float | None]:
+        """AUC of each disease and `mean` after stage 1 alone (`stage_1.json`); empty if it was not scored."""
+        return (read_json_file(self.path / STAGE_1, optional=True) or {}).get("auc", {})
 
     @cached_property
     def federation(self) -> dict[str, Any] | None:

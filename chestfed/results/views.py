@@ -291,9 +291,19 @@ def _describe_held_out(results: Results) -> str:
     )
 
 
+def describe_stage_1(results: Results) -> str:
+    """AUCs after stage 1 alone: what stage 2 adds to them can be read; empty if they are not known."""
+    aucs = results.about.get("stage_1") or {}
+    named = {title_of(disease): value for disease, value in aucs.items() if disease != "mean" or len(aucs) > 2}
+    each = ", ".join(f"{name} {number(value)}" for name, value in named.items())
+    return f"After stage 1 alone (cross-entropy at the first client): {each}" if each else ""
+
+
 def list_notes(results: Results) -> list[str]:
     """What stands below the table of AUCs."""
     notes = [f"paper: {results.about['paper']}"] if results.about["paper"] else []
+    if stage_1 := describe_stage_1(results):
+        notes.append(stage_1)
     if fewer := list_left_out(results):
         notes.append(f"Without images of both classes, and left out of a disease's mean: {'; '.join(fewer)}")
     if undefined := list_undefined(results):

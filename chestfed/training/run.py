@@ -53,6 +53,7 @@ from chestfed.results.run_folder import (
     NEEDED_OF_K,
     PREDICTIONS,
     RESULT,
+    STAGE_1,
     STUDY,
     TIME,
     RunFolder,
@@ -65,7 +66,7 @@ from chestfed.training.data.clients import Outputs, TestSet
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
-from chestfed.training.pretrain import STATE, Pretrained
+from chestfed.training.pretrain import STATE, Pretrained, new_network
 from chestfed.training.reporting import Reporters, StudyRun, current, tell, use, warn
 from chestfed.training.run_files import (
     groups_changed,
@@ -223,6 +224,7 @@ class RunningStudy:
             text = f"no {what} of {disease_title(disease)} among the training images: the model cannot learn it"
             warn(f"K={k}: {text}")
         pretrained, own = self.pretrained, self.folder / f"k{k}"
+        self._score_stage_1(pretrained)
         own.mkdir(exist_ok=True)
         tell("k_started", k)
         started, resumed = time.monotonic(), (own / STATE).exists()
@@ -245,6 +247,18 @@ class RunningStudy:
             write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.experiment.machine.name})
         write_result(own, self.part(own), row, trained.outputs.scores, self.experiment.test)
         return row
+
+    def _score_stage_1(self, pretrained: Pretrained) -> None:
+        """Write the AUCs after stage 1 alone, unless another process or hospital has the test images."""
+        file, machine = self.folder / STAGE_1, self.experiment.machine
+        if file.exists() or not self.pipeline.pretrain.epochs or type(self.deployment) is not Deployment:
+            return
+        network = new_network(self.pipeline, machine)
+        network.bind(pretrained.weights.to(machine.device).clone())
+        network.load_buffers(pretrained.buffers.to(machine.device))
+        test, start = self.experiment.test, (network.parameters(), network.buffers())
+        row = self._row(1, self.deployment.score(self.experiment, network, *start, test), test)
+        write_json(file, {**self.experiment.origin.keys(), "auc": {one.disease: one.value for one in row.aucs}})
 
     def score_hospitals(self, k: int) -> dict[str, Row]:
         """The finished model of K at the hospitals whose held-out patients are not the study's test set itself."""

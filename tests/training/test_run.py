@@ -19,6 +19,9 @@ import pytest
 
 from chestfed.core import checkpoint
 from chestfed.core.checkpoint import load_checkpoint
+from chestfed.results.collect import load_results
+from chestfed.results.run_folder import RunFolder
+from chestfed.results.views import describe_stage_1
 from chestfed.training import loop
 from tests.results.finished_runs import seal_run
 from tests.training.tiny_studies import command, run
@@ -50,6 +53,17 @@ def test_tables_and_parts_are_written(finished: Path) -> None:
     history = [json.loads(line) for line in (finished / "k2" / "rounds.jsonl").read_text().splitlines()]
     assert [(entry["stage"], entry["round"]) for entry in history] == [(1, 1), (1, 2), (2, 3), (2, 4)]
     assert all(entry["gradients"] == 4 and entry["images"] == 8 for entry in history)
+
+
+def test_stage_1_is_scored_alone(finished: Path) -> None:
+    aucs = json.loads((finished / "stage_1.json").read_text())["auc"]
+    rows = list(csv.DictReader((finished / "table.csv").open(encoding="utf-8")))
+    of_k1 = {row["disease"]: float(row["auc"]) for row in rows if row["k"] == "1"}
+    assert list(aucs) == list(of_k1)
+    assert aucs["mean"] == pytest.approx(sum(aucs[name] for name in of_k1 if name != "mean") / 5)
+    assert all(0 <= value <= 1 for value in aucs.values())
+    assert aucs["mean"] != pytest.approx(of_k1["mean"], abs=1e-9)  # its own classifier, and no stage 2
+    assert "After stage 1 alone" in describe_stage_1(load_results(RunFolder(finished)))
 
 
 def test_each_k_compared_with_smallest(finished: Path) -> None:
