@@ -152,16 +152,16 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "Federation(server, result.buffers,",
         "Federation(server, state.buffers,",
     ),
-    "bytes up forget the buffers": ("(byte_count(result.updates[0]) + buffer_bytes)", "byte_count(result.updates[0])"),
-    "bytes down count one client": ("bytes_down=sent * (", "bytes_down=("),
+    "bytes up forget the buffers": ("result.bytes_up + sent * wide * buffer_bytes", "result.bytes_up"),
+    "bytes down count one client": ("bytes_down=sent * (byte_count(message)", "bytes_down=(byte_count(message)"),
     "bytes down count clients that do not take part": (
         "sent = len(result.sizes) if",
         "sent = len(self.weights) if",
     ),
     "weights of some clients are not scaled": ("weights[number] / share for number", "weights[number] for number"),
     "all clients take part": (
-        "message, state.buffers) for number in chosen",
-        "message, state.buffers) for number in range(4)",
+        "number in chosen if number in self.fleet.present]",
+        "number in range(4)]",
     ),
     "the same clients take part in every round": ("self._participants(int(state.rounds))", "self._participants(0)"),
     "a client's new state is lost": ("turns[list(result.sizes)] += 1", "pass"),
@@ -178,8 +178,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "Statistics(int(state.turns[number]), state.server.primal,",
     ),
     "statistics are averaged without weights": (
-        "self._combine(statistics, self.weights,",
-        "self._combine(statistics, [1 / len(found)] * len(found),",
+        "self._combine(statistics, weights,",
+        "self._combine(statistics, [1 / len(weights)] * len(weights),",
     ),
     "statistics are not charged": ("*((up, down) if self._sends else (0, 0))", "0, 0"),
     "statistics are charged where nothing is sent": ("*((up, down) if self._sends else (0, 0))", "up, down"),
@@ -196,12 +196,12 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "spread([updates[0].primal])",
     ),
     "alpha is estimated without weights": (
-        "self.algorithm.restart(point, duals, self.weights)",
+        "self.algorithm.restart(point, duals, list(self._scale_weights(answers).values()))",
         "self.algorithm.restart(point, duals, [1 / len(duals)] * len(duals))",
     ),
     "large batches are not counted": (
-        "end.buffers, up, down, images, turns + 1)",
-        "end.buffers, up, down, 0, turns + 1)",
+        "end.buffers, up, down, images, turns)",
+        "end.buffers, up, down, 0, turns)",
     ),
     "batches for statistics are not counted": ("else (0, 0)), images, state.turns)", "else (0, 0)), 0, state.turns)"),
 }
