@@ -65,11 +65,11 @@ def families() -> dict[str, list[tuple[str, dict[str, str]]]]:
     rows: dict[str, list[tuple[str, dict[str, str]]]] = {family: [] for family in FAMILIES}
     for name in ALGORITHMS.names:
         spec = ALGORITHMS.find(name)
-        rows.setdefault(spec.family, []).append((name, row_of(spec)))
+        rows.setdefault(spec.family, []).append((name, describe_spec(spec)))
     return rows
 
 
-def row_of(spec: AlgorithmSpec) -> dict[str, str]:
+def describe_spec(spec: AlgorithmSpec) -> dict[str, str]:
     """What a table says of an algorithm, by column."""
     from chestfed.objectives import OBJECTIVES
 
@@ -123,7 +123,7 @@ def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
     from chestfed.experiment.ranges import declared_range
 
     console.print(f"{name}: {spec.title} ({spec.family})\n", style="bold")
-    for column, value in row_of(spec).items():
+    for column, value in describe_spec(spec).items():
         if value:
             console.print(f"{column}: {value}")
     fields = {key: field for key, field in spec.options.model_fields.items() if key != "name"}

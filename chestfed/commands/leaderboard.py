@@ -69,7 +69,7 @@ def submit(
     word = re.sub(r"\W+", "-", about.name.lower())
     target = out or Path(f"{chosen.name}-{word}.zip")
     write_submission(target, header, scores)
-    rows = f"{len(scores):,} rows of scores" if len(scores) else "AUCs alone, which nobody can verify"
+    rows = f"{len(scores):,} rows of scores" if len(scores) else "AUCs alone, which cannot be verified"
     say(console, f"{chosen.name}: {about.name}, {plural(len(folders), 'seed')}, {rows}")
     say(console, f"written to {target}\nnext: {command('leaderboard', target.parent, '--benchmark', benchmark)}")
 

@@ -54,7 +54,7 @@ def known_runs() -> list[str]:
     return list(list_runs(Path("runs")))
 
 
-#: An option whose default is None, or told in its help.
+#: An option with the default None, or one that its help gives.
 optional = partial(typer.Option, show_default=False)
 
 Config = Annotated[

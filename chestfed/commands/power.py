@@ -118,12 +118,12 @@ def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str]:
     models = group_seeds([load_predictions(run, number) for number in (first, k) for run in runs])
     if len(models) != 2:
         raise ConfigError(
-            f"a pilot is one study with several seeds, of which two K are compared: these are {len(models)} models",
+            f"a pilot is one study with several seeds that compares two K: these are {len(models)} models",
             kind="no pilot",
             models=len(models),
         )
     reference, model = models
-    runs_a, runs_b = ([run.scores for run in one.scored(reference.diseases)] for one in models)
+    runs_a, runs_b = ([run.scores for run in learned.scored(reference.diseases)] for learned in models)
     scored = reference.scored(reference.diseases)[0]
     test = seeds_test(runs_a, runs_b, scored.labels, scored.patients, scored.hospitals)
     frame = reference.frames[0]

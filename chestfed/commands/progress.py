@@ -95,7 +95,7 @@ class StepBars:
 
 
 def _describe_times(seconds: float, done: int, total: int) -> str:
-    """Elapsed time, and what is left if it goes on like this."""
+    """Elapsed time, and the remaining time at this pace."""
     left = seconds * (total - done) / done if 0 < done < total else None
     return f"{_clock_text(seconds)} elapsed" + ("" if left is None else f", {_clock_text(left)} left")
 

@@ -34,7 +34,9 @@ class Command(TyperCommand):
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        rare = [] if ctx.meta.get(_ALL) else [one for one in self.params if getattr(one, "rich_help_panel", "") == RARE]
+        rare = (
+            [] if ctx.meta.get(_ALL) else [item for item in self.params if getattr(item, "rich_help_panel", "") == RARE]
+        )
         for parameter in rare:
             parameter.hidden = True  # type: ignore[attr-defined]
         try:
@@ -155,16 +157,16 @@ _SHARED: Final = {
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the options that all have, unless it declares them itself."""
     signature = inspect.signature(command, eval_str=True)
-    own = set(signature.parameters)
+    accepted = set(signature.parameters)
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
         for name, option in _SHARED.items()
-        if name not in own
+        if name not in accepted
     ]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        command(**{name: value for name, value in values.items() if name in own})
+        command(**{name: value for name, value in values.items() if name in accepted})
 
     parameters = [*signature.parameters.values(), *shared]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

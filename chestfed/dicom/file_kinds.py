@@ -1,8 +1,8 @@
-"""What a file beside the images is: told by its first bytes, and by its name where these do not tell.
+"""The kind of a file beside the images: by its first bytes, or by its name where these are not enough.
 
-Exports of picture archives hold more than films: an index of the medium, structured reports, a viewer with its texts
-and libraries, and what systems leave behind (Thumbs.db, .DS_Store). Such a file is set aside, counted and said. A file
-that is of no known kind may be a damaged film, and is not set aside.
+Exports of picture archives hold more than images: an index of the medium, structured reports, a viewer with its texts
+and libraries, and what systems leave behind (Thumbs.db, .DS_Store). Such a file is set aside, counted and reported.
+A file of no known kind may be a damaged image, and is not set aside.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def image_ending(name: str) -> str:
     return name[dot:] if dot > 0 and name[dot:].lower() in (*_PICTURES, *_DICOMS) else ""
 
 
-def kind_of(root: Path | str, name: str) -> str:
+def detect_kind(root: Path | str, name: str) -> str:
     """What the file `name`, a path below `root`, is: `DICOM`, `PICTURE`, `UNKNOWN`, or a kind that is not an image.
 
     Of a PNG or JPEG by its ending nothing is read, of others the first bytes. A damaged file that is called like an
@@ -62,7 +62,7 @@ def kind_of(root: Path | str, name: str) -> str:
         return UNKNOWN
     if head.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")):
         return PICTURE
-    return _told(path.name.lower(), head)
+    return _detect_other(path.name.lower(), head)
 
 
 def images_among(root: Path | str, names: Sequence[str]) -> list[str]:
@@ -70,13 +70,13 @@ def images_among(root: Path | str, names: Sequence[str]) -> list[str]:
 
     What is called like one is one. The others are opened; one of unknown kind counts beside an image without an ending.
     """
-    kinds = [DICOM if image_ending(name) and not _is_hidden(name) else kind_of(root, name) for name in names]
+    kinds = [DICOM if image_ending(name) and not _is_hidden(name) else detect_kind(root, name) for name in names]
     known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
     accepted = (DICOM, PICTURE, UNKNOWN) if "" in known else (DICOM, PICTURE)
-    return [name for name, kind in zip(names, without_strangers(names, kinds), strict=True) if kind in accepted]
+    return [name for name, kind in zip(names, mark_strangers(names, kinds), strict=True) if kind in accepted]
 
 
-def without_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
+def mark_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
     """The kinds, where a file of unknown kind with an ending such as .xyz is not an image unless images end so too."""
     known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
     return [
@@ -85,7 +85,7 @@ def without_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
     ]
 
 
-def counted(kinds: Iterable[str]) -> str:
+def format_kinds(kinds: Iterable[str]) -> str:
     """`text 2, DICOMDIR 1`, the most frequent first."""
     ordered = sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{kind} {number:,}" for kind, number in ordered)
@@ -95,8 +95,8 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
-def _told(name: str, head: bytes) -> str:
-    """The kind of a file that is not an image by its first bytes."""
+def _detect_other(name: str, head: bytes) -> str:
+    """The kind of a file that is not an image."""
     for begin, kind in _MAGIC.items():
         if head.startswith(begin):
             return kind

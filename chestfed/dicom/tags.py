@@ -115,15 +115,15 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep pydicom's log and warnings, which may quote header values, from everybody."""
+    """Silence pydicom's log and warnings, which may quote header values."""
     logging.getLogger("pydicom").setLevel(logging.CRITICAL)
     with warnings.catch_warnings(action="ignore"):
         yield
 
 
 @contextmanager
-def told_as_image_error() -> Iterator[None]:
-    """`quiet`, and what damaged files raise as an `ImageError` without their words; what the machine raises passes."""
+def raise_image_error() -> Iterator[None]:
+    """`quiet`, and errors of damaged files as an `ImageError` without their words; errors of the machine pass."""
     with quiet():
         try:
             yield

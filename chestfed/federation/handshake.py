@@ -34,7 +34,7 @@ FIELDS = {
 
 
 def versions() -> dict[str, str]:
-    """The part of the passport that can be told before the pipeline is understood.
+    """The part of the passport that does not depend on the pipeline.
 
     Of Python major and minor version: its patch releases change no numbers. Of PyTorch without the build (`+cpu`).
     """
@@ -91,7 +91,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "alternatives": pipeline.alternatives is not None and "they are trained in one process; set it to null",
         "overlap.same_patient_ids": pipeline.overlap.same_patient_ids and "names of patients stay at their hospitals",
         "overlap.found": pipeline.overlap.found == "drop"
-        and "images stay at their hospitals, so that nobody compares "
+        and "images stay at their hospitals, so they are not compared "
         "them; `chestfed key --common` counts the patients that two of them share",
         "engine": pipeline.engine is not None and "leave it out, the hospitals compute",
         "algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
@@ -102,6 +102,6 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
         and "test images lie at the first site only",
     }
-    found = [f"{key}: {reason}" for key, reason in reasons.items() if reason]
-    if found:
-        raise ConfigError("a federation cannot run this pipeline:\n" + "\n".join(found))
+    problems = [f"{key}: {reason}" for key, reason in reasons.items() if reason]
+    if problems:
+        raise ConfigError("a federation cannot run this pipeline:\n" + "\n".join(problems))

@@ -26,13 +26,13 @@ class Parcel:
         return len(json.dumps(self.values)) + self.packed.size
 
 
-def shown(text: object) -> str:
-    """What the other side has written, for a log or a terminal: no control characters, and at most 2000 signs."""
+def sanitize(text: object) -> str:
+    """Text from the other side for a log or a terminal: no control characters, at most 2000 characters."""
     return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in str(text)[:2000])
 
 
 class Refused(ChestfedError):
-    """A question that a hospital does not answer; the server is told why."""
+    """A question that a hospital does not answer; the server gets the reason."""
 
 
 class Later(Refused):
@@ -44,7 +44,7 @@ class LineLost(ChestfedError):
 
 
 class Undelivered(ChestfedError):
-    """A question did not reach its hospital, or the answer was lost on the way: nobody has answered wrongly."""
+    """A question did not reach its hospital, or the answer was lost on the way; no wrong answer was given."""
 
 
 class Line(Protocol):

@@ -59,7 +59,7 @@ class Card(StrictModel):
 
 
 class Opened(StrictModel):
-    """What a hospital tells of its images; `key`: fingerprint of the key of its keyed names.
+    """What a hospital reports of its images; `key`: fingerprint of the key of its keyed names.
 
     The second card is that of the test images.
     """
@@ -73,7 +73,7 @@ class Opened(StrictModel):
 
 
 class OpenedTest(StrictModel):
-    """What a hospital tells of test images: keyed names, or, if scores stay, how many images and patients."""
+    """What a hospital reports of test images: keyed names, or, if scores stay, how many images and patients."""
 
     key: Digits
     origin: Origin
@@ -90,10 +90,10 @@ class Losses(StrictModel):
     losses: list[float]
 
 
-Said = TypeVar("Said", bound=StrictModel)
+Model = TypeVar("Model", bound=StrictModel)
 
 
-def said(kind: type[Said], values: dict[str, Any], sender: str) -> Said:
+def read_values(kind: type[Model], values: dict[str, Any], sender: str) -> Model:
     """The plain values of an answer, checked.
 
     Raises
@@ -101,11 +101,11 @@ def said(kind: type[Said], values: dict[str, Any], sender: str) -> Said:
     WireError
         If they are anything else; the text names keys and quotes nothing.
     """
-    own = {key: value for key, value in values.items() if key not in ("nonce", "kind")}
+    fields = {key: value for key, value in values.items() if key not in ("nonce", "kind")}
     try:
-        return kind.model_validate_json(json.dumps(own))
+        return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        wrong = ", ".join(sorted({ascii(one["loc"][0])[:40] if one["loc"] else "all" for one in error.errors()}))
+        wrong = ", ".join(sorted({ascii(issue["loc"][0])[:40] if issue["loc"] else "all" for issue in error.errors()}))
         raise WireError(f"{sender} sent values that cannot be used: {wrong}") from None
 
 
@@ -182,7 +182,7 @@ def plain_row(row: Row) -> Any:
     return _ROW.dump_python(row, mode="json")
 
 
-def row_of(plain: Any, diseases: Sequence[str], sender: str) -> Row:
+def read_row(plain: Any, diseases: Sequence[str], sender: str) -> Row:
     """The inverse of `plain_row`, checked.
 
     Raises
@@ -194,15 +194,15 @@ def row_of(plain: Any, diseases: Sequence[str], sender: str) -> Row:
         row = _ROW.validate_python(plain, strict=False)
     except ValidationError:
         raise WireError(f"{sender} sent a row of AUCs that cannot be read") from None
-    if [one.disease for one in row.aucs] != [*diseases, "mean"] or not row.scores_stay:
+    if [auc.disease for auc in row.aucs] != [*diseases, "mean"] or not row.scores_stay:
         raise WireError(f"{sender} sent AUCs of other diseases")
-    for one in row.aucs:
-        values = [value for value in (one.value, *(one.interval or ())) if value is not None]
-        counts = [count for count in (one.positives, one.negatives, one.missing) if count is not None]
-        ordered = one.interval is None or one.interval.low <= one.interval.high
+    for auc in row.aucs:
+        values = [value for value in (auc.value, *(auc.interval or ())) if value is not None]
+        counts = [count for count in (auc.positives, auc.negatives, auc.missing) if count is not None]
+        ordered = auc.interval is None or auc.interval.low <= auc.interval.high
         if not all(0 <= value <= 1 for value in values) or min(counts, default=0) < 0 or not ordered:
-            raise WireError(f"{sender} sent an AUC of {one.disease} that is out of its range")
-        if len(one.reason) > _LONGEST:
+            raise WireError(f"{sender} sent an AUC of {auc.disease} that is out of its range")
+        if len(auc.reason) > _LONGEST:
             raise WireError(f"{sender} sent a text of more than {_LONGEST} characters")
     return row
 

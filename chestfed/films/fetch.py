@@ -47,7 +47,7 @@ def fetch_release(
         If a download fails, is not what was expected, or there is no room.
     """
     folder = data / release.folder
-    files = release.of_part(part)
+    files = release.select_files(part)
     if not files:
         raise ConfigError(f"{release.title} cannot be fetched: {release.note}")
     receipt: dict[str, Any] = read_json(folder / RECEIPT) if folder.is_dir() else {}
@@ -55,7 +55,7 @@ def fetch_release(
     unknown = [file.name for file in missing if not file.is_checked and file.name not in receipt]
     if unknown and not trust:
         raise ConfigError(
-            f"{', '.join(unknown)}: nobody has published a digest, so that a changed file could not be told from the "
+            f"{', '.join(unknown)}: no digest is published, so a changed file cannot be distinguished from the "
             f"right one. --trust-first-download accepts it once, and records its digest in {RECEIPT}",
             kind="first download not trusted",
         )

@@ -90,7 +90,7 @@ class Release(StrictModel):
             return "no digest"
         return "verified" if all(file.verified for file in self.files) else "digest"
 
-    def of_part(self, part: int | None) -> list[ReleaseFile]:
+    def select_files(self, part: int | None) -> list[ReleaseFile]:
         """The files of one part, with those that belong to all; all files without a part.
 
         Raises `ConfigError` if there is no such part.

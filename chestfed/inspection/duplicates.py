@@ -55,7 +55,7 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of places that agree in a band but for one bit at most, some of them several times."""
+    """Pairs of places that differ in at most one bit of a band, some of them several times."""
     order = numpy_stream(0, "bands of perceptual hashes").permutation(8 * hashes.shape[1])
     dealt = np.packbits(np.unpackbits(hashes, axis=1)[:, order], axis=1)
     bands = np.ascontiguousarray(dealt).view(np.uint16)

@@ -81,20 +81,20 @@ def look_at(path: Path, stored: Stored) -> Facts:
     import cv2
 
     try:
-        found = decode_stored(path, stored)
+        decoded = decode_stored(path, stored)
     except ImageError as error:
         unsuitable = isinstance(error, UnsuitableImage)
         return Facts(error=str(error), unsuitable=unsuitable, **_header(path, whole=False))
-    gray = upright(found, stored)
+    gray = upright(decoded, stored)
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
     blank = std < _BLANK
     return Facts(
         **{**_header(path, whole=True), "width": gray.shape[1], "height": gray.shape[0]},
         blank=blank,
-        polarity=polarity(found.gray),
-        unwindowed=found.unwindowed,
-        turned=found.turned,
+        polarity=polarity(decoded.gray),
+        unwindowed=decoded.unwindowed,
+        turned=decoded.turned,
         mean=mean,
         std=std,
         digest=picture_digest(gray),
@@ -129,10 +129,10 @@ def _header(path: Path, *, whole: bool) -> dict[str, Any]:
         kind = next((name for name, fits in {**begins, "DICOM": head[128:] == b"DICM"}.items() if fits), "")
         if not kind:
             return {}
-        found = {"format": kind, "wrong_suffix": _SUFFIXES.get(path.suffix.lower(), kind) != kind}
+        facts = {"format": kind, "wrong_suffix": _SUFFIXES.get(path.suffix.lower(), kind) != kind}
         with warnings.catch_warnings(action="ignore"):
             more = _dicom_header(path, whole) if kind == "DICOM" else _picture_header(path, head, kind, whole)
-        return found | more
+        return facts | more
     except BaseException as error:  # damaged files raise many kinds, and a plugin in Rust panics past Exception
         if is_environment_error(error) or (
             not isinstance(error, Exception) and type(error).__name__ != "PanicException"

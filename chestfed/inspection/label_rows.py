@@ -58,9 +58,9 @@ def label_rows(
         rows[name] = shown[name].to_numpy(dtype=object)
     rows = rows.join(_cells(config, data_root, rows))
     for disease in config.diseases:
-        said = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]
+        findings = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]
         labels = ["missing" if np.isnan(label) else f"{label:.0f}" for label in shown[disease]]
-        rows[title_of(disease)] = [f"{one} -> {label}" for one, label in zip(said, labels, strict=True)]
+        rows[title_of(disease)] = [f"{finding} -> {label}" for finding, label in zip(findings, labels, strict=True)]
     return survey, places, rows
 
 

@@ -34,8 +34,8 @@ from chestfed.inspection.problems import (
 )
 from chestfed.inspection.scan import Scan
 
-#: The correlation with the mean film from which on a picture that does not decide is said to disagree; 98 of 100 films
-#: have it.
+#: The correlation with the mean image from which a picture that does not decide is reported to disagree; 98 of 100
+#: images have it.
 _CLEAR: Final = 0.4
 _ADVICE: Final = {
     SPLITS_SHARE_PICTURE: "leakage between splits: remove one of the rows, or use --fix-splits",

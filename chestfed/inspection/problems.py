@@ -150,7 +150,7 @@ class Problems(Sequence[Problem]):
         """What to do about them, each text once."""
         texts: dict[str, None] = {}
         for part in self._parts:
-            texts |= dict.fromkeys([part.advice] if isinstance(part, RowProblems) else [one.advice for one in part])
+            texts |= dict.fromkeys([part.advice] if isinstance(part, RowProblems) else [row.advice for row in part])
         return [text for text in texts if text]
 
     def list_rows(self) -> dict[str, np.ndarray]:
@@ -161,7 +161,9 @@ class Problems(Sequence[Problem]):
                 codes, files = pd.factorize(np.asarray(part.survey.files, dtype=object)[part.rows])
                 lines = part.survey.table.frame["row"].to_numpy()[part.rows]
             else:
-                places = [(one.file, row) for one in part for row in one.rows or (one.row,) if row is not None]
+                places = [
+                    (problem.file, row) for problem in part for row in problem.rows or (problem.row,) if row is not None
+                ]
                 codes, files = pd.factorize(np.array([file for file, _ in places], dtype=object))
                 lines = np.array([row for _, row in places], dtype=np.int64)
             for code, file in enumerate(files):

@@ -68,9 +68,10 @@ def scan_images(
     for part in np.array_split(rows, max(1, -(-len(rows) // _ROWS_AT_ONCE))):
         texts, part_digests, part_hashes, histograms = (files.cells[name][part] for name in FACTS.columns)
         _set_plain(plain, part, [json.loads(text) for text in texts])
-        digests[part], hashed[part] = part_digests, [bool(one) for one in part_hashes]
+        digests[part], hashed[part] = part_digests, [bool(value) for value in part_hashes]
         blank = bytes(HASH_BYTES)
-        hashes[part] = np.frombuffer(b"".join(one or blank for one in part_hashes), np.uint8).reshape(-1, HASH_BYTES)
+        data = b"".join(value or blank for value in part_hashes)
+        hashes[part] = np.frombuffer(data, np.uint8).reshape(-1, HASH_BYTES)
         gray_levels += np.frombuffer(b"".join(histograms), "<i4").reshape(-1, BINS).sum(axis=0, dtype=np.int64)
     for row, facts in files.refused.items():  # too large to be read: without a picture
         _set_plain(plain, [row], [{name: getattr(facts, name) for name in _PLAIN}])
@@ -89,7 +90,7 @@ def _is_text(name: str) -> bool:
 def _set_plain(columns: Mapping[str, np.ndarray], rows: Any, facts: Iterable[Mapping[str, Any]]) -> None:
     """Fill some rows; equal texts are one object."""
     for name, column in columns.items():
-        values = [one[name] for one in facts]
+        values = [image_facts[name] for image_facts in facts]
         column[rows] = [sys.intern(value) for value in values] if _is_text(name) else values
 
 

@@ -21,7 +21,7 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.inspection.duplicates import find_first
 from chestfed.inspection.problems import Inspection
-from chestfed.sites.partition import splits_text, with_shares
+from chestfed.sites.partition import assign_splits, splits_text
 from chestfed.sites.reader import SPLITS, group_spellings
 
 #: Shares of the patients, where there are no splits yet.
@@ -43,13 +43,13 @@ def patient_splits(site: Inspection) -> dict[str, str]:
     group = frame["patient"].map(groups)
     if (frame["split"] == "train").all():
         shares = {"valid": VALID_SHARE, "test": TEST_SHARE}
-        dealt = with_shares(frame.assign(patient=group), table.diseases, shares, 1, table.name)
+        dealt = assign_splits(frame.assign(patient=group), table.diseases, shares, 1, table.name)
         of_group = dict(zip(group, dealt.tolist(), strict=True))
     else:
         of_group = _most(group, frame["split"].astype(object))
     named = raw[raw["patient"].notna()]
-    told = _most(named["patient"].astype("str"), named["split"])  # of patients without a row in the table too
-    return {patient: of_group.get(groups.get(patient, patient), split) for patient, split in told.items()}
+    recorded = _most(named["patient"].astype("str"), named["split"])  # of patients without a row in the table too
+    return {patient: of_group.get(groups.get(patient, patient), split) for patient, split in recorded.items()}
 
 
 def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tuple[Path, Path]:
@@ -83,8 +83,8 @@ def _groups(site: Inspection) -> dict[str, str]:
         return patient
 
     def join(first: str, second: str) -> None:
-        one, other = sorted((find(first), find(second)))
-        leader[other] = one
+        root, linked = sorted((find(first), find(second)))
+        leader[linked] = root
 
     for names in group_spellings(leader):
         for name in names[1:]:
@@ -101,4 +101,4 @@ def _most(groups: pd.Series, splits: pd.Series) -> dict[str, str]:
     votes: dict[str, Counter[str]] = {}
     for group, split in zip(groups, splits, strict=True):
         votes.setdefault(group, Counter())[split] += 1
-    return {group: max(SPLITS, key=lambda split, told=told: told[split]) for group, told in votes.items()}  # type: ignore[misc]
+    return {group: max(SPLITS, key=lambda split, counts=counts: counts[split]) for group, counts in votes.items()}  # type: ignore[misc]

@@ -21,7 +21,7 @@ from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.labeled import Scored
 from chestfed.leaderboard.benchmark import Benchmark, Split
 from chestfed.leaderboard.submission import Submission, read_submission
-from chestfed.report.html import fill, text_of
+from chestfed.report.html import fill, read_template
 from chestfed.results.collect import list_rows
 from chestfed.results.differences import list_differences
 from chestfed.results.frames import list_records, make_differences
@@ -193,7 +193,7 @@ def render_board(board: Board) -> str:
     refused = ((name, [reason]) for name, reason in board.refused.items())
     return fill(
         "leaderboard.html",
-        style=text_of("page.css"),
+        style=read_template("page.css"),
         title=f"Leaderboard: {benchmark.title}",
         skip_to="ranking",
         command="chestfed leaderboard",

@@ -16,7 +16,7 @@ from chestfed.new_site import lexicon
 from chestfed.new_site.lexicon import name_view, plain, suggest
 from chestfed.new_site.proposal import NONE, Proposal, option
 from chestfed.sites.reader import ages
-from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, LEXICON, MISSING, Code, in_form
+from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, LEXICON, MISSING, Code, normalize_value
 from chestfed.sites.tables.melt import PERCENT
 from chestfed.sites.terms import NORMAL, Meaning, listed, parse_meaning
 
@@ -47,7 +47,7 @@ def add_codes(
 
 def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *others: str) -> None:
     """Note what is open of the rows; `others` are options that settle it too."""
-    waiting = [row for row in rows if not row.known]
+    waiting = [row for row in rows if not row.is_known]
     if not waiting:
         return
     shown = [row for row in waiting if row.rows >= 3][:8]
@@ -62,7 +62,7 @@ def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
     """How many cells have each value, in the form in which values are compared."""
     counts: dict[str, int] = {}
     for cell, number in cells.dropna().value_counts().items():
-        value = in_form(kind, str(cell))
+        value = normalize_value(kind, str(cell))
         counts[value] = counts.get(value, 0) + int(number)
     return counts
 
@@ -146,7 +146,7 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
     if "threshold" in proposal.table:
         counts = {name: {v: n for v, n in counts[name].items() if not PERCENT.fullmatch(v)} for name in columns}
         numbers = {name: set() for name in columns}
-    answered = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
+    answered = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.is_known}
     odd = any(values - {"0", "1"} or values & answered for values in numbers.values())
     alike = len({"0" in values for values in numbers.values() if values}) <= 1
     merged: dict[str, int] = {}
@@ -211,7 +211,7 @@ def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str)
 
     rows = add_codes(proposal, "", FINDING, counts, guess)
     proposal.evidence["codes"] = (
-        f"{sum(row.known for row in rows):,} of {len(rows):,} terms of '{column}' have a meaning"
+        f"{sum(row.is_known for row in rows):,} of {len(rows):,} terms of '{column}' have a meaning"
     )
     ask_codes(proposal, f"findings in '{column}'", "findings", rows, option("--set", "other_terms=missing"))
     return rows
@@ -236,7 +236,7 @@ def count_findings(
     for image, cell in zip(proposal.image, cells, strict=True):
         if isinstance(cell, str):
             parts = listed(cell) or [] if lists else cell.split(separator) if separator else [cell]
-            findings[image] += [in_form("finding", part) for part in parts]
+            findings[image] += [normalize_value("finding", part) for part in parts]
     for terms in findings.values():
         known = [meanings[term] for term in terms if term in meanings]
         healthy = any(meaning.healthy for meaning in known)
@@ -291,7 +291,7 @@ def ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str)
 def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
     """Ask about diseases without a positive or a negative image, once everything else is settled."""
     answers, site = proposal.answers, proposal.site
-    if any(not code.known for code in proposal.codes):
+    if any(not code.is_known for code in proposal.codes):
         return
     for disease, number in total.items():
         negatives = number["negative"] + (number["blank"] if site["blank"] == "negative" else 0)

@@ -44,7 +44,7 @@ from chestfed.sites.label_files.open import OpenedTable, open_table
 from chestfed.sites.label_files.options import FileFormat
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.label_files.text import FILE, ROW, unpacked
-from chestfed.sites.tables.codebook import in_form
+from chestfed.sites.tables.codebook import normalize_value
 from chestfed.sites.tables.dicom_headers import read_elements
 from chestfed.sites.tables.rows import find_sums
 from chestfed.sites.tables.schema import TableFormat
@@ -166,7 +166,9 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
             proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
     if opened is None:
         options_of = partial(re.sub, r"set table\.(\w+)( in the site's YAML)?", r"add --set \1=...")
-        raise SiteError(proposal.name, [replace(one, advice=options_of(one.advice)) for one in source.problems])
+        raise SiteError(
+            proposal.name, [replace(problem, advice=options_of(problem.advice)) for problem in source.problems]
+        )
     notes = dict.fromkeys([*opened.notes, *source.remarks])
     if "encoding" not in options and any("which was detected" in note for note in notes):
         proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
@@ -218,7 +220,7 @@ def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
     idle = (names.eq("") | names.duplicated(keep=False)).to_numpy()
     for place in np.flatnonzero(idle).tolist():
         cells, name = frame.iloc[:, place], names[place]
-        values = {in_form("label", str(cell)) for cell in cells.dropna().unique()}
+        values = {normalize_value("label", str(cell)) for cell in cells.dropna().unique()}
         if values and (name_disease(name) or values <= {"0", "1", "x", "+", "-", *VALUES}):
             what = f"is one of several called '{name}'" if name else "has no name"
             proposal.ask(f"column {place + 1} {what}, and may hold labels: give it a name in the table, or empty it")
@@ -262,7 +264,9 @@ def _draft_folders(proposal: Proposal) -> Draft:
     for level in range(depth):
         names = Counter(parts[level] for parts in folders)
         if 2 <= len(names) <= 50:
-            known = sum(n for name, n in names.items() if suggest(in_form("finding", name.replace("_", " "))).meaning)
+            known = sum(
+                n for name, n in names.items() if suggest(normalize_value("finding", name.replace("_", " "))).meaning
+            )
             shares[level] = known / len(folders)
     pattern = table.get("from_path")
     note_constants(proposal)
@@ -290,7 +294,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
     proposal.frame = pd.DataFrame({"path": paths})
     total: dict[str, Counter[str]] = {}
     if "finding" in groups:
-        counts = Counter(in_form("finding", str(term)) for term in groups["finding"].dropna())
+        counts = Counter(normalize_value("finding", str(term)) for term in groups["finding"].dropna())
         codes = propose_findings(proposal, counts, "the folders")
         use_findings(proposal, codes)
         total = count_findings(proposal, codes, groups["finding"], None, lists=False)
@@ -346,7 +350,7 @@ def _read_headers(name: str, pictures: Pictures, progress: Callable[[int, int], 
 
 
 def _make_site(name: str, root: str, files: dict[str, list[str]], table: dict[str, Any]) -> SiteConfig:
-    """A site of which only the files matter."""
+    """A site for reading files only."""
     columns = {"image": "image", "patient": "image", "findings": "image"}
     if "images" in files:
         columns = {"patient": "PatientID", "findings": "ImageComments"}

@@ -27,7 +27,7 @@ from chestfed.new_site.proposal import (
     list_rows,
     option,
 )
-from chestfed.sites.tables.image_headers import of_other_patients, pairs_of
+from chestfed.sites.tables.image_headers import find_other_patients, pair_headers
 
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
 _RIVAL: Final = 0.5
@@ -90,7 +90,7 @@ def _choose(proposal: Proposal, matches: Sequence[ImageMatch]) -> ImageMatch:
     """The match that is certain; else the best one, with a question."""
     frame = proposal.frame
     strong = [match for match in matches if match.share >= ENOUGH]
-    if not strong:  # a table of all images, of which the folder has some: names that no number has by chance
+    if not strong:  # a table of all images, and the folder has some of them: names that no number has by chance
         files = ENOUGH * len(proposal.pictures.files)
         strong = [match for match in matches if match.files >= files and not is_small(frame[match.column])]
     strong = [match for match in strong if not match.ambiguous] or strong
@@ -219,7 +219,7 @@ def _match_headers(
         _hint_at_zeros(proposal, headers)
         return None
     column, element = _choose_key(proposal, likely, shares, headers)
-    rows, places = pairs_of(frame[column], headers, element)
+    rows, places = pair_headers(frame[column], headers, element)
     lacking = {role: tag for role, tag in roles.items() if role not in proposal.answers.columns and tag not in names}
     elements = [tag for role, tag in lacking.items() if tag in headers and not find_called(role, names)]
     wide = frame.iloc[rows].reset_index(drop=True)
@@ -235,7 +235,7 @@ def _match_headers(
             "--set 'images.unmatched=drop'",
         )
     for name in find_called("patient", names):
-        other = of_other_patients(frame[name], headers, rows, places)  # nobody is named
+        other = find_other_patients(frame[name], headers, rows, places)  # no patient is named
         if other.any():
             text = f"'{name}' is not the PatientID in the image's header in {int(other.sum()):,} of {len(frame):,} rows"
             proposal.first.append(f"{text} ({list_rows(frame.index[other])}): rows have slipped, or a wrong column")
@@ -258,7 +258,7 @@ def _choose_key(
 
     firm = [key for key in likely if is_firm(key)]
     pairs = {
-        key: set(zip(*(part.tolist() for part in pairs_of(frame[key[0]], headers, key[1])), strict=True))
+        key: set(zip(*(part.tolist() for part in pair_headers(frame[key[0]], headers, key[1])), strict=True))
         for key in firm
     }
     nested = all(pairs[a] <= pairs[b] or pairs[b] <= pairs[a] for a, b in combinations(firm, 2))

@@ -14,7 +14,7 @@ from chestfed.new_site.codes import ask_policies, count_findings, propose_findin
 from chestfed.new_site.lexicon import MAYBE_VALUES, SIDES, VALUES, list_names, may_turn, name_disease, plain, suggest
 from chestfed.new_site.proposal import ALL, NONE, Proposal, find_called, option
 from chestfed.new_site.readers import choose_groups, combine_groups, find_reader, group_by_affix
-from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
+from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, normalize_value
 from chestfed.sites.tables.melt import PERCENT, compare_to_threshold
 from chestfed.sites.terms import listed, parse_meaning
 
@@ -121,7 +121,7 @@ def _may_be_labels(cells: pd.Series) -> bool:
 
 
 def _read_values(cells: pd.Series) -> set[str]:
-    return {in_form("label", str(cell)) for cell in cells.dropna().unique()}
+    return {normalize_value("label", str(cell)) for cell in cells.dropna().unique()}
 
 
 def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
@@ -168,7 +168,7 @@ def _count_meanings(
         limit = next((limit[disease] for disease, names in wide.items() if name in names and disease in limit), None)
     counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
     for cell, number in proposal.frame[name].value_counts().items():
-        value = in_form("label", str(cell))
+        value = normalize_value("label", str(cell))
         plain_number = {"1": "positive", "0": "negative"}.get(value, "open")
         compared = compare_to_threshold(value, limit) if limit is not None else None
         counts[compared or rows.get(value) or plain_number] += int(number)
@@ -248,7 +248,7 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
     for separator, cells in ways:
         score, telling, diseases = 0.0, 0, set[str]()
         for parts, number in cells:
-            suggestions = [suggest(in_form("finding", part)) for part in parts if part.strip()]
+            suggestions = [suggest(normalize_value("finding", part)) for part in parts if part.strip()]
             useful = [s for s in suggestions if s.meaning is not None and (s.certain or called)]
             score += number * sum(1 if s.certain else 0.5 if s in useful else -0.25 for s in suggestions)
             telling += number if any(s.meaning and (s.meaning.findings or s.meaning.healthy) for s in useful) else 0
@@ -294,7 +294,7 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     terms: Counter[str] = Counter()
     for cell, number in cells.dropna().value_counts().items():
         parts = listed(str(cell)) if lists else str(cell).split(separator) if separator else [str(cell)]
-        for term in {in_form("finding", part) for part in parts or [] if part.strip()} or {""}:
+        for term in {normalize_value("finding", part) for part in parts or [] if part.strip()} or {""}:
             terms[term] += int(number)
     if cells.isna().any():
         terms[""] += int(cells.isna().sum())

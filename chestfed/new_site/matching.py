@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
+from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, detect_kind, format_kinds, image_ending, mark_strangers
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.text import composed
 from chestfed.sites.tables.image_paths import image_names, in_roots
@@ -65,10 +65,10 @@ def list_pictures(images: Path, root: Path) -> Pictures:
     top = images.relative_to(root).as_posix()
     top = "" if top == "." else top
     below = [name.removeprefix(f"{top}/") for name in names]
-    kinds = without_strangers(below, [kind_of(images, name) for name in below])
+    kinds = mark_strangers(below, [detect_kind(images, name) for name in below])
     files = [name for name, kind in zip(names, kinds, strict=True) if kind in _IMAGES]
     if not any(kind in (DICOM, PICTURE) or image_ending(name) for name, kind in zip(below, kinds, strict=True)):
-        others = f"; found: {counted(kinds)}" if kinds else ""
+        others = f"; found: {format_kinds(kinds)}" if kinds else ""
         raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in this folder or below it{others}")
     by_name, by_stem = defaultdict(list), defaultdict(list)
     for file in files:
@@ -76,7 +76,7 @@ def list_pictures(images: Path, root: Path) -> Pictures:
         by_name[name].append(file)
         by_stem[name.removesuffix(image_ending(name))].append(file)
     flat = frozenset(name for name, kind in zip(names, kinds, strict=True) if kind == PICTURE)
-    aside = counted([kind for kind in kinds if kind not in _IMAGES])
+    aside = format_kinds([kind for kind in kinds if kind not in _IMAGES])
     return Pictures(root, top, tuple(files), flat, aside, by_name, by_stem)
 
 
@@ -113,7 +113,7 @@ class ImageMatch:
 def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Sequence[str] = ()) -> ImageMatch | None:
     """How the column's cells name images; None if none of them does.
 
-    A cell may be a path or a name, with or without its ending, and the folders may be told by other columns, those of
+    A cell may be a path or a name, with or without its ending, and the folders may be given by other columns, those of
     `hints` first.
     """
     cells = frame[column].dropna().str.replace("\\", "/", regex=False).str.normalize("NFC")
@@ -165,7 +165,7 @@ def _find_nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> 
 
 
 def _count_common(first: Sequence[str], second: Sequence[str]) -> int:
-    same = [one == other for one, other in zip(reversed(first), reversed(second), strict=False)]
+    same = [left == right for left, right in zip(reversed(first), reversed(second), strict=False)]
     return same.index(False) if False in same else len(same)
 
 
@@ -174,7 +174,7 @@ def _list_rules(
 ) -> list[tuple[Images, str]]:
     """Rules that lead from the cells to their files below `folder`, the likeliest first.
 
-    Where no column tells the folders they are searched and not listed: they may be called like patients.
+    Where no column gives the folders they are searched and not listed: they may be called like patients.
     """
     beginnings = Counter("/".join(cell[: len(cell) - _count_common(cell, file)]) for cell, file, _ in pairs)
     removed, rows = beginnings.most_common(1)[0]

@@ -17,7 +17,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.new_site.lexicon import COLUMNS, plain
 from chestfed.new_site.matching import Pictures
 from chestfed.sites.left_out import Rows
-from chestfed.sites.tables.codebook import YES, Code, in_form, parse_code
+from chestfed.sites.tables.codebook import YES, Code, normalize_value, parse_code
 from chestfed.sites.tables.schema import ROLES, TableFormat
 
 #: Answers in place of a column: there is none; of the patient: the image's folder, or how the file's name begins; of a
@@ -51,7 +51,7 @@ class Answers:
 
     def get_code(self, column: str, kind: str, value: str) -> Code | None:
         """The last confirmed row of the book for a value: of its column, else of its kind."""
-        rows = [code for code in self.codes if (code.kind, code.value) == (kind, value) and code.known]
+        rows = [code for code in self.codes if (code.kind, code.value) == (kind, value) and code.is_known]
         matches = [code for code in rows if code.column == column] or [code for code in rows if not code.column]
         return matches[-1] if matches else None
 
@@ -121,15 +121,15 @@ def _parse_code(text: str) -> Code:
             raise ValueError("expected COLUMN:VALUE=MEANING")
         if kind is None:  # a header: keep or drop, else a label value
             kind = "keep" if meaning.casefold() in ("keep", "drop") else "label"
-            return Code(column, kind, in_form(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
-        return Code("", kind, in_form(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
+            return Code(column, kind, normalize_value(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
+        return Code("", kind, normalize_value(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
     except ValueError as error:
         raise ConfigError(f"--code {text}: {error}") from None
 
 
 @dataclass(frozen=True)
 class Question:
-    """Something that a person has to decide; `answers` are options, each of which settles it.
+    """A decision for the user; each of the options `answers` is enough.
 
     Without answers the file has to be changed, or a row of the code book filled in.
     """

@@ -120,9 +120,9 @@ class Comparison:
         ConfigError
             If there is none.
         """
-        wanted = self.seeds[0] if seed is None else seed
+        chosen_seed = self.seeds[0] if seed is None else seed
         for run in self._results.about["runs"]:
-            if (run["run"], run["seed"]) == (method, wanted):
+            if (run["run"], run["seed"]) == (method, chosen_seed):
                 return Study.load(self.folder.resolve().parent / run["folder"])
         text = f"there are {', '.join(self.methods)}, seeds {', '.join(map(str, self.seeds))}"
-        raise ConfigError(f"{self.folder}: no run of {method}, seed {wanted}; {text}", kind="no such run")
+        raise ConfigError(f"{self.folder}: no run of {method}, seed {chosen_seed}; {text}", kind="no such run")

@@ -70,7 +70,7 @@ class Picture:
 
     @cached_property
     def svg(self) -> bytes:
-        """Drawn when it is asked for: not everybody wants it."""
+        """Drawn on demand only."""
         out = io.BytesIO()
         self._draw(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         return _compact(out.getvalue())

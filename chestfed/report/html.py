@@ -31,6 +31,6 @@ def _mark_commands(text: str) -> Markup:
     return Markup("").join(parts)
 
 
-def text_of(file: str) -> str:
+def read_template(file: str) -> str:
     """The text of a file of `chestfed.report`, named from there."""
     return resources.files("chestfed.report").joinpath(file).read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from chestfed.evaluation.calibration import Calibration, calibration
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.metrics import SHARE, OperatingPoint
 from chestfed.report.figures import Picture
-from chestfed.report.html import fill, text_of
+from chestfed.report.html import fill, read_template
 from chestfed.report.participants import checklists, data_sets, limits, participants, privacy_spent
 from chestfed.report.run_figures import draw_curves, draw_hospitals, draw_page, draw_seeds, gray_levels
 from chestfed.report.sites_section import drift_table, site_cards
@@ -121,7 +121,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
     added = results.view("study", disease="mean")["added"].to_list()[1:] if run is not None else ()
     html = fill(
         "page.html",
-        style=text_of("page.css"),
+        style=read_template("page.css"),
         title=results.title,
         skip_to="results",
         command="chestfed report",
@@ -325,7 +325,7 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
 
 
 def _head(run: RunFolder) -> list[Cell]:
-    return make_disease_columns(one.record() for one in run.row().diseases)
+    return make_disease_columns(auc.record() for auc in run.row().diseases)
 
 
 def _versions(values: Mapping[str, Any]) -> Grid:

@@ -11,7 +11,7 @@ import yaml
 
 from chestfed.core.diseases import title_of
 from chestfed.core.provenance import Origin
-from chestfed.report.html import text_of
+from chestfed.report.html import read_template
 from chestfed.results.clients.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of
 from chestfed.results.run_folder import RunFolder
@@ -50,7 +50,8 @@ def data_sets(run: RunFolder) -> list[str]:
 def limits(run: RunFolder) -> list[str]:
     """What the study itself shows of its limits."""
     sentences = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
-    few = [f"{title_of(one.disease)} ({one.positives})" for one in run.row().diseases if (one.positives or 0) < _FEW]
+    rare = [auc for auc in run.row().diseases if (auc.positives or 0) < _FEW]
+    few = [f"{title_of(auc.disease)} ({auc.positives})" for auc in rare]
     if few:
         sentences.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
     scored, rows = run.about["scored"], [run.row(k) for k in run.settings.ks]
@@ -82,7 +83,7 @@ def privacy_spent(run: RunFolder) -> str:
     last = {k: run.rounds(k)[-1] for k in run.settings.ks}
     each = ", ".join(f"{end['epsilon']:.3g} for K={k}" for k, end in last.items())
     together = last[run.settings.ks[-1]]["epsilon_of_all"]
-    known = "; the noise follows from the seed in the run folder, so it protects nobody"
+    known = "; the noise follows from the seed in the run folder, so it protects no patient"
     return (
         f"client-level differential privacy: epsilon {each}; {together:.3g} for all K together, at delta "
         f"{privacy['delta']:g} (changes clipped to {privacy['clip']:g}, noise multiplier "
@@ -102,7 +103,7 @@ def _absences(run: RunFolder, k: int) -> str:
 
 def checklists() -> list[Grid]:
     """Where the page answers the items of CLAIM and TRIPOD+AI."""
-    return [_checklist(checklist) for checklist in yaml.safe_load(text_of("checklists.yaml"))]
+    return [_checklist(checklist) for checklist in yaml.safe_load(read_template("checklists.yaml"))]
 
 
 def _checklist(about: Mapping[str, Any]) -> Grid:
@@ -173,7 +174,7 @@ def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
         policy = hospital["policy"]
         diseases = len(policy["uncertain"])
         copies = {disease: f"{count + 1} times" for disease, count in policy["upsample"].items()}
-        standard = hospital["reference_standard"] or "not said in the YAML"
+        standard = hospital["reference_standard"] or "not given in the YAML"
         counted = (describe(policy[kind], diseases) for kind in ("uncertain", "blank"))
         rows.append((hospital["site"], (standard, *counted, describe(copies, diseases) or "none")))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"

@@ -194,12 +194,12 @@ def gray_levels(run: RunFolder) -> list[Picture]:
     pictures = []
     cards = run.sites["sites"]
     for number, card in enumerate(cards):
-        own, first = figures.shares(card["gray_levels"]), figures.shares(cards[0]["gray_levels"])
-        mean, spread = figures.moments(own)
+        levels, first = figures.shares(card["gray_levels"]), figures.shares(cards[0]["gray_levels"])
+        mean, spread = figures.moments(levels)
         name, file = card["name"], f"gray-levels-{card['name'].replace(' ', '-')}"
         with Drawing(run.origin, file, f"Gray levels, {name}", (3.6, 2.6)) as drawing:
-            figures.gray_levels(drawing.axes, [(0, name, own), *([(1, cards[0]["name"], first)] if number else [])])
-        black = f", {100 * own[0]:.0f}% black" if own[0] > 0.1 else ""
+            figures.gray_levels(drawing.axes, [(0, name, levels), *([(1, cards[0]["name"], first)] if number else [])])
+        black = f", {100 * levels[0]:.0f}% black" if levels[0] > 0.1 else ""
         seen = f"Histogram of the gray levels of {name}: mean {mean:.0f} of 255, standard deviation {spread:.0f}{black}"
         pictures.append(drawing.picture(seen))
     return pictures
@@ -324,7 +324,7 @@ def _per_disease(
     seen: str,
     draw: Callable[[Drawing, Sequence[Curve]], str],
 ) -> list[Picture]:
-    """A figure per disease, with the smallest and the largest K; `draw` returns what is said of its images."""
+    """A figure per disease, with the smallest and the largest K; `draw` returns the caption of its images."""
     pictures, ks = [], sorted({run.ks[0], run.ks[-1]})
     for j, disease in enumerate(run.diseases):
         with Drawing(run.origin, f"{name}-{disease}", title_of(disease)) as drawing:
@@ -345,5 +345,5 @@ def _stage_ends(run: RunFolder, k: int) -> list[int]:
 def _quantity(entry: dict[str, Any], name: str) -> float:
     if name == "bytes":
         return (entry["bytes_up"] + entry["bytes_down"]) / 1e6
-    value = entry.get(name)  # of a secure sum nobody knows how far the clients are apart
+    value = entry.get(name)  # a secure sum hides how far the clients are apart
     return np.nan if value is None else float(value)

@@ -107,8 +107,8 @@ class Site:
 
         if size not in range(32, 2049):
             raise ConfigError(f"size={size}: choose 32 to 2048 pixels")
-        kept = self._select_rows(split, views)
-        frame = self.table.iloc[kept].reset_index(drop=True)
+        places = self._select_rows(split, views)
+        frame = self.table.iloc[places].reset_index(drop=True)
         images = fill_cache(
             self.site_table.with_frame(frame),
             self.cache,
@@ -118,8 +118,8 @@ class Site:
             progress=progress,
         )
         patients, _ = pd.factorize(self.table["patient"])
-        labels = self.site_table.labels()[kept]
-        return ImageDataset(images, self.diseases, labels, patients[kept], kept, Augment() if augment else None)
+        labels = self.site_table.labels()[places]
+        return ImageDataset(images, self.diseases, labels, patients[places], places, Augment() if augment else None)
 
     def _select_rows(self, split: str, views: str | Sequence[str] | None) -> np.ndarray:
         """Rows of the table, int `[n]`."""
@@ -129,13 +129,13 @@ class Site:
         chosen = _FRONTAL if views == "frontal" else named
         if unknown := [view for view in chosen if view not in VIEWS]:
             raise ConfigError(f"unknown view '{unknown[0]}'; choose among {', '.join(VIEWS)}")
-        kept = self.table["view"].isin(chosen) & ((self.table["split"] == split) | (split == "all"))
-        if not kept.any():
+        mask = self.table["view"].isin(chosen) & ((self.table["split"] == split) | (split == "all"))
+        if not mask.any():
             existing = Counter(zip(self.table["split"], self.table["view"], strict=True))
             counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in existing.items())
             lacking = f"no image of split '{split}' and views {', '.join(chosen)}"
             raise ConfigError(f"site '{self.name}' has {lacking}; it has {counts}")
-        return np.flatnonzero(kept.to_numpy(dtype=bool))
+        return np.flatnonzero(mask.to_numpy(dtype=bool))
 
 
 def load_site(

@@ -68,8 +68,8 @@ def choose_left_out(
             continue
         if problem.kind != "duplicate image" or pair not in fresh:
             gone.setdefault((problem.file, problem.row), key)
-    kept = [problem for problem in problems if (problem.file, problem.row) not in gone]
-    return np.array([pair in gone for pair in pairs], dtype=bool), kept, dict(Counter(gone.values()))
+    remaining = [problem for problem in problems if (problem.file, problem.row) not in gone]
+    return np.array([pair in gone for pair in pairs], dtype=bool), remaining, dict(Counter(gone.values()))
 
 
 def _agrees(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
@@ -78,7 +78,7 @@ def _agrees(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
     return (groups.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
 
 
-def told(counts: Mapping[str, int], total: int) -> list[str]:
+def describe_left_out(counts: Mapping[str, int], total: int) -> list[str]:
     """One sentence per key of `rows`, for whoever reads the site's figures."""
     why = {
         "contradictory": "contradict themselves",

@@ -18,8 +18,8 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_counts import count_labels
 from chestfed.sites.label_files.source import FORMULA, Source
-from chestfed.sites.left_out import Rows, choose_left_out, told
-from chestfed.sites.partition import with_shares, with_splits
+from chestfed.sites.left_out import Rows, choose_left_out, describe_left_out
+from chestfed.sites.partition import assign_splits, join_splits
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -30,10 +30,10 @@ from chestfed.sites.reader import (
     UNCERTAIN,
     UNLABELLED,
     VIEWS,
+    drop_invisible,
     join_rows,
     leaves_root,
     similar_ids,
-    without_invisible,
 )
 from chestfed.sites.table import SiteTable
 from chestfed.sites.tables.dicom_headers import SET_ASIDE
@@ -73,7 +73,7 @@ class Survey:
     problems: tuple[Problem, ...]
 
 
-def of_all_views(survey: Survey, config: SiteConfig) -> SiteTable | None:
+def open_all_views(survey: Survey, config: SiteConfig) -> SiteTable | None:
     """The table of a survey without problems, with the views too that the configuration leaves out; None if none is."""
     if len(survey.raw) == len(survey.table.frame):
         return None
@@ -108,15 +108,15 @@ def survey_site(
         raw = _read_rows(source, config)
         pa.default_memory_pool().release_unused()  # which it would keep, for more than the rows take
         _check_form(raw, config, cells=not source.problems)
-    raw, changed = without_invisible(raw)
+    raw, changed = drop_invisible(raw)
     if changed:
         source.remarks.append(f"invisible characters are left out of {plural(changed, 'name')} of patients")
     if config.splits.file is not None:
-        raw = with_splits(raw, expand_path(config.splits.file, source.root), source)
+        raw = join_splits(raw, expand_path(config.splits.file, source.root), source)
     raw, dropped = _without_dirty(raw, config, source)
     row_problems, sound = _check(raw, config, source)
     formulas = {(problem.file, problem.row) for problem in source.problems if problem.kind == FORMULA}
-    problems = [*source.problems, *row_problems]  # a cell that is a formula is told once, not as a blank name too
+    problems = [*source.problems, *row_problems]  # a formula cell is reported once, not as a blank name too
     problems = [entry for entry in problems if entry.kind != "blank name" or (entry.file, entry.row) not in formulas]
     shown = np.ones(len(raw), dtype=bool) if config.views == "all" else raw["view"].isin(config.views).to_numpy(bool)
     if len(raw) and not shown.any() and all(problem.kind == SET_ASIDE for problem in problems):
@@ -126,17 +126,17 @@ def survey_site(
             Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")
         )
     usable = sound & shown & (keep_going or not problems)
-    kept = raw if usable.all() else raw[usable].reset_index(drop=True)
+    rows = raw if usable.all() else raw[usable].reset_index(drop=True)
     table = replace(
-        _table(kept, source, config),
+        _table(rows, source, config),
         left_out=dropped,
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
     )
-    problems += _check_table(table, kept, config, labels=not problems)
+    problems += _check_table(table, rows, config, labels=not problems)
     if problems and not keep_going:
-        kept, table = kept.iloc[:0], table.with_frame(table.frame.iloc[:0])
-    of_row, names = pd.factorize(kept["file"])
+        rows, table = rows.iloc[:0], table.with_frame(table.frame.iloc[:0])
+    of_row, names = pd.factorize(rows["file"])
     files = tuple(np.asarray(names, dtype=object)[of_row])  # each name once in memory
     return Survey(raw, table, files, source.has_images, tuple(problems))
 
@@ -149,12 +149,14 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
     if config.rows.missing_image == "drop" and source.has_images:
         folders = Folders(source.root)
         absent = np.array([isinstance(name, str) and not folders.holds(name) for name in raw["image"]], dtype=bool)
-    told_by_rows, _ = _check(raw, config, source)
-    found_later = set(map(id, told_by_rows))
-    out, kept, counts = choose_left_out(config.rows, raw, [*source.problems, *told_by_rows], config.diseases, absent)
-    source.problems[:] = [problem for problem in kept if id(problem) not in found_later]
+    row_problems, _ = _check(raw, config, source)
+    later = set(map(id, row_problems))
+    out, remaining, counts = choose_left_out(
+        config.rows, raw, [*source.problems, *row_problems], config.diseases, absent
+    )
+    source.problems[:] = [problem for problem in remaining if id(problem) not in later]
     total = int((~out).sum()) + sum(counts.values())
-    source.remarks += told(counts, total)
+    source.remarks += describe_left_out(counts, total)
     if len(raw) and out.all():
         advice = "check the site's root and table.images: 'rows' in its YAML should leave out only some of the rows"
         source.problem("nothing left", str(raw["file"].iat[0]), "'rows' leaves out every row", advice=advice)
@@ -220,7 +222,7 @@ def _labeled(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
         frame[disease] = labels.to_numpy(dtype=np.float32)
     shares = {"valid": config.splits.valid_fraction, "test": config.splits.test_fraction}
     if any(shares.values()):
-        split = with_shares(frame, config.diseases, shares, config.splits.seed, config.site)
+        split = assign_splits(frame, config.diseases, shares, config.splits.seed, config.site)
         frame["split"] = pd.Categorical(split, categories=SPLITS)
     repeats = np.ones(len(frame), dtype=np.int64)
     for disease, copies in config.upsample.items():
@@ -303,8 +305,8 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
             return []
         cells = raw.loc[bad, ["file", "row"]]
         texts = [tell if isinstance(tell, str) else tell(place) for place in np.flatnonzero(bad).tolist()]
-        told = zip(cells["file"].tolist(), cells["row"].tolist(), texts, strict=True)
-        return [Problem(kind, file, text, row, advice) for file, row, text in told]
+        places = zip(cells["file"].tolist(), cells["row"].tolist(), texts, strict=True)
+        return [Problem(kind, file, text, row, advice) for file, row, text in places]
 
     def duplicate(place: int) -> str:
         return f"duplicate of the image at {where(first[place])}"
@@ -313,8 +315,8 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
     text, advice = "the patient is a number that a program has rounded", "export the column as text from the original"
     problems += note(rounded, "rounded number", text, advice)
     problems += note(outside, _OUTSIDE, "the image's path leaves the site's root", inside)
-    one = "keep one row per image" + (": these differ in what they say" if config.rows.duplicate == "drop" else "")
-    problems += note((first != places) & named, "duplicate image", duplicate, one)
+    advice = "keep one row per image" + (": these differ in what they say" if config.rows.duplicate == "drop" else "")
+    problems += note((first != places) & named, "duplicate image", duplicate, advice)
     if config.splits.official:
         split, earlier = raw["split"].to_numpy(dtype=object), _first_places(patient)
         strayed = (split != split[earlier]) & known & raw["split"].notna().to_numpy(dtype=bool)

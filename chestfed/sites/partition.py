@@ -16,7 +16,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import SPLITS, without_invisible
+from chestfed.sites.reader import SPLITS, drop_invisible
 from chestfed.sites.table import SiteTable
 
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
@@ -29,7 +29,7 @@ def split_patients(
     return _deal(frame, diseases, np.array([1 - fraction, fraction]), seed, *name) == 1
 
 
-def with_shares(
+def assign_splits(
     frame: pd.DataFrame, diseases: Sequence[str], shares: Mapping[str, float], seed: int, name: str
 ) -> np.ndarray:
     """The split of each row, object `[n]`, with those shares of the training patients moved: split -> share."""
@@ -61,7 +61,7 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alik
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
 
 
-def with_permuted_labels(table: SiteTable, seed: int) -> SiteTable:
+def permute_table_labels(table: SiteTable, seed: int) -> SiteTable:
     """The table with its label rows, and how often they repeat, dealt to its images at random."""
     columns = [*table.diseases, "repeats"]
     order = numpy_stream(seed, "permuted labels", table.name).permutation(len(table.frame))
@@ -136,12 +136,12 @@ def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, see
     return part[of_row]
 
 
-def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
+def join_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
     """Raw rows with the splits of the file; a patient that it lacks, or names twice, is a problem."""
     frame = source.read(path, ["patient", "split"])
     if frame is None:
         return raw
-    frame, _ = without_invisible(frame)
+    frame, _ = drop_invisible(frame)
     rows = frame["row"].to_numpy()
     unknown = ~frame["split"].isin(SPLITS).to_numpy(dtype=bool)
     source.bad_rows(path, "unknown split", unknown, rows, f"the split is not one of {', '.join(SPLITS)}", _ADVICE)

@@ -278,7 +278,7 @@ def strongest(findings: list[np.ndarray], rows: int) -> np.ndarray:
 RULES: Final = ("any", "majority", "all")
 
 
-def agreed(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, silent: bool = False) -> np.ndarray:
+def combine_votes(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, silent: bool = False) -> np.ndarray:
     """One finding int8 `[images]` from votes int8 `[v]` on the images at places int `[v]`.
 
     `majority` is more than half of the annotators, `all` every one; any other rule is `any`. If positive votes suffice
@@ -338,7 +338,7 @@ def _years(cell: str) -> float:
     return np.nan if years > _OLDEST else math.floor(years)
 
 
-def without_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+def drop_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Rows whose patients' names are without characters of no width, and how many names had any.
 
     A byte order mark or a zero-width space within a name, as copied text may have them, would make another patient,

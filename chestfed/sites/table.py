@@ -19,8 +19,8 @@ from chestfed.sites.config import Pictures
 class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
-    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet;
-    `not_understood` counts labels that are missing because nobody knows what a cell means, as reason -> disease ->
+    `notes` say what the labels do not show by themselves, such as terms that are not confirmed yet;
+    `not_understood` counts labels that are missing because the meaning of a cell is unknown, as reason -> disease ->
     images of the label files. `pictures` is the configuration's; `left_out` counts the rows that its `rows` drops, by
     key, and `other_views` the images whose view it does not keep. Patient and study names stay in here: they enter no
     cache or message.
@@ -45,12 +45,12 @@ class SiteTable:
 
     def select(self, split: str | None = None, views: Collection[str] | None = None) -> SiteTable:
         """The rows of a split and of some views, in their order; may be empty."""
-        kept = np.ones(len(self.frame), dtype=bool)
+        mask = np.ones(len(self.frame), dtype=bool)
         if split is not None:
-            kept &= (self.frame["split"] == split).to_numpy(dtype=bool)
+            mask &= (self.frame["split"] == split).to_numpy(dtype=bool)
         if views is not None:
-            kept &= self.frame["view"].isin(list(views)).to_numpy(dtype=bool)
-        return self.with_frame(self.frame[kept].reset_index(drop=True))
+            mask &= self.frame["view"].isin(list(views)).to_numpy(dtype=bool)
+        return self.with_frame(self.frame[mask].reset_index(drop=True))
 
     def with_frame(self, frame: pd.DataFrame) -> SiteTable:
         """The same site with other rows."""

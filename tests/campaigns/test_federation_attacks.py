@@ -32,7 +32,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from chestfed.core.errors import ChestfedError
 from chestfed.federation import keys
-from chestfed.federation.flower.line import server_of
+from chestfed.federation.flower.line import locate_server
 from chestfed.federation.flower.records import RAW, from_record
 from chestfed.federation.server.founding import add, create, join
 from chestfed.federation.settings import Federation, Hospital, read_federation, read_hospital
@@ -60,7 +60,7 @@ def run_server(home: Path) -> Iterator[Federation]:
             for _ in range(240):
                 time.sleep(0.5)
                 try:
-                    server_of(federation, insecure=False).nodes()
+                    locate_server(federation, insecure=False).nodes()
                     break
                 except ChestfedError:
                     pass
@@ -194,7 +194,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     """A server with one hospital; after all attacks it must still answer its operator."""
     with run_server(tmp_path_factory.mktemp("server")) as federation:
         yield federation
-        assert server_of(federation, insecure=False).nodes() is not None
+        assert locate_server(federation, insecure=False).nodes() is not None
 
 
 @pytest.mark.parametrize("name", ATTACKS)

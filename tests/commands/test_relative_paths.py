@@ -134,7 +134,7 @@ def stand_in_for_flower(monkeypatch: pytest.MonkeyPatch) -> None:
             open_log(read_hospital(folder))
         return StraightLine({folder.name: read_hospital(folder) for folder in folders})
 
-    line = SimpleNamespace(server_of=lambda *_, **__: SimpleNamespace(nodes=dict), FlowerLine=line_to_hospitals)
+    line = SimpleNamespace(locate_server=lambda *_, **__: SimpleNamespace(nodes=dict), FlowerLine=line_to_hospitals)
     superlink = SimpleNamespace(serve=lambda federation, *, insecure: federation.operator_secret.read_text())
     for module in ("hospital", "run", "server"):
         monkeypatch.setattr(f"chestfed.commands.federation.{module}.require_flower", lambda: None)

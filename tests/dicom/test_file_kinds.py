@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, kind_of, without_strangers
+from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, detect_kind, format_kinds, mark_strangers
 from tests.sites.own_tables import save_dicom
 
 CONTENTS = {
@@ -39,7 +39,7 @@ def test_a_kind_is_in_the_bytes_and_the_name(tmp_path: Path, name: str) -> None:
     content, kind = CONTENTS[name]
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
-    assert kind_of(tmp_path, name) == kind
+    assert detect_kind(tmp_path, name) == kind
 
 
 STORAGE = "1.2.840.10008.5.1.4.1.1"
@@ -65,26 +65,26 @@ STORAGE = "1.2.840.10008.5.1.4.1.1"
 )
 def test_objects_without_pixels_by_class(tmp_path: Path, uid: str, kind: str) -> None:
     save_dicom(tmp_path / "IM0", SOPClassUID=uid)
-    assert kind_of(tmp_path, "IM0") == kind
+    assert detect_kind(tmp_path, "IM0") == kind
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no pipes among files")
 def test_pipes_and_broken_links_do_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "IM0")
     (tmp_path / "IM1").symlink_to(tmp_path / "nowhere")
-    assert {kind_of(tmp_path, name) for name in ("IM0", "IM1")} == {"broken link, pipe or device"}
+    assert {detect_kind(tmp_path, name) for name in ("IM0", "IM1")} == {"broken link, pipe or device"}
 
 
 @given(content=st.binary(max_size=300))
 def test_zeros_before_a_film_are_not_text(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     folder = tmp_path_factory.mktemp("films")
     (folder / "IM0").write_bytes(bytes(8) + content)
-    assert kind_of(folder, "IM0") == UNKNOWN
+    assert detect_kind(folder, "IM0") == UNKNOWN
 
 
 def test_an_unusual_ending_is_not_an_image() -> None:
     names = ["1.img", "2.img", "3.cache", "4", "5.dcm"]
     kinds = [DICOM, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
-    told = without_strangers(names, kinds)
+    told = mark_strangers(names, kinds)
     assert told == [DICOM, UNKNOWN, "file of an unusual ending", UNKNOWN, UNKNOWN]
-    assert counted(["text", "PDF", "text"]) == "text 2, PDF 1"
+    assert format_kinds(["text", "PDF", "text"]) == "text 2, PDF 1"

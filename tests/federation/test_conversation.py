@@ -164,10 +164,10 @@ def test_status_waits_for_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ChestfedError("no server answers")
         return {"a": "online", "b": "online" if clock.now >= 20 else "registered"}
 
-    assert commands.nodes_of(look, ["a", "b"], 60)["b"] == "online"
+    assert commands.wait_for_nodes(look, ["a", "b"], 60)["b"] == "online"
     assert clock.now == 20
     clock.now = 6
-    assert commands.nodes_of(look, ["a", "b"], 3)["b"] == "registered"
+    assert commands.wait_for_nodes(look, ["a", "b"], 3)["b"] == "registered"
     clock.now = 0
     with pytest.raises(ChestfedError):
-        commands.nodes_of(look, ["a"], 2)
+        commands.wait_for_nodes(look, ["a"], 2)

@@ -39,7 +39,7 @@ def test_hospital_survives_lost_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         delivered.append(message)
 
     monkeypatch.setattr(line, "RuntimeHttpClient", SimpleNamespace(from_server_address=lambda *a, **k: client))
-    monkeypatch.setattr(line, "_heart_of", lambda client: heart)
+    monkeypatch.setattr(line, "_make_heartbeat", lambda client: heart)
     monkeypatch.setattr(line, "pull_task_input", lambda client: (SimpleNamespace(content=None), None, None, None))
     monkeypatch.setattr(line, "from_record", lambda content, sender: Parcel({}))
     monkeypatch.setattr(line, "to_record", lambda parcel: parcel.values["answer"])

@@ -22,7 +22,7 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
-from chestfed.federation.hospital.local import OwnData, restore_host, suppressed
+from chestfed.federation.hospital.local import OwnData, restore_host, suppress_counts
 from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.parcels import Parcel
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
@@ -191,7 +191,7 @@ def test_large_counts_leave_ratios(smallest: int) -> None:
     client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
     test = SimpleNamespace(key="")
     study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={}, test=test)
-    _, told = OwnData(client, None, study).told(smallest, 0)
+    _, told = OwnData(client, None, study).disclose(smallest, 0)
     rare = 3 / 7 if smallest == 3 else 6 / 13
     assert told.ratios.tolist() == pytest.approx([9 / 13, rare])
     assert told.labeled.tolist() == [1, 1]
@@ -200,7 +200,7 @@ def test_large_counts_leave_ratios(smallest: int) -> None:
 @given(st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 20))
 def test_no_sum_gives_a_small_count_away(counts: list[int], smallest: int) -> None:
     said = {"positives": counts[0], "negatives": counts[1], "missing": counts[2], "prevalence": 0.5}
-    card = suppressed({"images": sum(counts), "diseases": {"edema": said}}, smallest)
+    card = suppress_counts({"images": sum(counts), "diseases": {"edema": said}}, smallest)
     told = [card["diseases"]["edema"][key] for key in said if key != "prevalence"]
     small = [0 < count < smallest for count in counts]
     if not any(small):

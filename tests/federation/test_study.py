@@ -23,7 +23,7 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation.hospital.log import open_log
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.records import Opened, plain_row, row_of, said
+from chestfed.federation.records import Opened, plain_row, read_row, read_values
 from chestfed.federation.server import conversation
 from chestfed.federation.server.study import run_over_hospitals
 from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves
@@ -397,14 +397,14 @@ def test_kept_scores_give_same_aucs(home: Path, in_process: str) -> None:
 def test_aucs_that_are_none_are_refused(path: tuple[str | int, ...], value: object) -> None:
     aucs = (Estimate("edema", 0.7, Interval(0.6, 0.8), 3, 4, 0), Estimate("mean", 0.7, Interval(0.6, 0.8)))
     plain = plain_row(Row(1, ("a",), aucs, scores_stay=True))
-    assert row_of(plain, ["edema"], "anne").aucs == aucs
+    assert read_row(plain, ["edema"], "anne").aucs == aucs
     part = plain
     for key in path[:-1]:
         part = part[key]
     if path:
         part[path[-1]] = value
     with pytest.raises(WireError, match="anne sent"):
-        row_of(plain if path else value, ["edema"], "anne")
+        read_row(plain if path else value, ["edema"], "anne")
 
 
 OF_CARD = [{"name": 7}, {"diseases": {"edema": []}}, {"shown": [["<b>"]]}, {"images": -1}]
@@ -434,10 +434,10 @@ def test_claims_of_hospital_are_checked(card: dict[str, object], told: dict[str,
         "nonce": "0",
     } | told
     if not card and not told:
-        assert said(Opened, values, "anne").rows == 7
+        assert read_values(Opened, values, "anne").rows == 7
         return
     with pytest.raises(WireError, match=r"anne sent values that cannot be used: ('(rows|orig|dig|unr|cards)|all)"):
-        said(Opened, values, "anne")
+        read_values(Opened, values, "anne")
 
 
 def test_small_counts_are_masked(home: Path, in_process: str) -> None:

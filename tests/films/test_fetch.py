@@ -207,10 +207,10 @@ def _no_space(*_: object) -> None:
 
 def test_a_part_has_images_and_label_files() -> None:
     release = find_release("nih")
-    assert [file.name for file in release.of_part(1)][-2:] == ["test_list.txt", "images_001.tar.gz"]
-    assert len(release.of_part(None)) == 15
+    assert [file.name for file in release.select_files(1)][-2:] == ["test_list.txt", "images_001.tar.gz"]
+    assert len(release.select_files(None)) == 15
     with assert_refused(ConfigError, "unknown part"):
-        release.of_part(13)
+        release.select_files(13)
 
 
 def test_the_registry_has_sites_and_digests() -> None:

@@ -74,7 +74,7 @@ def add_site(home: Path, shape: str, *more: object) -> str:
     except SystemExit:
         out = Path(more[more.index("--out") + 1]) if "--out" in more else home / "site_configs"  # type: ignore[arg-type]
         codes, _ = read_book(out / f"st-{shape}.codes.csv")
-        rows = [code if code.known else replace(code, meaning=code.proposal, confirmed="yes") for code in codes]
+        rows = [code if code.is_known else replace(code, meaning=code.proposal, confirmed="yes") for code in codes]
         write_book(out / f"st-{shape}.codes.csv", rows)
     return chestfed(*command)
 

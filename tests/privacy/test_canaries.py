@@ -177,8 +177,8 @@ def told_to_others(home: Path) -> str:
         (study,) = load_images([read_rows(pipeline, home / "study.yaml", home / DATA)], home / "cache")
     assert study.test is not None
     own = OwnData(study.clients[0], study.test, study)
-    of_test = [own.told_of_test(study.test, scores_stay=stay)[0] for stay in (False, True)]
-    told = json.dumps([own.told(5, 1)[0], *of_test])
+    of_test = [own.disclose_test(study.test, scores_stay=stay)[0] for stay in (False, True)]
+    told = json.dumps([own.disclose(5, 1)[0], *of_test])
     assert "edema" in told
     return told
 

@@ -20,7 +20,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
-from chestfed.report.html import text_of
+from chestfed.report.html import read_template
 from chestfed.report.page import make_report, write_report
 from chestfed.report.participants import participants
 from chestfed.results.collect import Results
@@ -161,7 +161,7 @@ def test_operating_points_of_stored_scores(page: Page, run_folder: Path) -> None
 
 def test_checklist_items_point_to_a_section(page: Page) -> None:
     ids = {str(attributes["id"]) for _, attributes, _ in page.elements if "id" in attributes}
-    for checklist in yaml.safe_load(text_of("checklists.yaml")):
+    for checklist in yaml.safe_load(read_template("checklists.yaml")):
         places = {where.partition(": ")[0] for _, _, where in checklist["items"] if where}
         assert places <= ids
     assert sum(text == "for the authors" for _, _, text in page.all("td")) > 10

@@ -147,7 +147,7 @@ def test_drift_equals_other_computation(card: SiteReport, tiny_hospitals: Path, 
             bins.append(Preprocess().apply(decode(table.root / image, stored)).ravel() // 4)
         levels[name] = np.unique(np.concatenate(bins), return_counts=True)
         prevalence[name] = table.frame[LABELED].mean()
-    for other in card.others:
+    for other in card.other_sites:
         (a, weights), (b, other_weights) = levels["vindr"], levels[other.name]
         of_levels = wasserstein_distance(a, b, weights, other_weights) / 64
         of_labels = float((prevalence["vindr"] - prevalence[other.name]).abs().mean())
@@ -169,7 +169,7 @@ def test_drift_leaves_out_unshared_disease(tmp_path: Path, tiny_hospitals: Path)
     labels = {"edema": ["Edema"]}
     site = own_config(tmp_path, ONEHOT, diseases=["edema"], labels=labels, root=str(tmp_path / "site"))
     card = make_report(site, tiny_hospitals, against=[load("padchest")], cache_root=tmp_path / "cache", workers=1)
-    (other,) = card.others
+    (other,) = card.other_sites
     found = card.profile.drift_to(other)
     assert found is not None
     assert card.profile.shared(other) == ["edema"]
@@ -190,7 +190,7 @@ def test_no_drift_without_pictures(tmp_path: Path) -> None:
     elsewhere = own_config(tmp_path / "other", ONEHOT, site="st-empty", root=str(tmp_path / "other/site"))
     site = own_config(tmp_path, ONEHOT)
     card = make_report(site, tmp_path, against=[elsewhere], cache_root=tmp_path / "cache", workers=1)
-    assert card.profile.drift_to(card.others[0]) is None
+    assert card.profile.drift_to(card.other_sites[0]) is None
     text = as_markdown(card)
     assert "| st-empty | - (no readable images) | - | - | - |" in text
     assert "st-empty has a mean" not in text

@@ -164,7 +164,7 @@ def test_commented_keys_are_valid() -> None:
 
 def test_the_pages_code_book_is_valid(home: Path) -> None:
     codes, problems = read_book(home / "findings.codes.csv", DISEASES, "|")
-    assert all(code.known for code in codes)
+    assert all(code.is_known for code in codes)
     assert not problems
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SPLITS, VIEWS
-from chestfed.sites.partition import cut_into_clients, hold_out, split_patients, splits_text, with_shares
+from chestfed.sites.partition import assign_splits, cut_into_clients, hold_out, split_patients, splits_text
 from chestfed.sites.table import SiteTable
 from tests.cases import assert_refused, each
 
@@ -121,7 +121,7 @@ def test_a_held_out_part_has_its_share(fraction: float) -> None:
 def test_shares_come_from_training_patients() -> None:
     frame = table_of(list(range(100)), np.zeros((100, len(DISEASES)))).frame
     frame.loc[:19, "split"] = "test"
-    splits = with_shares(frame, DISEASES, {"valid": 0.25, "test": 0.5}, 0, "site")
+    splits = assign_splits(frame, DISEASES, {"valid": 0.25, "test": 0.5}, 0, "site")
     assert (splits[:20] == "test").all()
     assert [int((splits[20:] == name).sum()) for name in ("train", "valid", "test")] == [20, 20, 40]
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from chestfed.sites.opening import of_all_views, survey_site
+from chestfed.sites.opening import open_all_views, survey_site
 from chestfed.sites.stats import dataset_table, render
 from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
 from tests.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
@@ -59,7 +59,7 @@ def test_left_out_views_have_their_row(tmp_path: Path) -> None:
     ):
         config = config_of("chexpert", override)
         survey = survey_site(config, tmp_path)
-        frame = dataset_table([survey.table], [of_all_views(survey, config)])
+        frame = dataset_table([survey.table], [open_all_views(survey, config)])
         assert frame["part"].tolist() == parts
         assert frame["images"].tolist()[:-1] == [1, 2][-len(parts) + 1 :]
 

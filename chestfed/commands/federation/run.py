@@ -37,7 +37,8 @@ def federation_run(
         options.optional(metavar="NAME", help="A hospital left out before takes part from the next K on. Repeatable."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the pipeline, show it as hospitals will see it, ask nobody.")
+        bool,
+        typer.Option("--dry-run", help="Check the pipeline and show what hospitals will see; ask none."),
     ] = False,
     metrics: Annotated[
         int | None, options.optional(metavar="PORT", help="Serve Prometheus metrics on this port of loopback.")
@@ -56,7 +57,7 @@ def federation_run(
     from chestfed.commands.study.show import show_finished_study
     from chestfed.core.disk import check_folder
     from chestfed.experiment.loading import load_pipeline
-    from chestfed.federation.flower.line import FlowerLine, server_of
+    from chestfed.federation.flower.line import FlowerLine, locate_server
     from chestfed.federation.server.progress import Progress
     from chestfed.federation.server.study import run_over_hospitals, show_plan
     from chestfed.federation.settings import read_federation
@@ -75,7 +76,7 @@ def federation_run(
     with Bars(console) as bars, Progress(members.folder, loaded, metrics) as progress:
         record = [MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")] if tracking else []
         reporters = Reporters([bars, *record, progress], lambda text: say(console, text, "yellow"))
-        line = FlowerLine(server_of(members, insecure=insecure))
+        line = FlowerLine(locate_server(members, insecure=insecure))
         about = (loaded, pipeline.stem, members, line, out, reporters, partial(say, console))
         study = run_over_hospitals(*about, without=without or (), rejoin=rejoin or (), progress=progress)
     show_finished_study(console, study, time.monotonic() - started)

@@ -72,7 +72,7 @@ def federation_add(
 
 
 def federation_remove(folder: Folder, name: Name) -> None:
-    """Exclude a hospital. A running server follows within seconds; a study goes on by `run --without NAME`.
+    """Exclude a hospital. A running server follows within seconds; a study continues by `run --without NAME`.
 
     Example:
 
@@ -81,9 +81,7 @@ def federation_remove(folder: Folder, name: Name) -> None:
     from chestfed.federation.server.founding import remove
 
     remove(folder, name)
-    say(
-        open_console(), f"{name}: removed; a study of it goes on by {command('federation', 'run')} ... --without {name}"
-    )
+    say(open_console(), f"{name}: removed; continue its study by {command('federation', 'run')} ... --without {name}")
 
 
 def federation_renew(folder: Folder) -> None:
@@ -139,13 +137,13 @@ def federation_status(
         chestfed federation status trial --json
     """
     require_flower()
-    from chestfed.federation.flower.line import server_of
+    from chestfed.federation.flower.line import locate_server
     from chestfed.federation.keys import days_left
     from chestfed.federation.server.progress import read_progress
     from chestfed.federation.settings import read_federation
 
     federation = read_federation(folder)
-    nodes = nodes_of(server_of(federation, insecure=insecure).nodes, federation.members, wait)
+    nodes = wait_for_nodes(locate_server(federation, insecure=insecure).nodes, federation.members, wait)
     status = {name: nodes.get(name, "starting").replace("registered", "never connected") for name in federation.members}
     days = {name: days_left(federation.folder / name) for name in ("server.crt", "authority.crt")}
     progress = read_progress(federation.folder)
@@ -190,7 +188,7 @@ def federation_stop(folder: Folder) -> None:
     say(open_console(), f"{title}: asked to stop; the same command resumes it")
 
 
-def nodes_of(look: Callable[[], dict[str, str]], names: Sequence[str], seconds: float) -> dict[str, str]:
+def wait_for_nodes(look: Callable[[], dict[str, str]], names: Sequence[str], seconds: float) -> dict[str, str]:
     """What `look` says of the hospitals once all of these are online, or so many seconds later."""
     ends = time.monotonic() + seconds
     while True:

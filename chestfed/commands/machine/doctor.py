@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    out: Annotated[Path, typer.Option(help="Folder for results, whose disk is looked at.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for results; its disk is checked.")] = Path("runs"),
     data: options.Data = None,
 ) -> None:
     """Report what this machine has: Python, cores, memory, disk, GPU, optional parts, and the key for pseudonyms.

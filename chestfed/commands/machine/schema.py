@@ -21,22 +21,22 @@ def schemas() -> dict[str, dict[str, Any]]:
     from chestfed.experiment.methods import PipelineFile
     from chestfed.sites.config import SiteConfig
 
-    return {"pipeline": schema_of(PipelineFile), "site": schema_of(SiteConfig)}
+    return {"pipeline": make_schema(PipelineFile), "site": make_schema(SiteConfig)}
 
 
 def find_keys(name: str) -> list[str]:
     """Dotted keys of a pipeline whose last part is this name, two levels deep at most."""
     schema = schemas()["pipeline"]
-    definitions, found = schema.get("$defs", {}), []
+    definitions, keys = schema.get("$defs", {}), []
     for key, about in schema.get("properties", {}).items():
-        found += [key] if key == name else []
+        keys += [key] if key == name else []
         references = [part.get("$ref", "") for part in (about, *about.get("anyOf", ()), *about.get("allOf", ()))]
         inner = [definitions.get(reference.rpartition("/")[2], {}) for reference in references]
-        found += [f"{key}.{name}" for part in inner if name in part.get("properties", {})]
-    return found
+        keys += [f"{key}.{name}" for part in inner if name in part.get("properties", {})]
+    return keys
 
 
-def schema_of(model: Any) -> dict[str, Any]:
+def make_schema(model: Any) -> dict[str, Any]:
     """The JSON schema of a model, or of a union of models."""
     from pydantic import TypeAdapter
 

@@ -224,7 +224,7 @@ def _write_book(console: Console, name: str, out: Path, codes: Sequence[Code], e
     if codes or old:
         out.mkdir(parents=True, exist_ok=True)
         write_book(_name_book(name, out), [*codes, *old])
-        waiting = sum(not code.known for code in codes)
+        waiting = sum(not code.is_known for code in codes)
         state = f", {waiting:,} to be confirmed" if waiting else ""
         text = f"written to {_name_book(name, out)}: {len(codes):,} values{state}"
         say(console, f"{text}. It quotes cells: keep it at the hospital")

@@ -35,7 +35,7 @@ def site_stats(
     from chestfed.core.checkpoint import write_text
     from chestfed.core.errors import SiteError
     from chestfed.sites import load_site_config
-    from chestfed.sites.opening import of_all_views, survey_site
+    from chestfed.sites.opening import open_all_views, survey_site
     from chestfed.sites.stats import dataset_table, render
 
     console, sites = open_console(), [load_site_config(config) for config in configs]
@@ -44,7 +44,7 @@ def site_stats(
     for site, survey in zip(sites, surveys, strict=True):
         if survey.problems:
             raise SiteError(site.site, survey.problems)
-    all_views = [of_all_views(survey, site) for survey, site in zip(surveys, sites, strict=True)]
+    all_views = [open_all_views(survey, site) for survey, site in zip(surveys, sites, strict=True)]
     frame = dataset_table([survey.table for survey in surveys], all_views)
     console.print(render(frame))
     for table in (survey.table for survey in surveys):

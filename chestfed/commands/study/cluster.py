@@ -51,21 +51,21 @@ def run_on_cluster(
     executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
     with executor.batch():
         sent = [executor.submit(Training(), job, tracking_uri) for job in jobs]
-    labels = {one.job_id: job.label for one, job in zip(sent, jobs, strict=True)}
+    labels = {task.job_id: job.label for task, job in zip(sent, jobs, strict=True)}
     say(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
     failed = {}
-    for number, one in enumerate(as_completed(sent, poll_frequency=2), start=1):
-        error = one.exception()
+    for number, task in enumerate(as_completed(sent, poll_frequency=2), start=1):
+        error = task.exception()
         if error is not None:
-            failed[labels[one.job_id]] = _reason(error)
-        say(f"{number}/{len(sent)}: {labels[one.job_id]}{' failed' if error else ''}")
+            failed[labels[task.job_id]] = _reason(error)
+        say(f"{number}/{len(sent)}: {labels[task.job_id]}{' failed' if error else ''}")
     if failed:
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
         raise ChestfedError(
             f"{len(failed)} of {len(sent)} jobs failed; their logs are in {logs}\n{text}\n"
             "The same command runs what is missing"
         )
-    return [one.result() for one in sent]
+    return [task.result() for task in sent]
 
 
 def _reason(error: Exception) -> str:

@@ -69,8 +69,8 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
             while waiting and places:
                 job = waiting.pop(0)
                 held[job.label] = places.pop(0)
-                own = replace(job, experiment=job.experiment.at(held[job.label]))
-                process = context.Process(target=_work, args=(own, messages))
+                local_job = replace(job, experiment=job.experiment.at(held[job.label]))
+                process = context.Process(target=_work, args=(local_job, messages))
                 process.start()
                 running[job.label] = process
             label, shown, ended = _next(messages, running)

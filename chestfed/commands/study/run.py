@@ -91,7 +91,7 @@ def prepare(
     if cluster is not None:
         from chestfed.commands.study.cluster import Cluster
 
-        load_config(cluster, Cluster)  # what is wrong in it is told before any image is read
+        load_config(cluster, Cluster)  # errors in it are reported before any image is read
     if jobs > 1 and len(variants) == 1 and len(pipeline.k) == 1 and cluster is None:
         raise ConfigError(
             f"--jobs {jobs}: this is a single run. --jobs needs several K, --seeds, --methods, --windows or "
@@ -129,8 +129,9 @@ def _show_plan(studies: Studies) -> None:
     studies.console.print(render_plan(plans[0], studies.machine))
     if len(variants) > 1:
         names = "\n".join(variant.label for variant in variants)
-        runs, stages_1 = sum(len(variant.pipeline.k) for variant in variants), {one.pipeline.seed for one in variants}
-        stage_2 = sum(plans[0].stage_2_seconds(k) for one in variants for k in one.pipeline.k)
+        runs = sum(len(variant.pipeline.k) for variant in variants)
+        stages_1 = {variant.pipeline.seed for variant in variants}
+        stage_2 = sum(plans[0].stage_2_seconds(k) for variant in variants for k in variant.pipeline.k)
         seconds = plans[0].decode_seconds + plans[0].stage_1_seconds * len(stages_1) + stage_2
         which = "first" if studies.design is None else "largest"
         text = f"That is the {which} of {len(variants)} studies with {runs} runs of stage 2, {duration(seconds)}:"
@@ -295,7 +296,8 @@ def _name_rows(pipeline: Pipeline) -> str:
 def _plans(studies: Studies) -> list[StudyPlan]:
     """One plan per variant; of variants that are compared, which read the same, the first."""
     pipeline, variants = studies.pipeline, studies.variants
-    shown = variants if pipeline.held_out is not None else [max(variants, key=lambda one: len(one.pipeline.sites))]
+    largest = max(variants, key=lambda variant: len(variant.pipeline.sites))
+    shown = variants if pipeline.held_out is not None else [largest]
     if pipeline.collection is not None or studies.root is None:
         experiment = load_collection(pipeline, studies.root, studies.machine)
         timings = time_steps(shown[0].pipeline, studies.machine)
@@ -303,4 +305,4 @@ def _plans(studies: Studies) -> list[StudyPlan]:
     with hospitals_to_look_at(pipeline, studies.root) as place:
         experiments = _experiments(studies, shown, place)  # before a step is timed: a wrong folder is found at once
         timings = time_steps(shown[0].pipeline, studies.machine)
-        return [plan_study(one.label, its, timings) for one, its in zip(shown, experiments, strict=True)]
+        return [plan_study(variant.label, opened, timings) for variant, opened in zip(shown, experiments, strict=True)]

@@ -94,9 +94,9 @@ def _show(tuning: Tuning, source: Experiment) -> None:
     pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
     rows, seconds, total = [], 0.0, 0
     for name, ranges in tuning.ranges.items():
-        for key, one in ranges.items():
-            scale = "grid" if isinstance(one, Grid) else "log" if one.log else "linear"
-            rows.append([name, key, one.description, scale])
+        for key, values in ranges.items():
+            scale = "grid" if isinstance(values, Grid) else "log" if values.log else "linear"
+            rows.append([name, key, values.description, scale])
         trials = len(list_grid(ranges, tuning.trials, pipeline.seed)) or tuning.trials
         total += trials
         variant = pipeline.resolve(name).model_copy(update={"k": pipeline.k[-1:]})

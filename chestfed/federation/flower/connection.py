@@ -17,7 +17,7 @@ from chestfed.federation.flower.gate import HELLO, KEY_HEADER, SIGNATURE_HEADER,
 from chestfed.federation.keys import public_bytes, read_key
 from chestfed.federation.settings import Hospital
 
-#: Seconds that the clocks may differ before it is said, less than the server's tolerance.
+#: Seconds that the clocks may differ before it is reported, less than the server's tolerance.
 SKEW = 3.0
 
 

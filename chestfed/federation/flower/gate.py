@@ -101,7 +101,7 @@ class Gate:
             _log.warning(text, length.decode(), name, peer, self._largest)
             await _answer(send, 413)
             return
-        await self._app(scope, _timed(receive, self._seconds, name), send)
+        await self._app(scope, _limit_time(receive, self._seconds, name), send)
 
     def _identify(self, path: str, headers: Mapping[str, bytes]) -> str:
         """Who sends a request; raises `Unsigned`."""
@@ -137,7 +137,7 @@ class Gate:
         return json.dumps({"time": self._now().isoformat(), "version": __version__, **more}).encode()
 
 
-def _timed(receive: Receive, seconds: float, name: str) -> Receive:
+def _limit_time(receive: Receive, seconds: float, name: str) -> Receive:
     """`receive` until the body is complete or so many seconds have passed; then the client counts as gone."""
     loop = asyncio.get_running_loop()
     ends, complete = loop.time() + seconds, False

@@ -49,7 +49,7 @@ from chestfed.federation.keys import read_secret
 from chestfed.federation.parcels import LineLost, Parcel, Undelivered
 from chestfed.federation.settings import Federation
 
-#: Seconds between two looks for a message or a task; of a hospital that nobody has asked for `IDLE_AFTER`: `IDLE`.
+#: Seconds between two looks for a message or a task; of a hospital without a question for `IDLE_AFTER`: `IDLE`.
 POLL, IDLE, IDLE_AFTER = 0.25, 1.0, 5.0
 
 _UNDELIVERED = {
@@ -75,7 +75,7 @@ clientapp = "chestfed:none"
 _log = logging.getLogger("chestfed.federation")
 
 
-def server_of(federation: Federation, *, insecure: bool) -> Server:
+def locate_server(federation: Federation, *, insecure: bool) -> Server:
     """The running server of this machine."""
     authority = None if insecure else federation.authority
     return Server(federation.local_address, authority, read_secret(federation.operator_secret))
@@ -110,21 +110,21 @@ class Server:
         """
         from flwr.proto.control_pb2 import ListNodesRequest
 
-        with self._reached(), self._control() as control:
+        with self._explain_no_answer(), self._control() as control:
             nodes = control.ListNodes(ListNodesRequest()).nodes_info
             return {node.name: node.status for node in nodes if node.status != "unregistered"}
 
     @contextmanager
     def run(self) -> Iterator[HttpGrid]:
         """A new run, and the grid that reaches its nodes; the run ends with the block."""
-        with self._reached():
+        with self._explain_no_answer():
             token = self._start()
         grid = HttpGrid(self._address, self._authority is None, self._authority, token=token)
         client = self._runtime(RuntimeTokenHttpInterceptor(token))
         grid._client = client  # the grid's own would not carry the operator's secret
-        heart = _heart_of(client)
+        heart = _make_heartbeat(client)
         try:
-            with self._reached():
+            with self._explain_no_answer():
                 given = client.PullTaskInput(PullTaskInputRequest())
             grid.set_run(run_from_proto(given.run))
             TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
@@ -169,7 +169,7 @@ class Server:
         )
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _explain_no_answer(self) -> Iterator[None]:
         try:
             yield
         except httpx.HTTPError as error:
@@ -188,20 +188,20 @@ class FlowerLine:
         self._nodes: dict[str, int] = {}
 
     def online(self) -> dict[str, str]:
-        with self._carried() as grid:
+        with self._open_grid() as grid:
             nodes = [node for node in grid.get_nodes() if node.status == "online"]
         self._nodes = {node.name: node.node_id for node in nodes}
         return {node.name: node.last_activated_at for node in nodes}
 
     def send(self, name: str, parcel: Parcel, seconds: float) -> str:
-        with self._carried() as grid:
+        with self._open_grid() as grid:
             message = Message(to_record(parcel), self._nodes[name], "train", ttl=seconds)
             (ticket,) = grid.push_messages([message])
         return str(ticket)
 
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
-        with self._carried() as grid:
-            return {reply.metadata.reply_to_message_id: _parcel_of(reply) for reply in grid.pull_messages(tickets)}
+        with self._open_grid() as grid:
+            return {reply.metadata.reply_to_message_id: _read_reply(reply) for reply in grid.pull_messages(tickets)}
 
     def reconnect(self) -> None:
         self.close()
@@ -215,7 +215,7 @@ class FlowerLine:
         self._run.close()
 
     @contextmanager
-    def _carried(self) -> Iterator[HttpGrid]:
+    def _open_grid(self) -> Iterator[HttpGrid]:
         try:
             if self._grid is None:
                 self._grid = self._run.enter_context(self._server.run())
@@ -224,7 +224,7 @@ class FlowerLine:
             raise LineLost(_reason(error)) from None
 
 
-def _parcel_of(reply: Message) -> Parcel | ChestfedError:
+def _read_reply(reply: Message) -> Parcel | ChestfedError:
     if reply.has_error():
         kind = Undelivered if reply.error.code in _UNDELIVERED else WireError
         return kind(f"Flower reports error {reply.error.code}")
@@ -272,7 +272,7 @@ def _answer_one(address: str, token: str, answer: Callable[[Parcel | WireError],
     """
     interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), RuntimeTokenHttpInterceptor(token)]
     client = RuntimeHttpClient.from_server_address(address, True, None, interceptors=interceptors)
-    heart = _heart_of(client)
+    heart = _make_heartbeat(client)
     status, context = SubStatus.FAILED, None
     try:
         heart.start()
@@ -297,7 +297,7 @@ class _Undone(Exception):
     """A task that Flower has given up, or lost the connection of."""
 
 
-def _heart_of(client: RuntimeHttpClient) -> HeartbeatSender:
+def _make_heartbeat(client: RuntimeHttpClient) -> HeartbeatSender:
     """Says that a task is alive. Flower's own would interrupt this process if the server has forgotten the task."""
 
     def beat() -> bool:

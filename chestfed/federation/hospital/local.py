@@ -1,4 +1,4 @@
-"""A hospital's own part of a study: its rows, its images, what may be told of them, and its client's state on disk."""
+"""A hospital's part of a study: its rows, its images, what is disclosed of them, and its client's state on disk."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class OwnData:
 
     @property
     def own_test(self) -> TestSet | None:
-        """Held-out patients of this hospital, on which the finished model of every K is scored; None: of nobody."""
+        """Held-out patients of this hospital, scored by the finished model of every K; None if there are none."""
         return self.study.hospitals.get(self.client.name)
 
-    def told(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
-        """What the server hears: counts, ratios and digests; counts from 1 to `smallest` as `smallest`."""
+    def disclose(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
+        """Counts, ratios and digests for the server; counts from 1 to `smallest` as `smallest`."""
         parts = [part for part in (self.client, self.test) if part is not None]
         cards = [card_of(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
         values: dict[str, Any] = {
@@ -61,20 +61,20 @@ class OwnData:
             "digest": self.study.digests[self.client.name],
             "key": self.study.test.key,
             "unreadable": sum(map(len, self.study.quarantined.values())),
-            "cards": [suppressed(card, smallest) for card in cards],
+            "cards": [suppress_counts(card, smallest) for card in cards],
         }
         ratios, labeled = self.client.positive_ratios(), self.client.labeled_share().numpy()
         for j, (name, counts) in enumerate(cards[0]["diseases"].items()):
-            told = values["cards"][0]["diseases"][name]
-            if any(told[key] != counts[key] for key in _COUNTS):
-                known = told["positives"] + told["negatives"]
-                ratios[j] = told["positives"] / known if known else np.nan
-                labeled[j] = known / (known + told["missing"])
-        if values["cards"][0] != cards[0]:  # the rounds depend on what is told
+            disclosed = values["cards"][0]["diseases"][name]
+            if any(disclosed[key] != counts[key] for key in _COUNTS):
+                known = disclosed["positives"] + disclosed["negatives"]
+                ratios[j] = disclosed["positives"] / known if known else np.nan
+                labeled[j] = known / (known + disclosed["missing"])
+        if values["cards"][0] != cards[0]:  # the rounds depend on the disclosed counts
             values["digest"] = handshake.digest([values["digest"], ratios.tolist(), labeled.tolist()])
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
-    def told_of_test(self, test: TestSet, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
+    def disclose_test(self, test: TestSet, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
         """Of test images: labels, which rows are of one patient, and keyed names; how many only, if scores stay."""
         images, patients = test.counts
         values: dict[str, Any] = {
@@ -84,28 +84,28 @@ class OwnData:
             "is_test_set": test is self.test,
         }
         if scores_stay:
-            told = TestLabels(torch.zeros(0, len(test.diseases)), torch.zeros(0, dtype=torch.int64))
-            return values | {"kept": [images, patients]}, told
+            no_labels = TestLabels(torch.zeros(0, len(test.diseases)), torch.zeros(0, dtype=torch.int64))
+            return values | {"kept": [images, patients]}, no_labels
         values |= {"images": list(test.image_names), "patients": list(test.patient_names)}
         numbers = torch.from_numpy(np.asarray(test.patients, np.int64))
         return values, TestLabels(without_nan(np.asarray(test.labels, np.float32)), numbers)
 
 
-def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: int) -> Row:
+def disclose_row(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: int) -> Row:
     """AUCs and intervals of test images, without scores; none of a disease with fewer than `smallest` of a class."""
     labels, counts = test.labels.copy(), {}
     for j, column in enumerate(test.scored(outputs.scores).columns()):
         if 0 < min(column.positives, column.negatives) < smallest:
             labels[:, j] = np.nan
-        counts[column.disease] = _told(list(column.counts.values()), smallest)
+        counts[column.disease] = _round_small(list(column.counts.values()), smallest)
     how = Intervals(evaluation.interval, evaluation.resamples)
     row = replace(test, labels=labels).row(outputs, 0, (), how)
     aucs = []
-    for one in row.diseases:
-        positives, negatives, missing = counts[one.disease]
-        hidden = one.value is None and positives and negatives
-        reason = f"fewer than {smallest} images of a class: not disclosed" if hidden else one.reason
-        aucs.append(replace(one, positives=positives, negatives=negatives, missing=missing, reason=reason))
+    for disease_row in row.diseases:
+        positives, negatives, missing = counts[disease_row.disease]
+        hidden = disease_row.value is None and positives and negatives
+        reason = f"fewer than {smallest} images of a class: not disclosed" if hidden else disease_row.reason
+        aucs.append(replace(disease_row, positives=positives, negatives=negatives, missing=missing, reason=reason))
     return replace(row, aucs=(*aucs, row.mean), scores_stay=True)
 
 
@@ -114,7 +114,7 @@ def scored_hospitals(pipeline: Pipeline) -> dict[str, int]:
     return list_joins(pipeline, dict.fromkeys(handshake.hospitals_in(pipeline), 1))
 
 
-def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline:
+def localize_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline:
     """The pipeline with this hospital's entry alone, which points to its own site YAML."""
     file = hospital.path("site")
     site = load_site_config(file).site
@@ -124,17 +124,17 @@ def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline
     return pipeline.model_copy(update={"sites": [entry]})
 
 
-def own_rows(own: Pipeline, hospital: Hospital, machine: Machine, *, target: bool, scored: bool) -> Experiment:
+def open_rows(pipeline: Pipeline, hospital: Hospital, machine: Machine, *, target: bool, scored: bool) -> Experiment:
     """The rows that take part; reads the label files. `scored`: also those of held-out patients of this hospital."""
-    sites = open_sites(own, hospital.folder / "pipeline.yaml", hospital.path("data_root"), target_first=target)
+    sites = open_sites(pipeline, hospital.folder / "pipeline.yaml", hospital.path("data_root"), target_first=target)
     if target:
-        return replace(make_experiment(own, sites, machine), joins={sites[0].name: 1} if scored else {})
+        return replace(make_experiment(pipeline, sites, machine), joins={sites[0].name: 1} if scored else {})
     site = sites[0].move([VALID], UNUSED, "set aside for validation")
     site = site.move([TEST], OWN_TEST) if scored else site.move([TEST, OWN_TEST], UNUSED, "not scored")
-    return Experiment(own, machine, (site,))
+    return Experiment(pipeline, machine, (site,))
 
 
-def own_data(rows: Experiment, hospital: Hospital, *, target: bool) -> OwnData:
+def open_data(rows: Experiment, hospital: Hospital, *, target: bool) -> OwnData:
     """The images; decodes what is not in the cache."""
     key = names_key(hospital, synthetic=all(site.table.synthetic for site in rows.sites))
     (study,) = load_images([rows], hospital.path("cache"), key=key)
@@ -177,30 +177,32 @@ def names_key(hospital: Hospital, *, synthetic: bool) -> SiteKey:
     return present
 
 
-def suppressed(card: dict[str, Any], smallest: int) -> dict[str, Any]:
-    """A card whose counts from 1 to `smallest` say `smallest`, and what follows from them."""
+def suppress_counts(card: dict[str, Any], smallest: int) -> dict[str, Any]:
+    """A card with counts from 1 to `smallest` raised to `smallest`, and the prevalence that follows."""
     if not smallest:
         return card
     diseases = {}
     for name, counts in card["diseases"].items():
         exact = [counts[key] for key in _COUNTS]
-        told = _told(exact, smallest)
+        rounded = _round_small(exact, smallest)
         diseases[name] = counts
-        if told != exact:
-            known = told[0] + told[1]
-            diseases[name] = dict(zip(_COUNTS, told, strict=True)) | {"prevalence": told[0] / known if known else None}
+        if rounded != exact:
+            known = rounded[0] + rounded[1]
+            prevalence = rounded[0] / known if known else None
+            diseases[name] = dict(zip(_COUNTS, rounded, strict=True)) | {"prevalence": prevalence}
     return card | {"diseases": diseases}
 
 
-def _told(counts: Sequence[int], smallest: int) -> list[int]:
-    """Counts from 1 to `smallest` as `smallest`, and the largest less by what that adds: who knows the sum would else
-    subtract the others from it.
+def _round_small(counts: Sequence[int], smallest: int) -> list[int]:
+    """Raise counts from 1 to `smallest` to `smallest`, and lower the largest by the surplus.
+
+    The sum of the counts stays the same where it can; otherwise it would disclose a small count.
     """
-    told = [smallest if 0 < count < smallest else count for count in counts]
-    if too_many := sum(told) - sum(counts):
-        most = told.index(max(told))
-        told[most] = max(told[most] - too_many, smallest)
-    return told
+    rounded = [smallest if 0 < count < smallest else count for count in counts]
+    if too_many := sum(rounded) - sum(counts):
+        most = rounded.index(max(rounded))
+        rounded[most] = max(rounded[most] - too_many, smallest)
+    return rounded
 
 
 def answer_request(host: Host, request: Request[Answer]) -> Answer:
@@ -217,12 +219,12 @@ def save_host(host: Host, path: Path) -> None:
     values: dict[str, Any] = {}
     for kind in ("kept", "stepped"):
         turns: dict[int, Kept] = getattr(host, kind)
-        for turn, kept in turns.items():
-            if kept.state is not None:
-                tensors |= named_tensors(kept.state, f"{kind}{turn}")
-            if kept.memory.numel():
-                tensors[f"memory.{kind}{turn}"] = kept.memory
-        values[kind] = [[turn, kept.state is not None, kept.drawn, kept.stage] for turn, kept in turns.items()]
+        for turn, saved in turns.items():
+            if saved.state is not None:
+                tensors |= named_tensors(saved.state, f"{kind}{turn}")
+            if saved.memory.numel():
+                tensors[f"memory.{kind}{turn}"] = saved.memory
+        values[kind] = [[turn, saved.state is not None, saved.drawn, saved.stage] for turn, saved in turns.items()]
     save_state(path, tensors, values | {"part": _name_part(path)})
 
 

@@ -53,7 +53,7 @@ def request_entry(question: Parcel | WireError) -> dict[str, Any]:
 
 
 class _Log(RotatingFileHandler):
-    """A log that tells of a full disk in a line; what is said is on the terminal all the same."""
+    """A log that reports a full disk in one line; the terminal still shows all messages."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`, which prints a traceback for each line."""

@@ -40,17 +40,17 @@ from chestfed.federation.hospital import policy
 from chestfed.federation.hospital.local import (
     OwnData,
     answer_request,
-    own_data,
-    own_pipeline,
-    own_rows,
+    disclose_row,
+    localize_pipeline,
+    open_data,
+    open_rows,
     restore_host,
-    row_told,
     save_host,
     scored_hospitals,
 )
 from chestfed.federation.hospital.log import DIGEST, hospital_log, request_entry
 from chestfed.federation.hospital.summing import STEPS, Summing
-from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, shown
+from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, sanitize
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
@@ -61,7 +61,7 @@ from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
 
 @dataclass
-class Begun:
+class StageTwo:
     """Stage 2 with the first `k` hospitals."""
 
     k: int
@@ -74,17 +74,17 @@ class Begun:
 
 @dataclass
 class Study:
-    """A study that this hospital takes part in; `data` once it is open, `begun` in stage 2."""
+    """A study that this hospital takes part in; `data` once it is open, `stage_2` in stage 2."""
 
     pipeline: Pipeline
-    own: Pipeline
+    local_pipeline: Pipeline
     machine: Machine
     folder: Path
     target: bool
     network: FlatModule
     usage: policy.Usage
     data: OwnData | None = None
-    begun: Begun | None = None
+    stage_2: StageTwo | None = None
     summing: Summing | None = None
 
     def opened(self) -> OwnData:
@@ -94,7 +94,7 @@ class Study:
 
 
 class Participant:
-    """Answers messages; `say` is told what happens, in words without a patient or a path."""
+    """Answers messages; `say` gets every event, in words without a patient or a path."""
 
     def __init__(self, hospital: Hospital, say: Callable[[str], object]) -> None:
         self._hospital, self._say = hospital, say
@@ -114,15 +114,15 @@ class Participant:
             with nullcontext() if kind == "greet" else pinned():  # a greeting compares the code that there is now
                 answer = self.answer(question)
         except Later as error:
-            outcome = f"waits: {shown(error)}"
-            answer = Parcel({"refused": f"{LATER}{shown(error)}"})
+            outcome = f"waits: {sanitize(error)}"
+            answer = Parcel({"refused": f"{LATER}{sanitize(error)}"})
             if self._waits_for != str(error):
                 self._waits_for = str(error)
-                self._say(f"waits: {shown(error)}")
+                self._say(f"waits: {sanitize(error)}")
         except ChestfedError as error:
-            outcome = f"refused: {shown(error)}"
-            self._say(f"refused {ascii(kind)[:40]}: {shown(error)}")
-            answer = Parcel({"refused": shown(_told(error))})
+            outcome = f"refused: {sanitize(error)}"
+            self._say(f"refused {ascii(kind)[:40]}: {sanitize(error)}")
+            answer = Parcel({"refused": sanitize(_hide_details(error))})
         except Exception as error:  # whatever the server sends, the hospital goes on
             outcome = f"failed: {type(error).__name__}"
             self._log.exception("a question of kind %s", ascii(kind)[:40])
@@ -183,20 +183,21 @@ class Participant:
                 raise Refused(f"{self._name} is not one of the hospitals of the pipeline")
             place = names.index(self._name)
             policy.check_pipeline(pipeline, self._hospital)
-            own = own_pipeline(pipeline, place, self._hospital)
+            local_pipeline = localize_pipeline(pipeline, place, self._hospital)
             if place == 0 and self._hospital.results == "nothing":
                 raise Refused("leaves.results is `nothing` here: this hospital does not take part as the target")
             runtime = {"device": self._hospital.file.device}
             if self._hospital.file.threads is not None:
                 runtime["threads"] = self._hospital.file.threads  # type: ignore[assignment]
-            machine = prepare_machine(own.runtime.model_copy(update=runtime))
+            machine = prepare_machine(local_pipeline.runtime.model_copy(update=runtime))
             folder = self._hospital.path("state") / digest
-            network = new_network(own, machine)
+            network = new_network(local_pipeline, machine)
             text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
             write_text(folder / "pipeline.yaml", text)
             usage = policy.Usage.read(folder)
-            self._studies = {digest: Study(pipeline, own, machine, folder, place == 0, network, usage)}  # one at a time
-            self._say(f"agreed on study {digest}: {shown(pipeline.title)}")
+            study = Study(pipeline, local_pipeline, machine, folder, place == 0, network, usage)
+            self._studies = {digest: study}  # one at a time
+            self._say(f"agreed on study {digest}: {sanitize(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})
 
@@ -206,7 +207,7 @@ class Participant:
             with only(self._hospital.file.plugins):
                 pipeline = Pipeline.model_validate(given)
         except ValidationError as error:
-            keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+            keys = ", ".join(".".join(map(str, issue["loc"])) for issue in error.errors())
             raise Refused(f"the pipeline cannot be read here: {keys}") from None
         except NotAllowedError as error:
             raise Refused(f"{error}: if its code is to run, list it under `plugins` in hospital.yaml") from None
@@ -223,19 +224,19 @@ class Participant:
     def _open(self, study: Study, question: Parcel) -> Parcel:
         if study.data is None:
             scored = self._name in scored_hospitals(study.pipeline) and self._hospital.results != "nothing"
-            rows = own_rows(study.own, self._hospital, study.machine, target=study.target, scored=scored)
+            rows = open_rows(study.local_pipeline, self._hospital, study.machine, target=study.target, scored=scored)
             self._say("labels are read; decoding what is not in the cache")
-            data = own_data(rows, self._hospital, target=study.target)
+            data = open_data(rows, self._hospital, target=study.target)
             policy.check_images(self._hospital.file.policy, data.client.training_rows)
             study.data = data
             self._say(f"open: {study.data.client.training_rows:,} training rows")
         if "test" in question.values:
-            test = _test_of(study.data, question)
+            test = _select_test(study.data, question)
             if test is None:
                 return Parcel({"none": True})
-            values, labels = study.data.told_of_test(test, scores_stay=self._hospital.results == "aucs")
+            values, labels = study.data.disclose_test(test, scores_stay=self._hospital.results == "aucs")
             return Parcel(values, pack(labels))
-        values, counts = study.data.told(self._leaves.smallest_count, study.pipeline.seed)
+        values, counts = study.data.disclose(self._leaves.smallest_count, study.pipeline.seed)
         return Parcel(values, pack(counts))
 
     def _pretrain(self, study: Study, question: Parcel) -> Parcel:
@@ -251,54 +252,54 @@ class Participant:
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
-        k, counts = _members(question.values, handshake.hospitals_in(study.pipeline))
+        k, counts = _read_members(question.values, handshake.hospitals_in(study.pipeline))
         if self._name not in counts:
             raise Refused(f"{self._name} is not one of the hospitals of this stage 2")
         number = list(counts).index(self._name)
         sizes = network.size, network.buffers().numel()
         like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)
-        told = unpack(question.packed, like, "the server")
-        if study.begun is not None:
-            study.begun.host.client.close()
-        study.network = starting_network(study.pipeline, study.machine, Pretrained(told.parameters, told.buffers, []))
-        device, ratios = study.machine.device, with_nan(told.ratios)
-        cohort = Federation.of(study.pipeline, counts, ratios, told.labeled, device, k)
+        start = unpack(question.packed, like, "the server")
+        if study.stage_2 is not None:
+            study.stage_2.host.client.close()
+        study.network = starting_network(study.pipeline, study.machine, Pretrained(start.parameters, start.buffers, []))
+        device, ratios = study.machine.device, with_nan(start.ratios)
+        cohort = Federation.of(study.pipeline, counts, ratios, start.labeled, device, k)
         host = host_of(data.study, cohort, number, data.client, study.network)
         some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
         file = study.folder / f"k{k}{some}.safetensors"
         restore_host(host, file, cohort, study.network)
         shapes, weight = cohort.shapes(*sizes, number), cohort.weights[number]
-        study.begun = Begun(k, host, shapes, file, tuple(counts), weight)
+        study.stage_2 = StageTwo(k, host, shapes, file, tuple(counts), weight)
         self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.kept)}")
         return Parcel({})
 
     def _ask(self, study: Study, question: Parcel) -> Parcel:
-        begun, request = _requested(study, question)
+        stage_2, request = _read_request(study, question)
         if isinstance(request, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
         if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
             raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
-        reply = answer_request(begun.host, request)
-        save_host(begun.host, begun.file)
+        reply = answer_request(stage_2.host, request)
+        save_host(stage_2.host, stage_2.file)
         return Parcel({}, pack(reply))
 
     def _sum(self, study: Study, question: Parcel) -> Parcel:
-        begun, values = _begun(study, question), question.values
+        stage_2, values = _require_stage_2(study, question), question.values
         if study.pipeline.federated.aggregation != "secure_sum":
             raise Refused("this study has no secure sums")
         step = values.get("step")
         study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
         if step == "keys":
-            return Parcel(study.summing.begin(begun.k, begun.members, values))
+            return Parcel(study.summing.begin(stage_2.k, stage_2.members, values))
         if not study.summing.holds(values):
             return Parcel({"lost": True})
         if step == "mask":
-            _, request = _requested(study, question)
+            _, request = _read_request(study, question)
             if not isinstance(request, Work):
                 raise Refused("a secure sum is of local work")
-            reply = answer_request(begun.host, request)
-            save_host(begun.host, begun.file)
-            numbers = weigh(reply, begun.weight, study.summing.members)
+            reply = answer_request(stage_2.host, request)
+            save_host(stage_2.host, stage_2.file)
+            numbers = weigh(reply, stage_2.weight, study.summing.members)
             masked = study.summing.mask(numbers, request.after, values)
             return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
         if step not in STEPS:
@@ -307,18 +308,18 @@ class Participant:
 
     def _score(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
-        test = _test_of(data, question)
+        test = _select_test(data, question)
         if test is None:
             raise Refused("there are no test images here, or nothing of them leaves")
         like = Network.like(network.size, network.buffers().numel())
         given = unpack(question.packed, like, "the server", study.machine.device)
         batch = study.pipeline.evaluation.batch_size
-        found = score(network, given.parameters, given.buffers, test, batch, study.machine)
+        outputs = score(network, given.parameters, given.buffers, test, batch, study.machine)
         if self._hospital.results == "aucs":
-            row = row_told(test, found, study.pipeline.evaluation, self._leaves.smallest_count)
+            row = disclose_row(test, outputs, study.pipeline.evaluation, self._leaves.smallest_count)
             nothing = torch.zeros((0, len(test.diseases)), dtype=torch.float64)
-            return Parcel({"row": plain_row(row)}, pack(Scores(nothing, found.buffers)))
-        return Parcel({}, pack(Scores(torch.from_numpy(found.scores), found.buffers)))
+            return Parcel({"row": plain_row(row)}, pack(Scores(nothing, outputs.buffers)))
+        return Parcel({}, pack(Scores(torch.from_numpy(outputs.scores), outputs.buffers)))
 
 
 _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
@@ -331,21 +332,21 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
 }
 
 
-def _begun(study: Study, question: Parcel) -> Begun:
+def _require_stage_2(study: Study, question: Parcel) -> StageTwo:
     """Stage 2 with as many hospitals as a question says."""
-    if study.begun is None or study.begun.k != question.values.get("k"):
+    if study.stage_2 is None or study.stage_2.k != question.values.get("k"):
         raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
-    return study.begun
+    return study.stage_2
 
 
-def _requested(study: Study, question: Parcel) -> tuple[Begun, Request[Any]]:
+def _read_request(study: Study, question: Parcel) -> tuple[StageTwo, Request[Any]]:
     """The request in a question, checked."""
-    begun = _begun(study, question)
-    like = begun.shapes.request(*peek(question.packed.header, "the server"), "the server")
-    return begun, unpack(question.packed, like, "the server", study.machine.device)
+    stage_2 = _require_stage_2(study, question)
+    like = stage_2.shapes.request(*peek(question.packed.header, "the server"), "the server")
+    return stage_2, unpack(question.packed, like, "the server", study.machine.device)
 
 
-def _members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[str, int]]:
+def _read_members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[str, int]]:
     """K and, by hospital of stage 2, its number of training rows: of the first K in their order, some may be missing.
 
     Raises `Refused` if anything else was sent.
@@ -368,11 +369,11 @@ def _members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[st
 
 
 def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:
-    if found := handshake.differences(server, hospital):
-        raise Refused("\n".join(found))
+    if mismatches := handshake.differences(server, hospital):
+        raise Refused("\n".join(mismatches))
 
 
-def _test_of(data: OwnData, question: Parcel) -> TestSet | None:
+def _select_test(data: OwnData, question: Parcel) -> TestSet | None:
     """The test set that a question is about: the study's, or of patients of this hospital (`own`)."""
     which = question.values.get("test")
     if which not in ("own", "study"):
@@ -380,8 +381,8 @@ def _test_of(data: OwnData, question: Parcel) -> TestSet | None:
     return data.own_test if which == "own" else data.test
 
 
-def _told(error: ChestfedError) -> str:
-    """What the server hears of a failure: of one here its kind only, because the message may name files."""
+def _hide_details(error: ChestfedError) -> str:
+    """The text of a failure for the server: of a local one its kind only, because the message may name files."""
     if isinstance(error, Refused | WireError | TrainingError):
         return str(error)
     if isinstance(error, NotWrittenError):

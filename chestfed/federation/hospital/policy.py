@@ -1,6 +1,6 @@
 """What a hospital allows: its policy in `hospital.yaml`, the studies it approved, and what they have used so far.
 
-Everything here is checked at the hospital, before a request is carried out; the server can only be told the reason.
+Everything here is checked at the hospital, before a request is carried out; the server gets the reason only.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class SumRound:
         return "|".join(parts).encode()
 
 
-def threshold_of(members: int) -> int:
+def choose_threshold(members: int) -> int:
     """Members without whom there is no sum: more than two thirds, and three."""
     return max(3, 2 * members // 3 + 1)
 
@@ -97,7 +97,7 @@ class Summing:
         self._member = Member(
             self._name,
             names,
-            threshold_of(len(names)),
+            choose_threshold(len(names)),
             context,
             lambda text: private.sign(text, ec.ECDSA(hashes.SHA256())),
             self._verify,
@@ -107,33 +107,33 @@ class Summing:
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether the round of a request is under way here; a restart forgets it."""
-        one = self._round
-        return one is not None and (one.turns, one.attempt) == (values.get("turns"), values.get("attempt"))
+        current = self._round
+        return current is not None and (current.turns, current.attempt) == (values.get("turns"), values.get("attempt"))
 
     def share(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Step `share`."""
         given = _read(_Triples, values.get("keys"))
         public = {name: Keys(*(_bytes(part) for part in parts)) for name, parts in given.items()}
-        return {"shares": _hex(self._there.share(public))}
+        return {"shares": _hex(self._require_member.share(public))}
 
     def mask(self, numbers: np.ndarray, turn: int, values: Mapping[str, Any]) -> np.ndarray:
         """Step `mask`, of integers uint64 `[n]` that this client computed from its own `turn` on."""
         assert self._round is not None
         self._mark = f"k{self._round.k} turn {turn}"
-        return self._there.mask(numbers, _unhex(values.get("shares")))
+        return self._require_member.mask(numbers, _unhex(values.get("shares")))
 
     def confirm(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Step `confirm`."""
-        survivors, before = sorted(_read(_Names, values.get("survivors"))), self._revealed().get(self._mark)
+        survivors, before = sorted(_read(_Names, values.get("survivors"))), self._read_revealed().get(self._mark)
         if before is not None and before != survivors:
             return {"before": before}
-        return {"signature": self._there.confirm(survivors).hex()}
+        return {"signature": self._require_member.confirm(survivors).hex()}
 
     def reveal(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Step `reveal`; the list is written to disk before anything leaves."""
         survivors, signatures = sorted(_read(_Names, values.get("survivors"))), _unhex(values.get("signatures"))
-        revealed = self._there.reveal(survivors, signatures)
-        write_json(self._file, self._revealed() | {self._mark: survivors})
+        revealed = self._require_member.reveal(survivors, signatures)
+        write_json(self._file, self._read_revealed() | {self._mark: survivors})
         return {"revealed": _hex(revealed)}
 
     @property
@@ -143,11 +143,11 @@ class Summing:
         return len(self._round.names)
 
     @property
-    def _there(self) -> Member:
+    def _require_member(self) -> Member:
         assert self._member is not None
         return self._member
 
-    def _revealed(self) -> dict[str, list[str]]:
+    def _read_revealed(self) -> dict[str, list[str]]:
         return dict(read_json(self._file)) if self._file.exists() else {}
 
     def _verify(self, name: str, text: bytes, signature: bytes) -> bool:

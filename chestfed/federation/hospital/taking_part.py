@@ -72,7 +72,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
     log = open_log(hospital)
     lock = locked(hospital)
 
-    def told(text: str) -> None:
+    def report(text: str) -> None:
         log.info(text)
         say(text)
 
@@ -86,15 +86,15 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
         if time.monotonic() >= next_start:
             ended = node.keep_alive()
             if ended is not None:
-                told(f"not connected: {explain_end(hospital, ended, insecure=insecure)}; trying again")
+                report(f"not connected: {explain_end(hospital, ended, insecure=insecure)}; trying again")
                 next_start = time.monotonic() + _AGAIN
         return False
 
     try:
-        told(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
-        answer_messages(node.port, node.secret, Participant(hospital, told), stopped)
+        report(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
+        answer_messages(node.port, node.secret, Participant(hospital, report), stopped)
     except KeyboardInterrupt:
-        told("ended by a signal; what is finished is saved. Start it again at any time")
+        report("ended by a signal; what is finished is saved. Start it again at any time")
     finally:
         node.close()
         lock.release()

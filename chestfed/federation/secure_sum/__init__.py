@@ -1,4 +1,4 @@
-"""A sum of hospitals' updates of which the server learns the sum alone.
+"""A sum of hospitals' updates that discloses only the sum to the server.
 
 K. Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning. ACM CCS 2017, figure 4, the
 protocol with signatures; the proof is theirs (theorems 6.2 to 6.5), what it comes to here is in `member`. It is run

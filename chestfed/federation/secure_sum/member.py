@@ -91,11 +91,11 @@ class Member:
         count, threshold = len(self._members), self._threshold
         parts = [divide_secret(secret, count, threshold) for secret in (self._mask_key.private_bytes_raw(), self._seed)]
         ciphertexts = {}
-        for name, own, seed in zip(self._members, *parts, strict=True):
+        for name, share, seed in zip(self._members, *parts, strict=True):
             if name == self._name:
-                self._shares[name] = (own, seed)
+                self._shares[name] = (share, seed)
             elif name in keys:
-                ciphertexts[name] = self._cipher(name, self._name).encrypt(_NONCE, own + seed, None)
+                ciphertexts[name] = self._cipher(name, self._name).encrypt(_NONCE, share + seed, None)
         return ciphertexts
 
     def mask(self, values: np.ndarray, ciphertexts: Mapping[str, bytes]) -> np.ndarray:
@@ -229,10 +229,10 @@ def expand_seed(seed: bytes, count: int) -> np.ndarray:
     return np.frombuffer(stream.update(bytes(8 * count)), "<u8").astype(np.uint64)
 
 
-def _add_pair_mask(values: np.ndarray, own: str, other: str, seed: bytes) -> np.ndarray:
+def _add_pair_mask(values: np.ndarray, member: str, other: str, seed: bytes) -> np.ndarray:
     """Values with the mask of two members: added by the one whose name comes first, subtracted by the other."""
     mask = expand_seed(seed, len(values))
-    return values + mask if own < other else values - mask
+    return values + mask if member < other else values - mask
 
 
 #: Every key encrypts one message.

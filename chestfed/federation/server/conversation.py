@@ -1,4 +1,4 @@
-"""How the server asks hospitals: it waits, asks again, or goes on without; every event is told with its name.
+"""How the server asks hospitals: it waits, asks again, or continues without them; it reports every event.
 
 A hospital has one question under way at most. If a round went on without it, it is asked again when its late answer,
 which is not used, has come, or when it has been started anew.
@@ -14,7 +14,7 @@ from typing import Any
 
 from chestfed.core.errors import ChestfedError, TrainingError
 from chestfed.engines.wire import Packed, WireError
-from chestfed.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, shown
+from chestfed.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, sanitize
 from chestfed.federation.settings import Faults
 
 #: Seconds between two looks for answers, and at who is online.
@@ -22,7 +22,7 @@ POLL, LOOK = 0.25, 2.0
 #: Seconds before a question is sent again that was not delivered, or that the hospital does not answer yet.
 AGAIN, AGAIN_LATER = 10.0, 30.0
 
-#: `tell(hospital, event, details)`: who hears of events.
+#: `tell(hospital, event, details)` receives events.
 Tell = Callable[[str, str, str], object]
 
 
@@ -80,7 +80,7 @@ class Conversation:
     ) -> dict[str, Any]:
         """The answers, in the order of the questions; before a round ends `judge` says which cannot be used, and why.
 
-        Once there are `enough` answers, hospitals that are late or fail too often are left out; None: nobody is.
+        Once there are `enough` answers, hospitals that are late or fail too often are left out; None: none is.
 
         Raises
         ------
@@ -124,18 +124,18 @@ class Conversation:
     def _to_leave_out(self, waiting: Mapping[str, _Waiting]) -> dict[str, str]:
         """Who of those that still have to answer need not be waited for, and why."""
         reasons = dict[str, str]()
-        for name, its in waiting.items():
+        for name, request in waiting.items():
             if self._fails(name):
                 reasons[name] = "its answers cannot be used"
-            elif name in self._left_out or its.late:
+            elif name in self._left_out or request.late:
                 reasons[name] = "not back yet" if name in self._left_out else "late"
         return reasons
 
     def _leave_out(self, waiting: dict[str, _Waiting], reasons: Mapping[str, str]) -> None:
         for name, reason in reasons.items():
-            its = waiting.pop(name)
+            request = waiting.pop(name)
             if not self._fails(name):
-                self._left_out.setdefault(name, (its.ticket, its.mark))
+                self._left_out.setdefault(name, (request.ticket, request.mark))
             self._tell(name, "dropped", f"the round continues without it: {reason}")
 
     def _fails(self, name: str) -> bool:
@@ -143,9 +143,9 @@ class Conversation:
 
     def _wait(self, waiting: Mapping[str, _Waiting], passed: float) -> None:
         faults = self._faults
-        for name, its in waiting.items():
-            if time.monotonic() - its.since > faults.late_after and not its.late:
-                its.late = True
+        for name, request in waiting.items():
+            if time.monotonic() - request.since > faults.late_after and not request.late:
+                request.late = True
                 self._tell(name, "late", f"no answer within {faults.late_after:.0f} s")
         if passed > faults.give_up_after:
             raise TrainingError(
@@ -157,37 +157,37 @@ class Conversation:
     def _exchange(self, waiting: dict[str, _Waiting], answers: dict[str, Any], enough: int | None) -> None:
         """Send what is not under way, and take in what has come."""
         self._look(waiting)
-        for name, its in waiting.items():
-            if its.ticket is None and not its.away and not self._fails(name) and self._is_free(name, its):
-                self._send(name, its)
-        under_way = {its.ticket: name for name, its in waiting.items() if its.ticket is not None}
+        for name, request in waiting.items():
+            if request.ticket is None and not request.away and not self._fails(name) and self._is_free(name, request):
+                self._send(name, request)
+        under_way = {request.ticket: name for name, request in waiting.items() if request.ticket is not None}
         replies = self._line.receive(list(under_way)) if under_way else {}
         for ticket, reply in replies.items():
             name = under_way[ticket]
-            its = waiting[name]
-            its.ticket = None
+            request = waiting[name]
+            request.ticket = None
             try:
-                answers[name] = self._read(name, its, reply)
+                answers[name] = self._read(name, request, reply)
                 del waiting[name]
             except WireError as error:
                 self._failed(name, str(error))
-                its.since = time.monotonic()
+                request.since = time.monotonic()
             except Undelivered as error:  # to a hospital that was killed: Flower sees that within a minute
                 self._tell(name, "undelivered", str(error))
-                its.not_before = time.monotonic() + AGAIN
+                request.not_before = time.monotonic() + AGAIN
             except Later as error:
-                if its.waits_for != str(error):
-                    its.waits_for = str(error)
+                if request.waits_for != str(error):
+                    request.waits_for = str(error)
                     self._tell(name, "waits", str(error))
-                its.not_before = time.monotonic() + AGAIN_LATER
+                request.not_before = time.monotonic() + AGAIN_LATER
             except _Unknown:
                 self._tell(name, "started anew", "is sent the study again")
                 if not self.introduce(name, enough) and name not in self._left_out:
                     self._failed(name, f"the study cannot be sent to {name}")
 
-    def _is_free(self, name: str, its: _Waiting) -> bool:
+    def _is_free(self, name: str, request: _Waiting) -> bool:
         """Whether nothing is under way to a hospital; a late answer, of a round without it, is taken and not used."""
-        if time.monotonic() < its.not_before:
+        if time.monotonic() < request.not_before:
             return False
         if name in self._left_out:
             ticket, mark = self._left_out[name]
@@ -196,32 +196,32 @@ class Conversation:
                     return False
                 self._tell(name, "late answer", "of a round that went on without it; not used")
             del self._left_out[name]
-            its.since = time.monotonic()
+            request.since = time.monotonic()
         return True
 
-    def _send(self, name: str, its: _Waiting) -> None:
-        its.nonce, question = secrets.token_hex(8), its.question
-        values = question.values | {"kind": question.kind, "nonce": its.nonce, "to": name, "study": self.study}
-        its.mark = self._online[name]
-        its.ticket = self._line.send(name, Parcel(values, question.packed), self._faults.give_up_after)
+    def _send(self, name: str, request: _Waiting) -> None:
+        request.nonce, question = secrets.token_hex(8), request.question
+        values = question.values | {"kind": question.kind, "nonce": request.nonce, "to": name, "study": self.study}
+        request.mark = self._online[name]
+        request.ticket = self._line.send(name, Parcel(values, question.packed), self._faults.give_up_after)
         self.bytes_sent += question.packed.size
 
-    def _read(self, name: str, its: _Waiting, reply: Parcel | ChestfedError) -> Any:
+    def _read(self, name: str, request: _Waiting, reply: Parcel | ChestfedError) -> Any:
         if isinstance(reply, Undelivered):
             raise reply
         if not isinstance(reply, Parcel):
             raise WireError(f"{name}: {reply}")
         self.bytes_received += reply.packed.size
-        if reply.values.get("nonce") != its.nonce or reply.values.get("kind") != its.question.kind:
+        if reply.values.get("nonce") != request.nonce or reply.values.get("kind") != request.question.kind:
             raise WireError(f"{name} answered another question")
         refused = reply.values.get("refused")
         if refused is None:
-            return its.question.read(reply)
+            return request.question.read(reply)
         if str(refused).startswith(UNKNOWN):
             raise _Unknown
         if str(refused).startswith(LATER):
-            raise Later(shown(refused).removeprefix(LATER))
-        raise WireError(f"{name} refuses: {shown(refused)}")
+            raise Later(sanitize(refused).removeprefix(LATER))
+        raise WireError(f"{name} refuses: {sanitize(refused)}")
 
     def _failed(self, name: str, reason: str) -> None:
         self._failures.setdefault(name, []).append(reason)
@@ -232,19 +232,19 @@ class Conversation:
         if time.monotonic() - self._looked < LOOK and all(name in self._online for name in waiting):
             return
         self._online, self._looked = self._line.online(), time.monotonic()
-        for name, its in waiting.items():
+        for name, request in waiting.items():
             mark = self._online.get(name)
-            if (mark is None) != its.away:
-                its.away = mark is None
-                self._tell(name, "away" if its.away else "back", "")
-            if mark != its.mark:
-                its.ticket = None
+            if (mark is None) != request.away:
+                request.away = mark is None
+                self._tell(name, "away" if request.away else "back", "")
+            if mark != request.mark:
+                request.ticket = None
 
     def _reconnect(self, waiting: Mapping[str, _Waiting], error: LineLost) -> None:
         """The server was stopped: all that was under way is sent again when it is back."""
         self._tell("server", "lost", str(error))
-        for its in waiting.values():
-            its.ticket = None
+        for request in waiting.values():
+            request.ticket = None
         self._left_out = {name: (None, mark) for name, (_, mark) in self._left_out.items()}
         self._online, deadline = {}, time.monotonic() + self._faults.give_up_after
         while True:
@@ -265,7 +265,7 @@ class _Unknown(Exception):
 
 
 def norms_out_of_line(sizes: Mapping[str, float], largest: float) -> dict[str, str]:
-    """Whose size is more than `largest` times the (lower) median of all; of one hospital nothing can be said."""
+    """Hospitals with a size above `largest` times the (lower) median of all; none if there is only one hospital."""
     ordered = sorted(sizes.values())
     middle = ordered[(len(ordered) - 1) // 2] if ordered else 0.0
     return {

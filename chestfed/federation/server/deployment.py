@@ -1,4 +1,4 @@
-"""A study whose clients are at hospitals: what the server knows of them, and how it has them work."""
+"""A study with clients at hospitals: their records at the server, and the questions that it sends them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from chestfed.federation.records import (
     OpenedTest,
     Scores,
     TestLabels,
-    row_of,
-    said,
+    read_row,
+    read_values,
     with_nan,
 )
 from chestfed.federation.server.conversation import Conversation, Question
@@ -86,7 +86,7 @@ class DistantClient(ClientData):
 
 @dataclass(frozen=True)
 class KeptTest(TestSet):
-    """Test images of which nothing leaves but AUCs with intervals; `size`: numbers of images and patients."""
+    """Test images whose hospital sends only AUCs with intervals; `size`: numbers of images and patients."""
 
     size: tuple[int, int] = (0, 0)
 
@@ -96,7 +96,7 @@ class KeptTest(TestSet):
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
         assert outputs.row is not None
-        return {one.disease: one.value for one in outputs.row.diseases}
+        return {disease_row.disease: disease_row.value for disease_row in outputs.row.diseases}
 
     def row(self, outputs: Outputs, k: int, clients: Sequence[str], how: Intervals) -> Row:
         """As the hospital says, which knows how from the pipeline."""
@@ -113,9 +113,9 @@ class Hospitals(Deployment):
         self.machines: dict[str, dict[str, Any]] = {}  # by hospital, as it says
         self._cards: list[dict[str, Any]] = []
         self._own_tests: dict[str, TestSet] = {}
-        self._beginning: Callable[[str], Question] | None = None
+        self._make_beginning: Callable[[str], Question] | None = None
         self._sizes = (0, 0)
-        self._told: dict[tuple[str, str], str] = {}  # digests of what hospitals have told of their data
+        self._digests: dict[tuple[str, str], str] = {}  # of opened data, by hospital and test set
         self._keys: dict[str, str] = {}  # fingerprint of the key of each hospital's keyed names
         conversation.introduce = self._introduce
 
@@ -129,18 +129,18 @@ class Hospitals(Deployment):
         self._passport = handshake.passport(self._pipeline)
         words = self._passport["model"].split()
         self._sizes = int(words[0]), int(words[2])
-        told = self._conversation.ask({name: self._greeting(name) for name in self._membership.present})
-        self.machines = {name: machine.model_dump() for name, machine in told.items()}
+        machines = self._conversation.ask({name: self._make_greeting(name) for name in self._membership.present})
+        self.machines = {name: machine.model_dump() for name, machine in machines.items()}
 
     def gather(self, machine: Machine) -> Experiment:
         """Have every present hospital open its data; what they report of it, and of those that left what they did."""
         membership, diseases = self._membership, tuple(self._pipeline.tasks)
         answers: dict[str, tuple[Opened, Counts]] = self._conversation.ask(
-            {name: self._opening(name) for name in membership.present}
+            {name: self._make_data_question(name) for name in membership.present}
         )
-        membership.remember({name: _plain(*answer) for name, answer in answers.items()})
+        membership.remember({name: _to_plain(*answer) for name, answer in answers.items()})
         answers |= {
-            name: _not_plain(opening)
+            name: _from_plain(opening)
             for name in self.names
             if name not in answers and (opening := membership.opening(name)) is not None
         }
@@ -163,11 +163,15 @@ class Hospitals(Deployment):
         opened_first = {name: answers[name][0] for name in self.names if name in answers}
         cards = [opened.cards[0] for opened in opened_first.values()] + [opened_first[self.target].cards[1]]
         self._cards = [card.model_dump(mode="json") for card in cards]
-        test, digests["test set"], _ = self._conversation.ask_one(self.target, self._of_test(self.target, "study"))
+        test, digests["test set"], _ = self._conversation.ask_one(
+            self.target, self._make_test_question(self.target, "study")
+        )
         joins = {name: k for name, k in scored_hospitals(self._pipeline).items() if name in membership.present}
-        own = self._conversation.ask({name: self._of_test(name, "own") for name in joins})
+        own_tests = self._conversation.ask({name: self._make_test_question(name, "own") for name in joins})
         self._own_tests = {
-            name: test if is_test_set else its for name, (its, _, is_test_set) in own.items() if its is not None
+            name: test if is_study_test else own_test
+            for name, (own_test, _, is_study_test) in own_tests.items()
+            if own_test is not None
         }
         read: dict[str, Any] = {"test": test, "hospitals": self._own_tests, "quarantined": unreadable}
         return Experiment(self._pipeline, machine, joins=joins, clients=tuple(clients), digests=digests, **read)
@@ -177,7 +181,8 @@ class Hospitals(Deployment):
 
         def read(parcel: Parcel) -> Pretrained:
             network = unpack(parcel.packed, Network.like(*self._sizes), self.target)
-            return Pretrained(network.parameters, network.buffers, said(Losses, parcel.values, self.target).losses)
+            losses = read_values(Losses, parcel.values, self.target).losses
+            return Pretrained(network.parameters, network.buffers, losses)
 
         done: Pretrained = self._conversation.ask_one(self.target, Question("pretrain", read=read))
         steps = setup.pipeline.pretrain.steps(setup.clients[0].training_rows)
@@ -196,7 +201,7 @@ class Hospitals(Deployment):
         def beginning(name: str) -> Question:
             return Question("begin", {"k": cohort.k, "rows": rows}, packed)
 
-        self._beginning = beginning
+        self._make_beginning = beginning
         self._conversation.ask({name: beginning(name) for name in active})
         shapes = [cohort.shapes(*self._sizes, number) for number in range(len(cohort.names))]
         return HospitalFleet(self._conversation, self._faults, cohort, active, shapes, setup.machine.device)
@@ -205,18 +210,18 @@ class Hospitals(Deployment):
         self, setup: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet
     ) -> Outputs:
         """A model on test images, from the hospital that has them."""
-        own = [name for name, its in self._own_tests.items() if its is test]
-        name, which = (own[0], "own") if own else (self.target, "study")
+        hospitals = [name for name, own_test in self._own_tests.items() if own_test is test]
+        name, which = (hospitals[0], "own") if hospitals else (self.target, "study")
         like = Scores.like(len(test.labels), len(test.diseases), buffers.numel())
 
         def read(parcel: Parcel) -> Outputs:
-            its = unpack(parcel.packed, like, name)
-            if not ((its.scores >= 0) & (its.scores <= 1)).all():
+            scores = unpack(parcel.packed, like, name)
+            if not ((scores.scores >= 0) & (scores.scores <= 1)).all():
                 raise WireError(f"{name} sent scores that are not probabilities")
-            row = row_of(parcel.values.get("row"), test.diseases, name) if isinstance(test, KeptTest) else None
+            row = read_row(parcel.values.get("row"), test.diseases, name) if isinstance(test, KeptTest) else None
             if row is not None and row.interval != setup.pipeline.evaluation.interval:
                 raise WireError(f"{name} sent intervals of another method")
-            return Outputs(its.scores.numpy(), its.buffers.to(buffers), row)
+            return Outputs(scores.scores.numpy(), scores.buffers.to(buffers), row)
 
         packed = pack(Network(parameters[: network.size], buffers))
         outputs: Outputs = self._conversation.ask_one(name, Question("score", {"test": which}, packed, read))
@@ -232,61 +237,65 @@ class Hospitals(Deployment):
             content = {**experiment.origin.keys(), "bins": BINS, "sites": self._cards, "hospitals": []}
             write_json(folder / "sites.json", content)
 
-    def _greeting(self, name: str) -> Question:
+    def _make_greeting(self, name: str) -> Question:
         values = {
             "passport": self._passport,
             "pipeline": shareable(self._pipeline),
         }
 
         def read(parcel: Parcel) -> Hardware:
-            return said(Hardware, {key: parcel.values.get(key) for key in Hardware.model_fields}, name)
+            return read_values(Hardware, {key: parcel.values.get(key) for key in Hardware.model_fields}, name)
 
         return Question("greet", values, read=read)
 
-    def _opening(self, name: str) -> Question:
+    def _make_data_question(self, name: str) -> Question:
         def read(parcel: Parcel) -> tuple[Opened, Counts]:
             counts = unpack(parcel.packed, Counts.like(len(self._pipeline.tasks)), name)
             if not ((counts.labeled >= 0) & (counts.labeled <= 1)).all() or bool((counts.ratios > 1).any()):
                 raise WireError(f"{name} sent shares that are not between 0 and 1")
-            its = said(Opened, parcel.values, name)
-            about = [(card.name, card.role, list(card.diseases)) for card in its.cards]
+            opened = read_values(Opened, parcel.values, name)
+            about = [(card.name, card.role, list(card.diseases)) for card in opened.cards]
             expected = [(name, "client"), ("test images", "test")][: 1 + (name == self.target)]
-            if about != [(*one, list(self._pipeline.tasks)) for one in expected]:
+            if about != [(*name_role, list(self._pipeline.tasks)) for name_role in expected]:
                 raise WireError(f"{name} sent counts of other diseases or images")
-            return its, counts
+            return opened, counts
 
-        return Question("open", read=self._as_before(name, "", read))
+        return Question("open", read=self._refuse_changes(name, "", read))
 
-    def _of_test(self, name: str, which: str) -> Question:
+    def _make_test_question(self, name: str, which: str) -> Question:
         diseases = tuple(self._pipeline.tasks)
 
         def read(parcel: Parcel) -> tuple[TestSet | None, str, bool]:
             if which == "own" and parcel.values.get("none") is True:
                 return None, "", False
-            told = said(OpenedTest, parcel.values, name)
-            its = unpack(parcel.packed, TestLabels.like(len(told.images), len(diseases)), name)
-            labels, numbers = with_nan(its.labels), its.numbers.numpy()
-            if len(told.patients) != len(numbers) or not np.isin(its.labels, (-1, 0, 1)).all() or (numbers < 0).any():
+            opened = read_values(OpenedTest, parcel.values, name)
+            arrays = unpack(parcel.packed, TestLabels.like(len(opened.images), len(diseases)), name)
+            labels, numbers = with_nan(arrays.labels), arrays.numbers.numpy()
+            if (
+                len(opened.patients) != len(numbers)
+                or not np.isin(arrays.labels, (-1, 0, 1)).all()
+                or (numbers < 0).any()
+            ):
                 raise WireError(f"{name} sent invalid labels or patients of test images")
-            about = (ELSEWHERE, labels, numbers, diseases, told.images, told.patients, told.key, told.origin)
-            test = TestSet(*about, site=name) if told.kept is None else KeptTest(*about, site=name, size=told.kept)
-            return test, told.digest, told.is_test_set
+            about = (ELSEWHERE, labels, numbers, diseases, opened.images, opened.patients, opened.key, opened.origin)
+            test = TestSet(*about, site=name) if opened.kept is None else KeptTest(*about, site=name, size=opened.kept)
+            return test, opened.digest, opened.is_test_set
 
-        return Question("open", {"test": which}, read=self._as_before(name, which, read))
+        return Question("open", {"test": which}, read=self._refuse_changes(name, which, read))
 
-    def _as_before(self, name: str, which: str, read: Callable[[Parcel], Read]) -> Callable[[Parcel], Read]:
+    def _refuse_changes(self, name: str, which: str, read: Callable[[Parcel], Read]) -> Callable[[Parcel], Read]:
         """`read`, which refuses what is not as at the beginning: rounds of other data would be of no study."""
 
         def reread(parcel: Parcel) -> Read:
-            answer, arrays = read(parcel), {kind: its.tolist() for kind, its in parcel.packed.arrays.items()}
-            told = handshake.digest([{**parcel.values, "nonce": ""}, arrays])
+            answer, arrays = read(parcel), {kind: array.tolist() for kind, array in parcel.packed.arrays.items()}
+            digest = handshake.digest([{**parcel.values, "nonce": ""}, arrays])
             if not which and self._keys.setdefault(name, parcel.values["key"]) != parcel.values["key"]:
                 raise WireError(
                     f"{name} came back with another key of its keyed names. Put the file `names_key` of its "
                     "hospital.yaml back from the backup there; if it is lost, stop this study and start the same "
                     "command again, for another study under the new names"
                 )
-            if self._told.setdefault((name, which), told) != told:
+            if self._digests.setdefault((name, which), digest) != digest:
                 raise WireError(
                     f"{name} came back with other data, or another choice of what leaves. Undo the change there; for a "
                     "study of the other data stop this one and start the same command again"
@@ -297,22 +306,22 @@ class Hospitals(Deployment):
 
     def _introduce(self, name: str, enough: int | None) -> bool:
         """Tell a hospital that was started anew where the study stands; whether it has taken in all of it."""
-        told = [self._greeting(name), self._opening(name)]
-        told += [self._of_test(name, which) for at, which in self._told if at == name and which]
-        if self._beginning is not None:
-            told.append(self._beginning(name))
-        return all(self._conversation.ask({name: question}, enough=enough) for question in told)
+        questions = [self._make_greeting(name), self._make_data_question(name)]
+        questions += [self._make_test_question(name, which) for at, which in self._digests if at == name and which]
+        if self._make_beginning is not None:
+            questions.append(self._make_beginning(name))
+        return all(self._conversation.ask({name: question}, enough=enough) for question in questions)
 
 
-def _plain(opened: Opened, counts: Counts) -> dict[str, Any]:
+def _to_plain(opened: Opened, counts: Counts) -> dict[str, Any]:
     """What a hospital reported, as plain data."""
     return opened.model_dump(mode="json") | {"ratios": counts.ratios.tolist(), "labeled": counts.labeled.tolist()}
 
 
-def _not_plain(values: Mapping[str, Any]) -> tuple[Opened, Counts]:
-    """The inverse of `_plain`."""
+def _from_plain(values: Mapping[str, Any]) -> tuple[Opened, Counts]:
+    """The inverse of `_to_plain`."""
     ratios, labeled = (torch.tensor(values[key], dtype=torch.float64) for key in ("ratios", "labeled"))
-    opened = said(
+    opened = read_values(
         Opened, {key: value for key, value in values.items() if key in Opened.model_fields}, "the server's file"
     )
     return opened, Counts(ratios, labeled)

@@ -81,7 +81,7 @@ class HospitalFleet(Fleet):
         return {}
 
     def restore(self, tensors: Mapping[str, Tensor], name: str, turns: Sequence[int], stage: int, like: object) -> None:
-        """Nothing to do: each request says from which turn it goes on."""
+        """Nothing to do: each request names the turn that it continues from."""
 
     def close(self) -> None:
         """Nothing: the hospitals stay as they are, for a run that is taken up again."""

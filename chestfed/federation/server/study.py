@@ -32,7 +32,7 @@ from chestfed.training.run import StudyResult, name_folder, run_study
 
 
 class Events:
-    """What happened between server and hospitals: told, and appended to `federation.jsonl` in the runs folder."""
+    """Events between server and hospitals: reported, and appended to `federation.jsonl` in the runs folder."""
 
     def __init__(self, out: Path, say: Any, progress: Progress | None = None) -> None:
         self._file = out / "federation.jsonl"
@@ -101,7 +101,9 @@ def run_over_hospitals(
     try:
         say(f"comparing versions, labels, preprocessing and model with {', '.join(membership.present)}")
         hospitals.greet()
-        say("all agree; the hospitals read their labels and images, and nobody looks for images that two of them share")
+        say(
+            "all agree; the hospitals read their labels and images, and images that two hospitals share are not searched for"
+        )
         experiment = hospitals.gather(machine)
         changes = membership.place(finished_rounds(experiment, name_folder(experiment, name, out), changed=without))
         for change in changes:
@@ -131,7 +133,7 @@ def show_plan(pipeline: Pipeline, federation: Federation, say: Any) -> None:
     require_members(names, federation)
     for line in describe(pipeline, names[0]):
         say(f"  {line}")
-    say(f"a hospital approves it as {handshake.approval_digest(pipeline)}; nobody was asked")
+    say(f"a hospital approves it as {handshake.approval_digest(pipeline)}; no hospital was asked")
 
 
 def finished_rounds(experiment: Experiment, folder: Path, changed: Sequence[str]) -> dict[int, int | None]:

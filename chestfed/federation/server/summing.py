@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from chestfed.core.errors import TrainingError
 from chestfed.engines.sums.fixed_point import Masked
 from chestfed.engines.wire import Packed, WireError, unpack
-from chestfed.federation.hospital.summing import SumRound, threshold_of
+from chestfed.federation.hospital.summing import SumRound, choose_threshold
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.secure_sum.member import Keys, recover_sum
 from chestfed.federation.server.conversation import Conversation, Question
@@ -53,7 +53,7 @@ class SumServer:
         self, work: Mapping[str, Packed], turns: str, enough: int | None
     ) -> tuple[np.ndarray, list[str]] | list[str]:
         """One attempt; a list of members if another one is to be made with these."""
-        names, threshold = list(work), threshold_of(len(work))
+        names, threshold = list(work), choose_threshold(len(work))
         least = None if enough is None else max(enough, threshold)
         head = {"turns": turns, "attempt": self._attempt}
         given = self._ask("keys", names, lambda name: {**head, "members": names}, "keys", _LISTS, least)
@@ -63,10 +63,12 @@ class SumServer:
         if passed is None:
             return names
 
-        def sealed(name: str) -> dict[str, Any]:
+        def make_values(name: str) -> dict[str, Any]:
             return {**head, "shares": {other: to[name] for other, to in passed.items() if other != name and name in to}}
 
-        questions = {name: self._question("mask", sealed(name), self._masked(name), work[name]) for name in passed}
+        questions = {
+            name: self._question("mask", make_values(name), self._make_mask_reader(name), work[name]) for name in passed
+        }
         masked: dict[str, Any] = self._conversation.ask(questions, None, least)
         if any(values is None for values in masked.values()):
             return names
@@ -82,7 +84,7 @@ class SumServer:
             return names
         context = SumRound(self._study, self._k, tuple(names), turns, self._attempt).context
         public = {name: Keys(*map(bytes.fromhex, parts)) for name, parts in given.items()}
-        revealed = {name: {key: bytes.fromhex(text) for key, text in one.items()} for name, one in shares.items()}
+        revealed = {name: {key: bytes.fromhex(text) for key, text in parts.items()} for name, parts in shares.items()}
         total = recover_sum(masked, public, list(passed), revealed, names, threshold, context)
         return total, list(masked)
 
@@ -106,7 +108,7 @@ class SumServer:
         about = {"k": self._k, "step": step, **values}
         return Question("sum", about, packed if packed is not None else Packed(b"", {}), read)
 
-    def _masked(self, name: str) -> Callable[[Parcel], Any]:
+    def _make_mask_reader(self, name: str) -> Callable[[Parcel], Any]:
         def read(parcel: Parcel) -> Any:
             if parcel.values.get("lost") is True:
                 return None

@@ -70,7 +70,7 @@ def decode_dicom(path: Path, stored: Stored, levels: Levels, least: int | None =
 
     Raises `UnsuitableImage` if it is of another kind, `ImageError` if it is not a whole, single, gray picture.
     """
-    with dicom_tags.told_as_image_error():
+    with dicom_tags.raise_image_error():
         refuse_bomb(path, MAX_INFLATED)
         dataset = dicom_tags.read(path, (), pixels=True)
         _check(dataset, path)

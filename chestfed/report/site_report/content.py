@@ -81,11 +81,11 @@ class SiteReport:
         return _describe(self.check.inspection)
 
     @cached_property
-    def others(self) -> tuple[Profile, ...]:
+    def other_sites(self) -> tuple[Profile, ...]:
         """The sites that it is compared with."""
         return tuple(_describe(other) for other in self.check.others.values())
 
-    def label_of(self, site: Profile) -> str:
+    def name_site(self, site: Profile) -> str:
         """A site's short name; on the report of a real site, a synthetic one is marked."""
         return f"{site.name} (synthetic)" if site.synthetic and not self.check.synthetic else site.name
 
@@ -104,7 +104,7 @@ class SiteReport:
         if ages.youngest is not None and ages.oldest is not None:
             parts.append(f"{years(ages.youngest)} to {years(ages.oldest)} years")
         labels = counts.splits[-1].labels if counts.splits else {}
-        positives = ", ".join(f"{title_of(name)} {found.positive:,}" for name, found in labels.items())
+        positives = ", ".join(f"{title_of(name)} {counts.positive:,}" for name, counts in labels.items())
         parts += [f"positives: {positives}"] if positives else []
         return "; ".join(parts)
 
@@ -113,8 +113,8 @@ class SiteReport:
         kinds, errors = self.check.kinds, self.check.errors.kinds
         ranks = {kind: (kind not in errors, FIRST.index(kind) if kind in FIRST else len(FIRST)) for kind in kinds}
         words = [kind for kind in sorted(kinds, key=ranks.__getitem__) if kind not in _REMARKS][:_FIRST_THINGS]
-        first = {kind: next((one for one in kinds[kind] if one.row is not None), kinds[kind][0]) for kind in words}
-        at = {kind: one.file if one.row is None else f"{one.file}:{one.row}" for kind, one in first.items()}
+        first = {kind: next((item for item in kinds[kind] if item.row is not None), kinds[kind][0]) for kind in words}
+        at = {kind: item.file if item.row is None else f"{item.file}:{item.row}" for kind, item in first.items()}
         where = {kind: f", first at {printable(at[kind])}" if named else "" for kind in words}
         return [f"{kind} ({len(kinds[kind]):,}){where[kind]}" for kind in words]
 
@@ -196,5 +196,5 @@ def _describe(site: Inspection) -> Profile:
     counts = zip(table.diseases, count_labels(table.labels()), strict=True)
     readable = 0 if scan is None else int(scan.readable.sum())
     gray = scan.gray_levels if scan is not None and readable else None
-    prevalence = {disease: found.prevalence for disease, found in counts}
+    prevalence = {disease: label_counts.prevalence for disease, label_counts in counts}
     return Profile(table.name, table.synthetic, readable, gray, prevalence)

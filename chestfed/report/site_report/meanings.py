@@ -35,7 +35,7 @@ def describe_words(config: SiteConfig) -> dict[str, str]:
     table = config.table
     if table is None:
         return {disease: ", ".join(config.labels.get(disease, ())) or "-" for disease in config.diseases}
-    codes = [code for code in load_values(Source(config, Path()), table).codes if code.known]
+    codes = [code for code in load_values(Source(config, Path()), table).codes if code.is_known]
     describe = _describe_terms if table.has_terms() else _describe_columns
     words = {disease: describe(config, table, codes, disease) for disease in config.diseases}
     return words | {disease: f"every image is {label}" for disease, label in config.constant.items()}

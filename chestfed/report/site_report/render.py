@@ -17,7 +17,7 @@ from chestfed.core.errors import ChestfedError, ConfigError, Problem
 from chestfed.inspection import CheckReport
 from chestfed.inspection.problems import Problems, printable
 from chestfed.report.figures import thumbnail
-from chestfed.report.html import fill, text_of
+from chestfed.report.html import fill, read_template
 from chestfed.report.site_report.content import SIDE, SiteReport
 from chestfed.report.site_report.sections import Section, describe_site, list_facts, list_sections
 from chestfed.results.grid import markdown, rich_table
@@ -190,7 +190,7 @@ def as_html(report: SiteReport, *, pictures: bool | None = None) -> str:
     kind = "synthetic phantom" if synthetic else "radiograph"
     return fill(
         "site_report/page.html",
-        style=text_of("page.css") + text_of("site_report/report.css"),
+        style=read_template("page.css") + read_template("site_report/report.css"),
         tag=report.origin.tag,
         mark=_SYNTHETIC if synthetic else "",
         title=f"Card of {report.check.title}",
@@ -203,7 +203,8 @@ def as_html(report: SiteReport, *, pictures: bool | None = None) -> str:
         shown=_SHOWN_PICTURES,
         not_shown="" if images else _NO_PICTURES[reason],
         thumbnails=[
-            {"uri": thumbnail(one.pixels), "alt": f"Small {kind}, {one.label}", "label": one.label} for one in images
+            {"uri": thumbnail(image.pixels), "alt": f"Small {kind}, {image.label}", "label": image.label}
+            for image in images
         ],
     )
 
@@ -224,9 +225,10 @@ def _write_problems(report: SiteReport) -> Iterator[str]:
         yield f"\n## {title} ({len(problems):,})"
         for kind, members in problems.kinds.items():
             yield f"\n### {kind} ({len(members):,})\n\n| file | row | what | do |\n|---|--:|---|---|"
-            for one in members:
-                row = "" if one.row is None else one.row
-                yield f"| {_escape_once(one.file)} | {row} | {_escape(one.message)} | {_escape_once(one.advice)} |"
+            for problem in members:
+                row = "" if problem.row is None else problem.row
+                file, advice = _escape_once(problem.file), _escape_once(problem.advice)
+                yield f"| {file} | {row} | {_escape(problem.message)} | {advice} |"
 
 
 def _write_section(section: Section) -> list[str]:

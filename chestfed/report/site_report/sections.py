@@ -68,7 +68,7 @@ def _problems(report: SiteReport) -> Section:
     rows = []
     for word, problems in (("error", report.check.errors), ("warning", report.check.warnings)):
         for kind, members in problems.kinds.items():
-            plain = "; ".join(dict.fromkeys(one.message for one in members)) if kind in _PLAIN_KINDS else ""
+            plain = "; ".join(dict.fromkeys(problem.message for problem in members)) if kind in _PLAIN_KINDS else ""
             where = plain or locate(members, report.config.label_files)
             rows.append((kind, (word, where, f"{len(members):,}")))
     if not rows:
@@ -224,11 +224,11 @@ def _count(name: str, caption: str, head: str, values: Mapping[str, int], total:
 
 def _compare(report: SiteReport) -> Section:
     """Gray levels and prevalences of the site and the others, and the drift to each."""
-    site, others = report.profile, report.others
-    with_images = [one for one in (site, *others) if one.gray_levels is not None]
+    site, others = report.profile, report.other_sites
+    with_images = [card for card in (site, *others) if card.gray_levels is not None]
     pictures = (_draw_gray_levels(report, with_images),) if site.gray_levels is not None else ()
     heads: tuple[str, ...] = ("site", "images", "mean", "standard deviation", "black, 0 to 3")
-    rows = ((report.label_of(one), _gray_cells(one)) for one in with_images)
+    rows = ((report.name_site(card), _gray_cells(card)) for card in with_images)
     tables = (
         [grid_of("gray", "Gray levels of the preprocessed images, 0 (black) to 255", heads, rows)]
         if with_images
@@ -237,10 +237,10 @@ def _compare(report: SiteReport) -> Section:
     if not others:
         words = ("No other site was given; --against OTHER.yaml adds one for comparison.",)
         return Section("beside", "Gray levels", words, tuple(tables), pictures)
-    everybody = (site, *others)
-    diseases = list(dict.fromkeys(name for one in everybody for name in one.prevalence))
-    prevalences = ((title_of(name), (number(one.prevalence.get(name)) for one in everybody)) for name in diseases)
-    heads = ("disease", *map(report.label_of, everybody))
+    all_sites = (site, *others)
+    diseases = list(dict.fromkeys(name for card in all_sites for name in card.prevalence))
+    prevalences = ((title_of(name), (number(card.prevalence.get(name)) for card in all_sites)) for name in diseases)
+    heads = ("disease", *map(report.name_site, all_sites))
     tables += [drift_table(report), grid_of("shares", "Prevalence, all splits", heads, prevalences)]
     kinds = report.check.kinds
     same, near, people = (len(kinds.get(kind, ())) for kind in (SITES_SHARE_PICTURE, SITES_NEAR, SITES_SHARE_PATIENT))
@@ -260,14 +260,14 @@ def _compare(report: SiteReport) -> Section:
 def drift_table(report: SiteReport) -> Grid:
     """How far each of the other sites is, in gray levels and prevalences."""
     rows: Rows = []
-    for other in report.others:
+    for other in report.other_sites:
         if (distance := report.profile.drift_to(other)) is None:
-            rows.append((report.label_of(other), [Cell("-", ("no readable images",)), "-", "-", "-"]))
+            rows.append((report.name_site(other), [Cell("-", ("no readable images",)), "-", "-", "-"]))
             continue
         parts = map(number, (distance.score, distance.gray_levels, distance.prevalence))
-        rows.append((report.label_of(other), [*parts, str(len(report.profile.shared(other)))]))
+        rows.append((report.name_site(other), [*parts, str(len(report.profile.shared(other)))]))
     columns = ("to", "drift score", "gray levels, W", "prevalence, P", "diseases in P")
-    return grid_of("drift", f"Drift from {report.label_of(report.profile)}", columns, rows)
+    return grid_of("drift", f"Drift from {report.name_site(report.profile)}", columns, rows)
 
 
 def _gray_cells(site: Profile) -> tuple[str, ...]:
@@ -278,7 +278,7 @@ def _gray_cells(site: Profile) -> tuple[str, ...]:
 
 def _draw_gray_levels(report: SiteReport, sites: list[Profile]) -> Picture:
     """The site's histogram as an area, the other sites' as lines."""
-    drawn = [(place, report.label_of(site), shares(site.gray_levels)) for place, site in enumerate(sites)]
+    drawn = [(place, report.name_site(site), shares(site.gray_levels)) for place, site in enumerate(sites)]
     with Drawing(report.origin, "gray-levels", "Gray levels", (5.6, 3.2)) as drawing:
         gray_levels(drawing.axes, drawn)
         for _, name, part in drawn:
@@ -289,7 +289,7 @@ def _draw_gray_levels(report: SiteReport, sites: list[Profile]) -> Picture:
 
 
 def _reproduce(report: SiteReport) -> Section:
-    others = "".join(f" --against {other.name}.yaml" for other in report.others)
+    others = "".join(f" --against {other.name}.yaml" for other in report.other_sites)
     words = (
         f"chestfed {__version__}:",
         f"`chestfed site card {report.config.site}.yaml --data DIR{others}`",

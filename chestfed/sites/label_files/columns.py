@@ -138,7 +138,7 @@ def as_text(value: Any) -> str | None:
         return None
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
-    if isinstance(value, float | np.floating):  # as programs write whole numbers of which some are missing
+    if isinstance(value, float | np.floating):  # as programs write whole numbers if some are missing
         number = float(value) if isinstance(value, float) else float(str(value))
         return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
     if isinstance(value, datetime):

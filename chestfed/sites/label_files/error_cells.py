@@ -18,14 +18,14 @@ _FREE: Final = 0xFFFFFFFA  # sector numbers from here on are marks
 def find_xls_errors(data: bytes) -> dict[str, Places]:
     """Sheet -> its error cells. Raises `ValueError`, `IndexError` or `struct.error` if the file is damaged."""
     stream = _read_stream(data)
-    found: dict[str, Places] = {}
+    errors: dict[str, Places] = {}
     for kind, body in _list_records(stream, 0):
         if kind == 0x85:  # BoundSheet8, or that of Excel 5
             wide = stream[4:6] == b"\x00\x06"
             start, flags = (8, body[7]) if wide else (7, 0)
             name = body[start : start + body[6] * (1 + (flags & 1))].decode("utf-16-le" if flags & 1 else "latin-1")
-            found[name] = _find_in_sheet(stream, struct.unpack_from("<I", body)[0])
-    return found
+            errors[name] = _find_in_sheet(stream, struct.unpack_from("<I", body)[0])
+    return errors
 
 
 def _find_in_sheet(stream: bytes, start: int) -> Places:
@@ -86,17 +86,17 @@ def find_xlsb_errors(parts: zipfile.ZipFile, targets: Mapping[str | None, str]) 
 
     Raises `ValueError`, `IndexError`, `KeyError` or `struct.error` if the file is damaged.
     """
-    found: dict[str, Places] = {}
+    errors: dict[str, Places] = {}
     for kind, body in _list_parts(parts.read("xl/workbook.bin")):
         if kind == 156:  # BrtBundleSh
             relation, place = _read_text(body, 8)
             name, _ = _read_text(body, place)
-            found[name], row = [], 0
+            errors[name], row = [], 0
             for cell, content in _list_parts(parts.read(targets[relation])):
                 row = struct.unpack_from("<I", content)[0] if cell == 0 else row  # BrtRowHdr
                 if cell in (3, 11):  # BrtCellError, BrtFmlaError
-                    found[name].append((row, struct.unpack_from("<I", content)[0]))
-    return found
+                    errors[name].append((row, struct.unpack_from("<I", content)[0]))
+    return errors
 
 
 def _list_parts(data: bytes) -> Iterator[tuple[int, bytes]]:

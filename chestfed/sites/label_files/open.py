@@ -213,7 +213,7 @@ def _join(source: Source, sheets: Sequence[Sheet], choose: Choose) -> OpenedTabl
     """The chosen columns of all sheets; None, with problems, if one has other columns than the first."""
     names = [composed(name) for name in sheets[0].headers or sheets[0].names]
     chosen = {*choose(names)}
-    kept = [name for name in names if name in chosen]
+    columns = [name for name in names if name in chosen]
     frames, failed = [], False
     for sheet in sheets:
         headers = [composed(name) for name in sheet.headers or sheet.names]
@@ -225,12 +225,12 @@ def _join(source: Source, sheets: Sequence[Sheet], choose: Choose) -> OpenedTabl
             continue
         read = [composed(name) for name in sheet.names]
         places = [place for place, name in enumerate(read) if name in chosen]
-        order = places if headers == names else [read.index(name) for name in kept]
+        order = places if headers == names else [read.index(name) for name in columns]
         frames.append(as_frame(sheet, order))
     if failed:
         return None
     frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-    frame.columns = pd.Index([*kept, ROW, FILE])
+    frame.columns = pd.Index([*columns, ROW, FILE])
     notes = [note for sheet in sheets for note in sheet.notes]
     if len(sheets) > 1:
         notes.append(f"{len(sheets):,} files or sheets with the same header are read as one table")

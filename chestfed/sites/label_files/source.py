@@ -45,7 +45,7 @@ class Source:
     beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
     With `keep_going` a file in the wrong encoding is read as far as possible, to find its other problems. `remarks` say
     how a file was interpreted where its cells alone leave it open. `not_understood` counts labels that are missing
-    because nobody knows what a cell means: reason -> disease -> images.
+    because the meaning of a cell is unknown: reason -> disease -> images.
     """
 
     config: SiteConfig

@@ -28,7 +28,7 @@ from chestfed.sites.label_files.options import FileFormat
 LARGEST = 256_000_000
 #: What is wrong with a larger one, and what to do.
 TOO_LARGE = f"is larger than {LARGEST:,} bytes", "label files are never this large; check the path"
-#: The row numbers beside the columns of a table, one of which may be called `row`.
+#: The row numbers beside the columns of a table, which may have a column `row` too.
 ROW: Final = "\0row"
 #: The name of each row's file, with its sheet, for messages.
 FILE: Final = "\0file"
@@ -150,7 +150,7 @@ def cut_text(label: str, text: bytes, options: FileFormat, choose: Choose) -> tu
     start = text[:_START].decode("utf-8", errors="ignore")
     delimiter = options.delimiter or (stated and stated[1].decode("latin-1")) or _sniff(start, above)
     if delimiter is None:
-        message = "the delimiter is ambiguous: " + " and ".join(map(shown, DELIMITERS)) + " fit several ways"
+        message = "the delimiter is ambiguous: " + " and ".join(map(quote_delimiter, DELIMITERS)) + " fit several ways"
         advice = "set table.delimiter in the site's YAML"
         return None, [Problem("wrong delimiter", label, message, None, advice)]
     text = _skip_rows(text, above, delimiter)
@@ -245,7 +245,7 @@ def _describe_ragged(label: str, line: Any, width: int, delimiter: str, above: i
     advice = "fix or remove the row; cells that contain the delimiter must be quoted; a truncated file ends like this"
     other = next((d for d in DELIMITERS if d != delimiter and len(first_cells(line.text, d)) == width > 1), None)
     if other is not None:
-        kind, text = "mixed delimiters", f"{text}; it has {width} if separated by {shown(other)}"
+        kind, text = "mixed delimiters", f"{text}; it has {width} if separated by {quote_delimiter(other)}"
         advice = "the file has rows with different delimiters: export it again"
     return Problem(kind, label, text, (line.number or 0) + above, advice)
 
@@ -295,8 +295,8 @@ def row_numbers(count: int, skipped: Sequence[int] = ()) -> np.ndarray:
     return lines[~np.isin(lines, skipped)] if skipped else lines
 
 
-def shown(delimiter: str) -> str:
-    """A delimiter in a message."""
+def quote_delimiter(delimiter: str) -> str:
+    """A delimiter as messages show it."""
     return "a tab" if delimiter == "\t" else f"'{delimiter}'"
 
 

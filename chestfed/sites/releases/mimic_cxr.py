@@ -94,15 +94,15 @@ def _look_up_splits(source: Source, path: Path, images: pd.DataFrame, splits: pd
 
 def _only_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
     """The images of the labeled studies, all in test; what the release itself says otherwise is noted."""
-    kept = images[images["study_id"].isin(labels["study_id"])].reset_index(drop=True)
-    strayed = int((kept["split"] != "test").sum()) if source.config.splits.official else 0
+    labeled = images[images["study_id"].isin(labels["study_id"])].reset_index(drop=True)
+    strayed = int((labeled["split"] != "test").sum()) if source.config.splits.official else 0
     if strayed:
-        text = f"{strayed:,} of {len(kept):,} images of these studies are not in the test split of the release"
+        text = f"{strayed:,} of {len(labeled):,} images of these studies are not in the test split of the release"
         source.remarks.append(f"{source.name(path)}: {text}: do not score a model that was trained on them")
-    lacking = int((~labels["study_id"].isin(kept["study_id"])).sum())
+    lacking = int((~labels["study_id"].isin(labeled["study_id"])).sum())
     if lacking:
         source.remarks.append(f"{source.name(path)}: {lacking:,} of {len(labels):,} studies are not in the metadata")
-    return kept.assign(split="test")
+    return labeled.assign(split="test")
 
 
 def _findings(

@@ -142,12 +142,12 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     known = {normal(term): term for term in tree()}
     named = [{known[word] for word in cell if word in known} for cell in cells]
 
-    def those(of_cell: list[bool]) -> np.ndarray:
+    def expand(of_cell: list[bool]) -> np.ndarray:
         return np.array(of_cell)[codes]
 
-    strange = those([not cell <= known.keys() for cell in cells])
-    silent = those([bool(terms & set(options.no_label) - {_UNCHANGED}) for terms in named])
-    unchanged = those([_UNCHANGED in terms & set(options.no_label) for terms in named])
+    strange = expand([not cell <= known.keys() for cell in cells])
+    silent = expand([bool(terms & set(options.no_label) - {_UNCHANGED}) for terms in named])
+    unchanged = expand([_UNCHANGED in terms & set(options.no_label) for terms in named])
     sentences = frame["LabelsLocalizationsBySentence"]
     unsaid = unchanged & ~sentences.astype("str").str.contains(_NORMAL_SENTENCE).to_numpy(dtype=bool)
     others = _other_methods(source, path, frame, options)
@@ -155,7 +155,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     with_one = f"({int((unchanged & ~unsaid).sum()):,} have one)"
     if sentences.isna().all():
         with_one = "in 'LabelsLocalizationsBySentence', which the file lacks"
-    normal_too = those([{"normal"} < terms for terms in named])
+    normal_too = expand([{"normal"} < terms for terms in named])
     unknown = Counter(word for code in codes.tolist() for word in cells[code] - known.keys())
     _note(source, path, strange, f"have a term not in PadChest's tree ({_examples(unknown)}): {_UNNAMED} missing")
     _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
@@ -163,12 +163,12 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     _note(source, path, normal_too, "say 'normal' beside another term; the other term counts")
     _note(source, path, others, "were labeled by a method not in reader.methods: their labels are missing")
 
-    unread = strange | those([not cell for cell in cells])
+    unread = strange | expand([not cell for cell in cells])
     rest = np.select([unread, silent | unsaid], [UNLABELLED, BLANK], NEGATIVE)
     findings = {}
     for disease in source.config.diseases:
         names = set(source.config.labels[disease])
-        positive = those([any(tree()[term] & names for term in terms) for terms in named])
+        positive = expand([any(tree()[term] & names for term in terms) for terms in named])
         source.unread("terms not in PadChest's tree", disease, int((strange & ~positive & ~others).sum()))
         findings[disease] = np.select([others, positive], [UNLABELLED, POSITIVE], rest).astype(np.int8)
     return findings

@@ -25,8 +25,8 @@ from chestfed.sites.reader import (
     RULES,
     SiteReader,
     ages,
-    agreed,
     column_findings,
+    combine_votes,
     find_any,
     image_files,
     join_rows,
@@ -92,10 +92,10 @@ def _read_file(source: Source, split: str, path: Path, names: list[str], rule: s
 def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame | None:
     """One row per image and radiologist with findings int8 per disease, from columns of 0 and 1."""
     optional = [name for name in names if name in _NAMES["optional"]]
-    kept = [name for name in names if name not in optional or name in source.header(path)]
-    for name in set(names) - set(kept):
+    present = [name for name in names if name not in optional or name in source.header(path)]
+    for name in set(names) - set(present):
         source.remarks.append(f"{source.name(path)}: no column '{name}': diseases without another column are blank")
-    frame = source.read(path, ["image_id", *kept], ["rad_id"])
+    frame = source.read(path, ["image_id", *present], ["rad_id"])
     if frame is None:
         return None
     if frame["rad_id"].isna().all():
@@ -139,7 +139,10 @@ def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series, 
             source.problem("unknown rater", source.name(path), text, advice=advice)
         votes = votes[votes["rad_id"] == rule]
     place = pd.Index(images).get_indexer(votes["image_id"])
-    return {disease: agreed(votes[disease].to_numpy(), place, len(images), rule) for disease in source.config.diseases}
+    return {
+        disease: combine_votes(votes[disease].to_numpy(), place, len(images), rule)
+        for disease in source.config.diseases
+    }
 
 
 def _with_headers(source: Source, rows: pd.DataFrame) -> pd.DataFrame:

@@ -68,12 +68,12 @@ class Code:
     confirmed: str = ""
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether its meaning is confirmed."""
         return bool(self.confirmed and self.meaning)
 
 
-def in_form(kind: str, value: str) -> str:
+def normalize_value(kind: str, value: str) -> str:
     """A value in the form in which it is compared: case and outer spaces do not matter; of a label 1.0 is 1."""
     return normal(value) if kind == FINDING else canonical(value) if kind == LABEL else value.strip().lower()
 
@@ -166,7 +166,7 @@ def _parse_row(
     code = Code(
         _unquote(row.get("column", "")),
         kind,
-        "" if row["value"] == EMPTY else in_form(kind, value),
+        "" if row["value"] == EMPTY else normalize_value(kind, value),
         int(number) if number.isdecimal() else 0,
         _unquote(row.get("proposal", "")),
         _unquote(row.get("evidence", "")),

@@ -2,7 +2,7 @@
 
 Only the elements that the site's YAML names are read, and only those of `dicom_tags.ROLES` may be named; pixels are
 not. A row is the number of a file in the order of their paths, the first being 1: file names may hold patients' names,
-and stay out of messages, but for those of a check.
+and stay out of messages, except those of a check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pandas as pd
 
 from chestfed.core.errors import ImageError
 from chestfed.core.processes.workers import parallel_map
-from chestfed.dicom.file_kinds import DICOM, UNKNOWN, counted, kind_of, without_strangers
+from chestfed.dicom.file_kinds import DICOM, UNKNOWN, detect_kind, format_kinds, mark_strangers
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import quiet, read, reason
 from chestfed.sites.label_files.encodings import is_text
@@ -51,7 +51,7 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     frame, aside = read_elements(source, names, tags)
     if frame.empty and not any(problem.kind == _UNREADABLE for problem in source.problems):
         text = f"no images in {source.root}; looked for {', '.join(patterns)}"
-        text += f"; found: {counted(aside)}" if aside else ""
+        text += f"; found: {format_kinds(aside)}" if aside else ""
         source.problem("missing file", patterns[0], text, advice="name the image files in label_files.images")
         return None
     return frame
@@ -78,21 +78,21 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
         ):
             headers.append(header)
             count(len(headers))
-    kinds = without_strangers(images, [header.kind for header in headers])
+    kinds = mark_strangers(images, [header.kind for header in headers])
     aside = [kind for kind in kinds if kind not in (DICOM, UNKNOWN)]
     if aside and source.keep_going:
-        text = f"{len(aside):,} files are not DICOM images and are skipped: {counted(aside)}"
+        text = f"{len(aside):,} files are not DICOM images and are skipped: {format_kinds(aside)}"
         source.problem(SET_ASIDE, FILES, text, advice="no action needed, unless one of them should be an image")
-    kept = []
+    places = []
     for place, (image, kind, header) in enumerate(zip(images, kinds, headers, strict=True)):
         if kind in (DICOM, UNKNOWN) and header.error:
             text = f"{image}: {header.error}" if source.keep_going else header.error
             source.problem(_UNREADABLE, FILES, text, place + 1, _ADVICE[source.keep_going])
         elif kind in (DICOM, UNKNOWN):
-            kept.append(place)
-    frame = pd.DataFrame([headers[place].cells for place in kept], columns=elements, dtype=object)
-    frame["image"] = pd.Series([images[place] for place in kept], dtype=object)
-    frame[ROW] = np.array(kept, dtype=np.int64) + 1
+            places.append(place)
+    frame = pd.DataFrame([headers[place].cells for place in places], columns=elements, dtype=object)
+    frame["image"] = pd.Series([images[place] for place in places], dtype=object)
+    frame[ROW] = np.array(places, dtype=np.int64) + 1
     return frame, aside
 
 
@@ -113,7 +113,7 @@ def _read_one(name: str, root: str, tags: list[str]) -> _Header:
     """The elements of a file, or why it cannot be read; nothing of the header is in the reason."""
     from pydicom.errors import InvalidDicomError
 
-    kind, path = kind_of(root, name), Path(root, name)
+    kind, path = detect_kind(root, name), Path(root, name)
     if kind not in (DICOM, UNKNOWN):
         return _Header(kind)
     try:

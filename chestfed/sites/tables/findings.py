@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
-from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, RULES, STRENGTH, UNCERTAIN, UNLABELLED, agreed
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, RULES, STRENGTH, UNCERTAIN, UNLABELLED, combine_votes
 from chestfed.sites.tables.melt import Long
 from chestfed.sites.tables.rows import TableRows
 
@@ -40,7 +40,7 @@ class _Readings:
 def combine(rows: TableRows, long: Long, of_image: np.ndarray, images: int) -> dict[str, np.ndarray]:
     """Findings int8 `[images]` per disease; `of_image` is the image of each row, int `[n]`."""
     config = rows.source.config
-    kept = _choose_readers(rows, long, of_image)
+    chosen = _choose_readers(rows, long, of_image)
     readings = _group(long, of_image)
     unmentioned = _Flags(long, readings)
     findings, contradictory = {}, np.zeros(len(readings.image), dtype=bool)
@@ -56,10 +56,12 @@ def combine(rows: TableRows, long: Long, of_image: np.ndarray, images: int) -> d
         rows.report_images("contradictory labels", bad, of_image, text, advice)
         _remark_on_terms(rows, long, readings, unmentioned, findings)
     if long.has_readers:
-        counts = kept[readings.reader]
+        counts = chosen[readings.reader]
         image, silent = readings.image[counts], rows.table.has_terms()
         votes = {name: cast[counts] for name, cast in findings.items()}
-        findings = {name: agreed(cast, image, images, rows.table.raters, silent=silent) for name, cast in votes.items()}
+        findings = {
+            name: combine_votes(cast, image, images, rows.table.raters, silent=silent) for name, cast in votes.items()
+        }
         described = np.bincount(image, minlength=images) > 0
     else:
         described = np.ones(images, dtype=bool)
@@ -116,7 +118,7 @@ def _read_disease(
 def _look_at_columns(
     rows: TableRows, readings: _Readings, disease: str, ranks: np.ndarray, negative: np.ndarray
 ) -> None:
-    """Report a disease whose columns contradict each other, or of which only some deny it."""
+    """Report a disease if its columns contradict each other, or only some of them deny it."""
     config, name = rows.source.config, rows.name
     mentioned = (ranks != _UNMENTIONED).astype(np.int64)
     if not len(ranks) or np.add.reduceat(mentioned[readings.order], readings.starts).max() < 2:
@@ -149,12 +151,12 @@ def _choose_readers(rows: TableRows, long: Long, of_image: np.ndarray) -> np.nda
         twice = (pairs.duplicated() & pairs["reader"].notna()).to_numpy(dtype=bool)
         text, advice = "an earlier row has the same image and annotator", "keep one row per image and annotator"
         rows.report("duplicate image", twice, text, advice)
-    kept = np.array([rule in (*RULES, name) for name in (*names, "")], dtype=bool)
-    if not kept[:-1].any():
+    chosen = np.array([rule in (*RULES, name) for name in (*names, "")], dtype=bool)
+    if not chosen[:-1].any():
         text = f"'{column or 'labels'}' never names '{rule}' among {plural(len(names), 'annotator')}"
         advice = "set 'table.raters' in the site's YAML to any, majority, all, or to one of the annotators"
         rows.source.problem("unknown rater", rows.name, text, advice=advice)
-    return kept
+    return chosen
 
 
 def _remark_on_terms(

@@ -32,7 +32,7 @@ def headers_below(source: Source, images: Images, folders: Folders) -> pd.DataFr
     return frame
 
 
-def pairs_of(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.ndarray, np.ndarray]:
+def pair_headers(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.ndarray, np.ndarray]:
     """Places of rows and of images that belong together, both int `[pairs]`: a row once per image of it."""
     of_value = headers.groupby(element, sort=False).indices
     none = np.array([], dtype=np.int64)
@@ -41,11 +41,11 @@ def pairs_of(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.
     return rows, np.concatenate([none, *matches]).astype(np.int64)
 
 
-def of_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Rows, bool `[cells]`, of which an image has another PatientID in its header than the cell says.
+def find_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Rows, bool `[cells]`, with an image that has another PatientID in its header than the cell.
 
-    `rows` and `places` are those of `pairs_of`. None are, if the cells are not mostly PatientIDs of headers: then the
-    table calls patients by other names. What is empty in the table or in a header is not compared.
+    `rows` and `places` are those of `pair_headers`. No row is, if most cells are not PatientIDs of
+    headers: then the table has other names for patients. What is empty in the table or in a header is not compared.
     """
     other = np.zeros(len(cells), dtype=bool)
     if _PATIENT not in headers or not len(rows):
@@ -69,7 +69,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     assert column is not None
     headers = headers_below(file.source, images, folders)
     cells = file.frame[column]
-    rows, places = pairs_of(cells, headers, images.header)
+    rows, places = pair_headers(cells, headers, images.header)
     number = np.bincount(rows, minlength=len(cells))
     empty = cells.isna().to_numpy(dtype=bool)
     file.report_blank(empty, "no image name")
@@ -110,7 +110,7 @@ def _refuse_mixtures(
         file.report("ambiguous image", (number > 1) & ~mixed, text, "remove the copies")
     patient = file.table.columns.patient
     if patient is not None and patient in file.frame:
-        other = of_other_patients(file.cells(patient), headers, rows, places) & ~mixed
+        other = find_other_patients(file.cells(patient), headers, rows, places) & ~mixed
         text = f"'{patient}' is not the {_PATIENT} in the header of this row's image"
         advice = (
             "cells may have moved to other rows: fix the table. If it numbers its patients differently, "

@@ -48,7 +48,7 @@ class Placed:
     images: pd.Series  #: paths relative to the site's root
     below: pd.Series  #: the same paths relative to the one of the roots that holds them
     strays: np.ndarray  #: which of them go through a link out of the site's root, bool `[n]`
-    #: For which rows several files fit, of which none is taken, bool `[n]`; only if folders below the roots are
+    #: Rows that several files fit, so that none is taken, bool `[n]`; only if folders below the roots are
     #: searched, or endings do not count.
     ambiguous: np.ndarray
 

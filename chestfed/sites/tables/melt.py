@@ -12,7 +12,7 @@ import pandas as pd
 
 from chestfed.sites.label_files.text import composed
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
-from chestfed.sites.tables.codebook import FINDING, LABEL, MISSING, in_form
+from chestfed.sites.tables.codebook import FINDING, LABEL, MISSING, normalize_value
 from chestfed.sites.tables.rows import TableRows, match_reader
 from chestfed.sites.tables.schema import READER
 from chestfed.sites.tables.values import Values
@@ -38,7 +38,7 @@ class Long:
     meaning: np.ndarray  #: a place in `meanings`, int64 `[m]`
     reader: np.ndarray  #: a place in `readers`, int64 `[m]`
     meanings: Sequence[Meaning | None]  #: None: the row has no finding
-    waiting: np.ndarray  #: which meanings are of findings that nobody has confirmed, bool
+    waiting: np.ndarray  #: meanings of findings that are not confirmed, bool
     readers: Sequence[str]
     named: frozenset[str]  #: diseases that can be reported as present
 
@@ -69,7 +69,7 @@ def melt(rows: TableRows, values: Values) -> Long:
     place = np.repeat(np.arange(len(codes)), number)
     flat = np.concatenate([by_pair[pair] for pair in of_pair.tolist()] or [codes])
     table.note_unknown(place, flat)
-    named = (parse_meaning(code.meaning) for code in values.codes if code.kind == FINDING and code.known)
+    named = (parse_meaning(code.meaning) for code in values.codes if code.kind == FINDING and code.is_known)
     present = frozenset(name for meaning in named for name, state in meaning.findings.items() if state != NEGATIVE)
     return Long(place, flat, of_row[place], table.meanings, np.array(table.waiting, dtype=bool), readers, present)
 
@@ -90,7 +90,7 @@ class _Meanings:
             self._places[term, label] = len(self.meanings)
             code = self._values.code(self._column, FINDING, term)
             other, unknown = self._rows.table.other_terms, None
-            if code is not None and code.known:
+            if code is not None and code.is_known:
                 meaning: Meaning | None = _apply(parse_meaning(code.meaning), label)
             elif not term:
                 meaning = None
@@ -98,7 +98,7 @@ class _Meanings:
                 meaning = IGNORED if other == "ignore" and code is None else UNREAD
                 unknown = term if other == "report" else None
             self.meanings.append(meaning)
-            self.waiting.append(code is not None and not code.known)
+            self.waiting.append(code is not None and not code.is_known)
             self._unknown.append(unknown)
         return self._places[term, label]
 
@@ -118,7 +118,7 @@ def _apply(meaning: Meaning, label: str | None) -> Meaning:
         return meaning
     if label is None or label == MISSING:
         return UNREAD if not meaning.findings else Meaning(dict.fromkeys(meaning.findings, UNLABELLED))
-    if label == "blank" or not meaning.findings:  # not normal: which finding there is, is not said
+    if label == "blank" or not meaning.findings:  # not normal: the finding itself is not given
         return IGNORED
     if label == "uncertain":
         return Meaning(dict.fromkeys(meaning.findings, UNCERTAIN))
@@ -141,7 +141,7 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
         readers = list(dict.fromkeys(voters.values()))
     values.look_at_numbers(
         {
-            in_form(LABEL, str(cell))
+            normalize_value(LABEL, str(cell))
             for header, diseases in sources.items()
             if _threshold(rows, diseases) is None
             for cell in rows.frame[header].dropna().unique()
@@ -173,7 +173,7 @@ def _read_labels(
 ) -> tuple[list[str | None], np.ndarray]:
     """The different labels of a column's cells, None where unknown, and the place of each row's, int64 `[n]`."""
     codes, different = pd.factorize(rows.frame[column])
-    words = [in_form(LABEL, str(cell)) for cell in different]
+    words = [normalize_value(LABEL, str(cell)) for cell in different]
     if column == rows.table.columns.value:
         threshold = rows.table.threshold if isinstance(rows.table.threshold, float) else None
         values.look_at_numbers(words if threshold is None else ())
@@ -220,7 +220,7 @@ def _cut(rows: TableRows, column: str) -> tuple[np.ndarray, list[list[str] | Non
         else:  # values of an element with several are apart by backslashes
             separator = rows.table.separator
             parts = (cell.replace("\\", separator) if headers else cell).split(separator)
-        terms.append(None if parts is None else [term for part in parts if (term := in_form(FINDING, part))])
+        terms.append(None if parts is None else [term for part in parts if (term := normalize_value(FINDING, part))])
     return np.where(codes < 0, len(terms), codes).astype(np.int64), [*terms, []]
 
 

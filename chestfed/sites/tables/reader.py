@@ -20,7 +20,7 @@ from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.label_files.text import ROW
 from chestfed.sites.reader import SiteReader, ages, join_rows, raw_rows
-from chestfed.sites.tables.codebook import AGE, KEEP, MISSING, in_form
+from chestfed.sites.tables.codebook import AGE, KEEP, MISSING, normalize_value
 from chestfed.sites.tables.dicom_headers import FILES, read_headers
 from chestfed.sites.tables.findings import combine
 from chestfed.sites.tables.image_headers import join_headers
@@ -246,7 +246,7 @@ def _read_ages(rows: TableRows, values: Values) -> np.ndarray:
     if column is None:
         return np.full(len(rows.frame), np.nan, dtype=np.float32)
     codes, different = pd.factorize(rows.cells(column))
-    words = [in_form(AGE, str(cell)) for cell in different]
+    words = [normalize_value(AGE, str(cell)) for cell in different]
     meanings = [values.meaning(column, AGE, word) for word in words]
     by_number = ages(pd.Series(different, dtype=object))
     years = [

@@ -72,9 +72,9 @@ class TableRows:
         as_empty = {word.strip().lower() for word in self.table.missing}
         return cells.where(~cells.str.lower().isin(as_empty), None) if as_empty else cells
 
-    def select(self, kept: np.ndarray) -> TableRows:
-        """The rows where `kept`, bool `[n]`."""
-        return self if kept.all() else replace(self, frame=self.frame[kept].reset_index(drop=True))
+    def select(self, mask: np.ndarray) -> TableRows:
+        """The rows where `mask`, bool `[n]`."""
+        return self if mask.all() else replace(self, frame=self.frame[mask].reset_index(drop=True))
 
 
 def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[str]) -> TableRows | None:
@@ -111,10 +111,10 @@ def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
     return {header: match[1] for header in headers if (match := pattern.fullmatch(header))}
 
 
-def _read_columns(source: Source, path: Path, options: FileFormat, wanted: Sequence[str]) -> pd.DataFrame | None:
+def _read_columns(source: Source, path: Path, options: FileFormat, columns: Sequence[str]) -> pd.DataFrame | None:
     def choose(headers: Sequence[str]) -> list[str]:
         names: list[str] = []
-        for name in map(composed, dict.fromkeys(wanted)):
+        for name in map(composed, dict.fromkeys(columns)):
             names += match_reader(name, headers) or [name] if READER in name else [name]
         return list(dict.fromkeys(names))
 

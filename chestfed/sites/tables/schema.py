@@ -14,7 +14,7 @@ from chestfed.dicom.tags import refusal
 from chestfed.sites.label_files.options import FileFormat
 from chestfed.sites.label_files.text import composed
 from chestfed.sites.reader import Split, View
-from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, in_form, parse_code
+from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, normalize_value, parse_code
 
 #: What a pattern may take from the path of the image, as named groups.
 IN_PATH: Final = ("patient", "study", "view", "split", "finding")
@@ -303,7 +303,7 @@ class TableFormat(FileFormat):
         mistakes = []
         for column, meanings in self.codes.items() if isinstance(self.codes, dict) else ():
             kind = ROLES.get(column) or self.column_kind(column)
-            if len({in_form(kind, value) for value in meanings}) < len(meanings):
+            if len({normalize_value(kind, value) for value in meanings}) < len(meanings):
                 mistakes.append(f"codes: '{column}' has a value twice (case and spaces do not matter)")
             for value, meaning in meanings.items():
                 try:

@@ -17,7 +17,7 @@ from chestfed.core.console import plural
 from chestfed.core.errors import Problem
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.reader import SEXES, SPLITS, VIEWS
-from chestfed.sites.tables.codebook import LABEL, MISSING, Code, in_form, parse_code, read_book
+from chestfed.sites.tables.codebook import LABEL, MISSING, Code, normalize_value, parse_code, read_book
 from chestfed.sites.tables.rows import TableRows
 from chestfed.sites.tables.schema import ROLES, TableFormat
 
@@ -63,10 +63,10 @@ class Values:
         return self._table.get((column, kind, value)) or self._table.get(("", kind, value))
 
     def meaning(self, column: str, kind: str, value: str) -> str | None:
-        """What a value in the form of `in_form` means; None if that is unknown."""
+        """What a value in the form of `normalize_value` means; None if that is unknown."""
         code = self.code(column, kind, value)
         if code is not None:
-            return code.meaning if code.known else None
+            return code.meaning if code.is_known else None
         if kind == LABEL and _NUMBER.fullmatch(value):
             return None if self.numbers_are_codes else _PLAIN.get(value)
         return WORDS.get(kind, {}).get(value)
@@ -79,7 +79,7 @@ class Values:
         """Meanings of the cells of a column; missing where they are empty, mean `missing`, or are unknown."""
         cells = rows.cells(column)
         codes, different = pd.factorize(cells)
-        values = [in_form(kind, str(cell)) for cell in different]
+        values = [normalize_value(kind, str(cell)) for cell in different]
         meanings = [self.meaning(column, kind, value) for value in values]
         self.note(rows, column, kind, codes, [v if m is None else None for v, m in zip(values, meanings, strict=True)])
         table = np.array([*(None if meaning == MISSING else meaning for meaning in meanings), None], dtype=object)
@@ -150,5 +150,5 @@ def load_values(source: Source, table: TableFormat) -> Values:
     for column, meanings in table.codes.items():
         kind, header = (ROLES[column], "") if column in ROLES else (table.column_kind(column), column)
         for value, meaning in meanings.items():
-            codes.append(Code(header, kind, in_form(kind, value), 0, "", "", parse_code(kind, meaning), "yes"))
+            codes.append(Code(header, kind, normalize_value(kind, value), 0, "", "", parse_code(kind, meaning), "yes"))
     return Values(codes, "table.codes")

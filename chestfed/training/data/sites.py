@@ -19,7 +19,7 @@ from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.data import SiteEntry
 from chestfed.experiment.pipeline import AnyPipeline, Pipeline
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
+from chestfed.sites.partition import cut_into_clients, hold_out, permute_table_labels
 from chestfed.sites.stats import people, site_facts
 from chestfed.sites.table import SiteTable
 
@@ -223,7 +223,7 @@ def permute_labels(site: StudySite) -> StudySite:
     whole = replace(site.table, diseases=site.labeled)
     for name in site.clients:
         places = site.find(TRAIN, name)
-        part = with_permuted_labels(whole.with_frame(frame.iloc[places].reset_index(drop=True)), site.seed)
+        part = permute_table_labels(whole.with_frame(frame.iloc[places].reset_index(drop=True)), site.seed)
         for column in columns:
             frame.iloc[places, frame.columns.get_loc(column)] = part.frame[column].to_numpy()  # type: ignore[index]
     return replace(site, table=site.table.with_frame(frame))

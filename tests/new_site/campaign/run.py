@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from chestfed.cli import app
 from chestfed.core.errors import ChestfedError
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.tables.codebook import EMPTY, in_form, read_book, write_book
+from chestfed.sites.tables.codebook import EMPTY, normalize_value, read_book, write_book
 from chestfed.sites.tables.schema import ROLES
 from tests.new_site.campaign.maker import DISEASES, FURTHER, SHAPES, Case, Place
 
@@ -150,8 +150,8 @@ def fill(path: Path, meanings: Mapping[str, str]) -> bool:
     by_value = {value if value != EMPTY else "": meaning for value, meaning in meanings.items()}
 
     def enter(code: Any) -> Any:
-        value = next((v for v in by_value if in_form(code.kind, v) == code.value), None)
-        return code if code.known or value is None else replace(code, meaning=by_value[value], confirmed="yes")
+        value = next((v for v in by_value if normalize_value(code.kind, v) == code.value), None)
+        return code if code.is_known or value is None else replace(code, meaning=by_value[value], confirmed="yes")
 
     filled = [enter(code) for code in codes]
     write_book(path, filled)
@@ -163,11 +163,11 @@ def list_codes(path: Path, meanings: Mapping[str, str]) -> list[str]:
     if not path.exists():
         return []
     roles = {kind: role for role, kind in ROLES.items() if role != "finding"}
-    by_value = {(kind, in_form(kind, value)): meaning for value, meaning in meanings.items() for kind in roles}
+    by_value = {(kind, normalize_value(kind, value)): meaning for value, meaning in meanings.items() for kind in roles}
     return [
         f"--code={code.column or roles.get(code.kind, '')}:{code.value}={by_value[code.kind, code.value]}"
         for code in read_book(path)[0]
-        if not code.known and _CODED.fullmatch(code.value) and (code.kind, code.value) in by_value
+        if not code.is_known and _CODED.fullmatch(code.value) and (code.kind, code.value) in by_value
     ]
 
 
