@@ -16,7 +16,7 @@ from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import factory_of
 from chestfed.models.flat import FlatModule, convolve_channels_last
 from chestfed.models.groups import NetworkGroups, find_groups
-from chestfed.models.seeded import seeded
+from chestfed.models.seeded import may_draw, seeded
 from chestfed.models.weights import load_trained, read_weights
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "find_groups",
     "find_norms",
     "load_trained",
+    "may_draw",
     "network_options",
     "read_weights",
     "renew_statistics",
