@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal
@@ -151,11 +152,11 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         else:
             server = self.algorithm.server_round(state.server, result.updates, result.weights)
         sent = len(result.sizes) if self._sends else 0
-        buffer_bytes = _bytes(result.buffers)
+        buffer_bytes, wide = _bytes(result.buffers), 2 if self._combine.rule == "secure_sum" else 1  # 64 bits a number
         record = RoundRecord(
             result.gradients,
             result.images,
-            bytes_up=sent * (byte_count(result.updates[0]) + buffer_bytes),
+            bytes_up=sent * wide * (byte_count(result.updates[0]) + buffer_bytes),
             bytes_down=sent * (byte_count(message) + buffer_bytes),
             loss=result.loss,
             drift=result.drift,
@@ -175,7 +176,11 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
     def _collect_updates(
         self, asked: Mapping[int, Work[Message]], state: Federation[Server], message: Message
     ) -> Round[Message]:
-        """The round of those who answer, each with its update."""
+        """The round of those who answer, each with its update; of a secure sum only the mean is known."""
+        if self._combine.rule == "secure_sum":
+            work, numbers = self.fleet.ask_sum(asked, self.weights, self._enough(len(asked)))
+            known = (work.buffers, work.loss, math.nan, math.nan, work.gradients, work.images)
+            return Round(dict.fromkeys(numbers, 0.0), [work.update], [1.0], *known)
         answers = self.fleet.ask(asked, self._enough(len(asked)))
         done, weights = list(answers.values()), list(self._scale_weights(answers).values())
         updates = [work.update for work in done]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -100,7 +100,9 @@ class Schedule(StrictModel):
         "mean",
         description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
         "larger changes scaled down to the median norm of the round; median, trimmed_mean: of every number, with equal "
-        "weights. Not for algorithms that rely on the exact mean, such as codasca and scaffold",
+        "weights. Not for algorithms that rely on the exact mean, such as codasca and scaffold. secure_sum: the mean "
+        "as a sum of integers, of which the server of a federation learns the sum alone; for fedavg, fedprox, "
+        "scaffold, coda_plus and codasca, with three clients or more",
     )
     trim: int | None = Field(
         None,
@@ -119,6 +121,10 @@ class Schedule(StrictModel):
         description="noise that hides a client's part in the weights; null: none. Needs the extra `privacy`, and an "
         "algorithm whose server takes only the mean",
     )
+
+
+#: Algorithms whose server takes nothing of a round but the weighted mean, as `aggregation: secure_sum` gives it.
+SUMMED: Final = ("fedavg", "fedprox", "scaffold", "coda_plus", "codasca")
 
 
 class Parts(Schedule):
@@ -184,7 +190,9 @@ class Federated(Parts):
         return self
 
     def _check_aggregation(self) -> None:
-        if self.aggregation != "mean" and not self.spec.averages:
+        if self.aggregation == "secure_sum":
+            self._check_secure_sum()
+        elif self.aggregation != "mean" and not self.spec.averages:
             raise ValueError(
                 f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
                 f"possible with {_those_with('averages')}"
@@ -193,6 +201,14 @@ class Federated(Parts):
             raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
         if self.trim is not None and self.aggregation != "trimmed_mean":
             raise ValueError("trim: only aggregation: trimmed_mean leaves values out; remove trim")
+
+    def _check_secure_sum(self) -> None:
+        reasons = {
+            "algorithm": self.spec.name not in SUMMED and f"it goes with {', '.join(SUMMED)}",
+            "stage_output": self.stage_output not in ("last", "random_round") and "clients would send more in the open",
+        }
+        if found := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
+            raise ValueError(f"aggregation: secure_sum: {'; '.join(found)}")
 
     def _check_privacy(self) -> None:
         if self.privacy is None:

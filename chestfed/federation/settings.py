@@ -119,11 +119,11 @@ class Policy(StrictModel):
     times: tuple[Annotated[str, Field(pattern=_SPAN)], ...] = Field(
         (), strict=False, description="times of day at which it computes, as 20:00-06:00 (local time); empty: always"
     )
-    require: tuple[Literal["clipping", "noise"], ...] = Field(
+    require: tuple[Literal["clipping", "noise", "secure_sum"], ...] = Field(
         (),
         strict=False,
         description="what the pipeline must have. clipping: `aggregation: norm_clipping` or "
-        "`privacy`; noise: `privacy`, with secret noise",
+        "`privacy`; noise: `privacy`, with secret noise; secure_sum: `aggregation: secure_sum`",
     )
 
 
@@ -138,6 +138,9 @@ class HospitalFile(StrictModel):
     names_key: str = Field(
         "names.key",
         description="secret key of the keyed names of images and patients, made when first needed; keep a backup",
+    )
+    members: str = Field(
+        "members", description="folder with NAME.pub of the other hospitals, for secure sums; from them, not the server"
     )
     data_root: str = Field("data", description="folder that contains the site's folder")
     cache: str = Field("cache", description="decoded images")
@@ -188,6 +191,10 @@ class Federation:
         return f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"  # noqa: S104 (compared, not bound)
 
 
+#: The keys of `hospital.yaml` that are files and folders.
+Place = Literal["authority", "key", "names_key", "members", "site", "data_root", "cache", "state"]
+
+
 @dataclass(frozen=True)
 class Hospital:
     """A hospital's file, and the folder that its paths are relative to."""
@@ -195,7 +202,7 @@ class Hospital:
     folder: Path
     file: HospitalFile
 
-    def path(self, key: Literal["authority", "key", "names_key", "site", "data_root", "cache", "state"]) -> Path:
+    def path(self, key: Place) -> Path:
         return expand_path(getattr(self.file, key), self.folder)
 
     @property

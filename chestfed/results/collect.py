@@ -393,7 +393,7 @@ def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
         for entry in run.rounds(model.k):
             sums = {name: value + entry[name] for name, value in sums.items()}
             if "mean_auc" in entry:
-                values = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
+                values = {name: entry.get(name) for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
                 outputs = {name: entry.get(name) for name in OUTPUTS}
                 total = {"bytes": sums["bytes_up"] + sums["bytes_down"]}
                 points.append(head | {"seed": run.settings.seed} | values | sums | total | outputs)

@@ -110,7 +110,7 @@ class MlflowRecord(Reporter):
         for entry in history[self._rounds :]:
             if entry["round"] not in self._logged:
                 aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
-                others = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
+                others = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift") if name in entry}
                 others |= {f"round/{name}": entry[name] for name in (*_COST, *(key for key in _SPENT if key in entry))}
                 self._pending.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **others}))
                 if aucs:

@@ -5,6 +5,7 @@ The state on disk is everything that a round needs, so that a killed study resum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -89,6 +90,8 @@ class Training:
         entry = asdict(record) | {"round": len(self.history) + 1, "stage": self.stage + (self.round > 0)}
         if not entry["absent"]:
             del entry["absent"]
+        if math.isnan(entry["drift"]):  # of a secure sum nobody knows how far the clients are apart
+            del entry["drift"], entry["gradient_drift"]
         for part in beyond:
             entry["bytes_up"] += part.bytes_up
             entry["bytes_down"] += part.bytes_down
@@ -179,6 +182,7 @@ def begin_training(
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
     state = engine.start_stage(start, buffers)
     compare = experiment.pipeline.evaluation.compare_outputs
+    compare = compare and federation.settings.aggregation != "secure_sum"  # clients would send statistics in the open
     return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
 
 

@@ -15,7 +15,7 @@ import yaml
 from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES
 from chestfed.experiment.loading import load_pipeline
-from chestfed.federation.hospital.taking_part import open_log
+from chestfed.federation.hospital.log import open_log
 from chestfed.federation.server import conversation
 from chestfed.federation.settings import read_hospital
 from chestfed.models import build_model

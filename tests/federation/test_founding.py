@@ -13,7 +13,8 @@ import pytest
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import make_key
 from chestfed.federation import keys
-from chestfed.federation.hospital.taking_part import check_hospital, locked, open_log
+from chestfed.federation.hospital.log import open_log
+from chestfed.federation.hospital.taking_part import check_hospital, locked
 from chestfed.federation.parcels import Refused
 from chestfed.federation.server.founding import add, create, join, rekey, remove, renew
 from chestfed.federation.server.study import Events

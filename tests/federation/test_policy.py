@@ -13,6 +13,7 @@ import pytest
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.federation.description import describe
 from chestfed.federation.hospital.audit import audit
+from chestfed.federation.hospital.log import open_log
 from chestfed.federation.hospital.policy import (
     Usage,
     approve,
@@ -22,7 +23,6 @@ from chestfed.federation.hospital.policy import (
     is_time,
     read_pending,
 )
-from chestfed.federation.hospital.taking_part import open_log
 from chestfed.federation.parcels import Later, Refused
 from chestfed.federation.server import conversation
 from chestfed.federation.settings import Hospital, HospitalFile, Policy
@@ -44,6 +44,7 @@ def hospital_with(folder: Path, **policy: Any) -> Hospital:
         ("most_rounds", 100, 1),
         ("require", [], ["clipping"]),
         ("require", [], ["noise"]),
+        ("require", [], ["secure_sum"]),
     ],
 )
 def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, refused: object) -> None:

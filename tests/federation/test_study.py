@@ -21,7 +21,7 @@ from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.federation.hospital.taking_part import open_log
+from chestfed.federation.hospital.log import open_log
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import Opened, plain_row, row_of, said
 from chestfed.federation.server import conversation

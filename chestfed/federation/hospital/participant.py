@@ -4,21 +4,21 @@ greet      compare versions, labels, preprocessing, pipeline and model; no file 
 open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
+sum        a step of a round whose updates are summed with masks
 ask        a request of `chestfed.engines.requests` to this hospital's client
 score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
 """
 
 from __future__ import annotations
 
-import logging
-import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from pydantic import ValidationError
@@ -28,8 +28,9 @@ from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.core.processes import stopping
 from chestfed.engines.host import Host
-from chestfed.engines.requests import Export, Import
+from chestfed.engines.requests import Export, Import, Request, Start, Work
 from chestfed.engines.shapes import Shapes
+from chestfed.engines.sums.fixed_point import Masked, weigh
 from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
@@ -47,6 +48,8 @@ from chestfed.federation.hospital.local import (
     save_host,
     scored_hospitals,
 )
+from chestfed.federation.hospital.log import DIGEST, hospital_log, request_entry
+from chestfed.federation.hospital.summing import STEPS, Summing
 from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
@@ -55,9 +58,6 @@ from chestfed.models.pretrained import IMAGENET
 from chestfed.training.assemble import Federation, host_of, starting_network
 from chestfed.training.data.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
-
-#: Of a study and of a record, as the log of requests quotes them from a question.
-_DIGEST, _RECORD = re.compile("[0-9a-f]{16}"), re.compile("[A-Za-z]{1,20}")
 
 
 @dataclass
@@ -68,6 +68,8 @@ class Begun:
     host: Host
     shapes: Shapes
     file: Path
+    members: tuple[str, ...]
+    weight: float
 
 
 @dataclass
@@ -83,6 +85,7 @@ class Study:
     usage: policy.Usage
     data: OwnData | None = None
     begun: Begun | None = None
+    summing: Summing | None = None
 
     def opened(self) -> OwnData:
         if self.data is None:
@@ -128,7 +131,7 @@ class Participant:
         reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
         seconds = round(time.monotonic() - started, 3)
         self._count(given, seconds, reply)
-        self._log.info({**_request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
+        self._log.info({**request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
         return reply
 
     def answer(self, question: Parcel) -> Parcel:
@@ -160,10 +163,11 @@ class Participant:
         study = self._studies.get(str(values.get("study")))
         if study is not None:
             is_round = b'"Worked"' in reply.packed.header or b'"Stepped"' in reply.packed.header
+            is_round = is_round or b'"Masked"' in reply.packed.header
             study.usage.add(study.folder, is_round=is_round, seconds=seconds, sent=reply.size)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
-        if not _DIGEST.fullmatch(digest):  # it names a folder here
+        if not DIGEST.fullmatch(digest):  # it names a folder here
             raise Refused("the study is not named by a digest")
         theirs = values.get("passport")
         if not isinstance(theirs, dict):
@@ -263,21 +267,43 @@ class Participant:
         some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
         file = study.folder / f"k{k}{some}.safetensors"
         restore_host(host, file, cohort, study.network)
-        study.begun = Begun(k, host, cohort.shapes(*sizes, number), file)
+        shapes, weight = cohort.shapes(*sizes, number), cohort.weights[number]
+        study.begun = Begun(k, host, shapes, file, tuple(counts), weight)
         self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.kept)}")
         return Parcel({})
 
     def _ask(self, study: Study, question: Parcel) -> Parcel:
-        begun = study.begun
-        if begun is None or begun.k != question.values.get("k"):
-            raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
-        like = begun.shapes.request(*peek(question.packed.header, "the server"), "the server")
-        if isinstance(like, Export | Import):
+        begun, request = _requested(study, question)
+        if isinstance(request, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
-        request = unpack(question.packed, like, "the server", study.machine.device)
+        if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
+            raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
         reply = answer_request(begun.host, request)
         save_host(begun.host, begun.file)
         return Parcel({}, pack(reply))
+
+    def _sum(self, study: Study, question: Parcel) -> Parcel:
+        begun, values = _begun(study, question), question.values
+        if study.pipeline.federated.aggregation != "secure_sum":
+            raise Refused("this study has no secure sums")
+        step = values.get("step")
+        study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
+        if step == "keys":
+            return Parcel(study.summing.begin(begun.k, begun.members, values))
+        if not study.summing.holds(values):
+            return Parcel({"lost": True})
+        if step == "mask":
+            _, request = _requested(study, question)
+            if not isinstance(request, Work):
+                raise Refused("a secure sum is of local work")
+            reply = answer_request(begun.host, request)
+            save_host(begun.host, begun.file)
+            numbers = weigh(reply, begun.weight, study.summing.members)
+            masked = study.summing.mask(numbers, request.after, values)
+            return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
+        if step not in STEPS:
+            raise Refused("a step of a secure sum that does not exist")
+        return Parcel(getattr(study.summing, step)(values))
 
     def _score(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
@@ -300,8 +326,23 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "pretrain": Participant._pretrain,
     "begin": Participant._begin,
     "ask": Participant._ask,
+    "sum": Participant._sum,
     "score": Participant._score,
 }
+
+
+def _begun(study: Study, question: Parcel) -> Begun:
+    """Stage 2 with as many hospitals as a question says."""
+    if study.begun is None or study.begun.k != question.values.get("k"):
+        raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
+    return study.begun
+
+
+def _requested(study: Study, question: Parcel) -> tuple[Begun, Request[Any]]:
+    """The request in a question, checked."""
+    begun = _begun(study, question)
+    like = begun.shapes.request(*peek(question.packed.header, "the server"), "the server")
+    return begun, unpack(question.packed, like, "the server", study.machine.device)
 
 
 def _members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[str, int]]:
@@ -324,35 +365,6 @@ def _members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[st
         raise Refused("the hospitals' numbers of rows are invalid")
     assert isinstance(k, int)
     return k, counts
-
-
-def hospital_log(hospital: Hospital) -> logging.Logger:
-    """The logger of a hospital: texts, and a dictionary for each request."""
-    return logging.getLogger(f"chestfed.hospital.{hospital.file.hospital}")
-
-
-def _request_entry(question: Parcel | WireError) -> dict[str, Any]:
-    """What the log says of a request: kind, study, K, what the client does and at which turn, and bytes; no numbers."""
-    if isinstance(question, WireError):
-        return {"request": "unreadable", "received": 0}
-    values = question.values
-    kind, study, k, test = (values.get(key) for key in ("kind", "study", "k", "test"))
-    entry = {
-        "request": kind if kind == "greet" or (isinstance(kind, str) and kind in _ANSWERS) else "unknown",
-        "study": study if isinstance(study, str) and _DIGEST.fullmatch(study) else None,
-        "k": k if type(k) is int else None,
-        "test": test if test in ("own", "study") else None,
-        "received": question.size,
-    }
-    if kind == "ask":
-        with suppress(WireError):
-            record, plain = peek(question.packed.header, "the server")
-            turn = plain.get("after")
-            entry |= {
-                "record": record if _RECORD.fullmatch(record) else None,
-                "turn": turn if type(turn) is int else None,
-            }
-    return {key: value for key, value in entry.items() if value is not None}
 
 
 def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:

@@ -90,6 +90,7 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
             yield f"{key} is {limit}, the pipeline has {amount}"
     present = {
         "clipping": settings.aggregation == "norm_clipping" or settings.privacy is not None,
+        "secure_sum": settings.aggregation == "secure_sum",
         "noise": settings.privacy is not None and settings.privacy.noise == "secret",
     }
     for name in policy.require:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import sys
 import time
 from collections.abc import Callable
-from logging.handlers import RotatingFileHandler
 
 from filelock import FileLock, Timeout
 
@@ -15,9 +11,9 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.federation.description import LEAVES
 from chestfed.federation.flower.node import Node
-from chestfed.federation.hospital.audit import LOG
 from chestfed.federation.hospital.local import names_key
-from chestfed.federation.hospital.participant import Participant, hospital_log
+from chestfed.federation.hospital.log import open_log
+from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.keys import read_secret
 from chestfed.federation.settings import Hospital
 from chestfed.sites import load_site_config, open_site
@@ -144,38 +140,3 @@ def locked(hospital: Hospital) -> FileLock:
     except Timeout:
         raise ChestfedError(f"{hospital.path('state')}: another process takes part with it; stop that one") from None
     return lock
-
-
-class _Log(RotatingFileHandler):
-    """A log that tells of a full disk in a line; what is said is on the terminal all the same."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`, which prints a traceback for each line."""
-        sys.stderr.write(f"{self.baseFilename}: cannot be written: {sys.exc_info()[1]}\n")
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object per line: `time`, and a request with its outcome, or `text`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
-        about = record.msg if isinstance(record.msg, dict) else {"text": record.getMessage()}
-        entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.created)), **about}
-        if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
-
-
-def open_log(hospital: Hospital) -> logging.Logger:
-    """`hospital.log` in the state folder: every request and its outcome, eleven files of a megabyte at most."""
-    folder = hospital.path("state")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handler = _Log(folder / LOG, maxBytes=1_000_000, backupCount=10, encoding="utf-8")
-    except OSError as error:
-        raise ChestfedError(f"{folder}: cannot be written: {error.strerror}") from None
-    handler.setFormatter(_JsonLines())
-    log = hospital_log(hospital)
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
-    return log

@@ -59,7 +59,7 @@ class Conversation:
         #: the questions to it; whether the hospital knows all now.
         self.introduce: Callable[[str, int | None], bool] = lambda name, enough: True
         self.bytes_sent = self.bytes_received = 0
-        self._line, self._faults, self._study, self._tell = line, faults, study, tell
+        self._line, self._faults, self.study, self._tell = line, faults, study, tell
         self._online: dict[str, str] = {}
         self._failures: dict[str, list[str]] = {}
         self._left_out: dict[str, tuple[str | None, str]] = {}  # ticket and mark of what was not waited for
@@ -201,7 +201,7 @@ class Conversation:
 
     def _send(self, name: str, its: _Waiting) -> None:
         its.nonce, question = secrets.token_hex(8), its.question
-        values = question.values | {"kind": question.kind, "nonce": its.nonce, "to": name, "study": self._study}
+        values = question.values | {"kind": question.kind, "nonce": its.nonce, "to": name, "study": self.study}
         its.mark = self._online[name]
         its.ticket = self._line.send(name, Parcel(values, question.packed), self._faults.give_up_after)
         self.bytes_sent += question.packed.size

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chestfed.core.errors import TrainingError
-from chestfed.federation.secure_sum.fixed_point import decode, encode
+from chestfed.engines.sums.fixed_point import decode, encode
 from chestfed.federation.secure_sum.member import Keys, Member, check_threshold, expand_seed, recover_sum
 from chestfed.federation.secure_sum.shares import divide_secret, join_shares
 from tests.cases import assert_refused

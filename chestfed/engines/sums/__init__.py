@@ -1,0 +1,1 @@
+"""Sums of integers: the same bits with masks and without."""

@@ -1,0 +1,190 @@
+"""Studies whose updates are summed with masks: the table of one process, through dropouts and restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from chestfed.algorithms.variables import Point
+from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.engines.requests import Worked
+from chestfed.engines.sums.fixed_point import decode, unweigh, weigh
+from chestfed.federation import keys
+from chestfed.federation.hospital.summing import Summing
+from chestfed.federation.parcels import Parcel, Refused
+from chestfed.federation.server import conversation
+from tests.federation.straight_line import Clock, StraightLine, sample_hospital
+from tests.federation.test_study import SETTINGS, line_at, over_hospitals, pipeline, run_at, table_in
+from tests.training.tiny_studies import run, study
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "time", Clock())
+
+
+def with_keys(line: StraightLine) -> StraightLine:
+    """Every hospital has its key, and the public keys of all."""
+    private = {name: keys.new_key() for name in line.hospitals}
+    for hospital in line.hospitals.values():
+        folder = hospital.path("members")
+        folder.mkdir(exist_ok=True)
+        hospital.path("key").unlink(missing_ok=True)
+        keys.save_key(hospital.path("key"), private[hospital.file.hospital])
+        for name, key in private.items():
+            keys.save_public_key(folder / f"{name}.pub", key)
+    return line
+
+
+def settings_of(algorithm: str, **more: str) -> list[str]:
+    options = ", ".join(f"{key}: {value}" for key, value in {"aggregation": "secure_sum", **more}.items())
+    return [f"methods=[{{algorithm: {algorithm}, {options}}}]"]
+
+
+@pytest.mark.parametrize("algorithm", ["codasca", "scaffold", "coda_plus", "fedavg"])
+def test_masked_sums_give_table_of_one_process(home: Path, algorithm: str) -> None:
+    settings = settings_of(algorithm)
+    result = run(home, study("--out", f"plain_{algorithm}", "--no-tracking", settings=[*SETTINGS, *settings]))
+    assert result.code == 0, result.err
+    line, seen = with_keys(line_at(home, f"masked_{algorithm}")), list[bytes]()
+
+    def listen(name: str, reply: Parcel) -> Parcel:
+        seen.append(reply.packed.header)
+        return reply
+
+    line.tamper = listen
+
+    def trouble(done: int) -> None:
+        if done == 1:
+            line.start_anew("padchest")
+
+    table = over_hospitals(home, line, f"masked_{algorithm}_out", trouble, settings)
+    assert table == table_in(home / f"plain_{algorithm}")
+    assert any(b'"Masked"' in header for header in seen)
+    assert not any(b'"Worked"' in header for header in seen)  # nobody's own update leaves
+
+
+def test_restart_within_a_sum_is_made_again(home: Path) -> None:
+    settings, once = settings_of("fedavg"), ["reveal", "share"]
+    line = with_keys(line_at(home, "restarted_sum"))
+
+    def restart(name: str, reply: Parcel) -> Parcel:
+        for step, key in (("reveal", "signature"), ("share", "keys")):
+            if name == "padchest" and key in reply.values and step in once:
+                once.remove(step)
+                line.start_anew(name)
+        return reply
+
+    line.tamper = restart
+    table = over_hospitals(home, line, "restarted_sum_out", settings=settings)
+    assert once == []
+    result = run(home, study("--out", "plain_again", "--no-tracking", settings=[*SETTINGS, *settings]))
+    assert result.code == 0, result.err
+    assert table == table_in(home / "plain_again")
+
+
+def test_dropout_leaves_the_sum_of_the_others(home: Path) -> None:
+    settings = [*settings_of("fedavg", absent="drop"), "k=[4]"]
+    line = with_keys(line_at(home, "dropout"))
+
+    def drop(name: str, reply: Parcel) -> Parcel:
+        if name == "padchest" and "shares" in reply.values:
+            line.slow = {"padchest"}  # it has shared its secrets, and sends no masked values
+        if name == "chexpert" and "revealed" in reply.values:
+            line.slow = set()
+        return reply
+
+    line.tamper = drop
+    folder = run_at(home, line, "dropout_out", settings=settings).folder
+    entries = map(json.loads, (folder / "k4" / "rounds.jsonl").read_text().splitlines())
+    absent = [entry["absent"] for entry in entries if "absent" in entry]
+    assert absent
+    assert all(names == ["padchest"] for names in absent)
+
+
+def test_plain_updates_are_refused_by_hospitals(home: Path) -> None:
+    line = with_keys(line_at(home, "plain_request"))
+    participant = line._participants["padchest"]
+
+    def ask_plainly(question: Parcel) -> Parcel:
+        if question.values.get("step") == "mask":
+            return answer(Parcel(question.values | {"kind": "ask"}, question.packed))
+        return answer(question)
+
+    answer, refused = participant.answer, list[str]()
+
+    def record(question: Parcel) -> Parcel:
+        try:
+            return ask_plainly(question)
+        except Refused as error:
+            refused.append(error.kind)
+            raise
+
+    participant.answer = record  # type: ignore[method-assign]
+    with pytest.raises(TrainingError):
+        over_hospitals(home, line, "plain_request_out", settings=settings_of("fedavg"))
+    assert set(refused) == {"secure sum only"}
+
+
+def test_missing_key_of_a_member_is_named(home: Path) -> None:
+    line = with_keys(line_at(home, "keyless"))
+    (line.hospitals["chexpert"].path("members") / "padchest.pub").unlink()
+    with pytest.raises(TrainingError, match="padchest is not in `members` of chexpert"):
+        over_hospitals(home, line, "keyless_out", settings=settings_of("fedavg"))
+
+
+def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
+    """However the server names the round: the hospital counts by its own turn."""
+    names = ["anne", "bert", "carl", "dora"]
+    hospitals = {name: sample_hospital("padchest", tmp_path / name, tmp_path) for name in names}
+    private = {name: keys.new_key() for name in names}
+    sums = dict[str, Summing]()
+    for name, hospital in hospitals.items():
+        file = hospital.file.model_copy(update={"hospital": name})
+        hospitals[name] = type(hospital)(hospital.folder, file)
+        keys.save_key(hospital.path("key"), private[name])
+        hospital.path("members").mkdir()
+        for other, key in private.items():
+            keys.save_public_key(hospital.path("members") / f"{other}.pub", key)
+        sums[name] = Summing(hospitals[name], "study", hospital.folder)
+
+    def confirm(attempt: int, survivors: list[str], turns: str) -> dict[str, dict[str, object]]:
+        head = {"turns": turns, "attempt": attempt}
+        given = {name: one.begin(4, names, {**head, "members": names})["keys"] for name, one in sums.items()}
+        shares = {name: one.share({**head, "keys": given})["shares"] for name, one in sums.items()}
+        for name in survivors:
+            passed = {other: shares[other][name] for other in names if other != name}
+            sums[name].mask(np.zeros(2, np.uint64), 7, {"shares": passed})
+        return {name: sums[name].confirm({"survivors": survivors}) for name in survivors}
+
+    three = names[:3]
+    signatures = {name: answer["signature"] for name, answer in confirm(1, three, "7-7-7").items()}
+    assert "revealed" in sums["anne"].reveal({"survivors": three, "signatures": signatures})
+    assert "signature" in confirm(2, three, "7-7-7")["anne"]  # the same sum again tells nothing new
+    assert confirm(3, names, "8-8-8-8")["anne"] == {"before": three}
+
+
+def test_weighted_mean_is_within_the_fixed_point() -> None:
+    torch.manual_seed(0)
+    weights, works = [0.2, 0.3, 0.5], list[Worked[Point]]()
+    for _ in weights:
+        point = Point(torch.randn(5), torch.randn(2))
+        works.append(Worked(point, torch.randn(3), torch.zeros(5), 0.5, 4, 8))
+    total = np.sum([weigh(work, weight, 3) for work, weight in zip(works, weights, strict=True)], axis=0)
+    mean = unweigh(total, 1.0, works[0], torch.device("cpu"))
+    expected = sum(weight * work.update.primal.double() for weight, work in zip(weights, works, strict=True))
+    assert torch.allclose(mean.update.primal.double(), expected, atol=1e-6)
+    assert (mean.gradients, mean.images) == (12, 24)
+    assert len(decode(total)) == 5 + 2 + 3 + 3
+
+
+@pytest.mark.parametrize(
+    "settings", [settings_of("local_sgdm"), settings_of("coda_plus", stage_output="average"), settings_of("pdmm")]
+)
+def test_unsuitable_pipelines_are_refused(settings: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        pipeline(*settings)
