@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ DEVICES = [
 def state(device: str) -> list[object]:
     """The states of all generators that a network could draw from."""
     tensors = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
-    legacy = np.random.get_state()  # noqa: NPY002
+    legacy: Any = np.random.get_state()  # noqa: NPY002
     return [*(tensor.tolist() for tensor in tensors), random.getstate(), legacy[1].tolist(), legacy[2:]]
 
 
