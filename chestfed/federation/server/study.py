@@ -101,9 +101,7 @@ def run_over_hospitals(
     try:
         say(f"comparing versions, labels, preprocessing and model with {', '.join(membership.present)}")
         hospitals.greet()
-        say(
-            "all agree; the hospitals read their labels and images, and images that two hospitals share are not searched for"
-        )
+        say("all agree; the hospitals read their labels and images; shared images are not searched for")
         experiment = hospitals.gather(machine)
         changes = membership.place(finished_rounds(experiment, name_folder(experiment, name, out), changed=without))
         for change in changes:

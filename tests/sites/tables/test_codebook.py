@@ -68,7 +68,7 @@ def test_a_code_book_mistake_has_its_row(tmp_path: Path, line: str, kind: str) -
     path.write_text(f"{','.join(BOOK)}\n,finding,edema,1,,,edema,yes\n{line}\n")
     codes, (problem,) = read_book(path, ["edema"])
     assert (problem.kind, problem.file, problem.row) == (kind, "x.codes.csv", 3)
-    assert not any(code.known for code in codes if code.value != "edema")
+    assert not any(code.is_known for code in codes if code.value != "edema")
     reported = problems(tmp_path, {**TERMS, "codes": "x.codes.csv"}, [person(1, Findings="Edema")], diseases=["edema"])
     assert reported == [problem]
 
