@@ -66,6 +66,8 @@ class _Batch(Contract):
             return f"a minimization has no variables of its own; it has {extra} primal and {dual} dual ones"
         if self.spec.kind == "min-max" and not dual:
             return "a min-max objective needs dual variables; dual_size is 0"
+        if self.spec.kind == "server-weighted" and dual != 2 * DISEASES:
+            return f"the server sends the Ratio Loss's ratios as `dual`, 2 per disease; dual_size is {dual}"
         return None
 
     @rule("the loss is one finite number")
