@@ -48,10 +48,10 @@ def test_import_is_light_and_lists_names() -> None:
         "import sys, chestfed\n"
         "print(sorted({'torch', 'numpy', 'pandas', 'monai', 'mlflow'} & set(sys.modules)), dir(chestfed))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("[] ")
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("[] ")
     for name in chestfed.__all__:
-        assert f"'{name}'" in told
+        assert f"'{name}'" in output
         assert getattr(chestfed, name)
 
 
@@ -107,27 +107,27 @@ def test_unidentified_method_trains_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_seeds_give_tables_of_every_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = chestfed.run("digits_ih", algorithm="fedavg", k=[1, 2], seeds=[3, 5], overrides=DIGITS, quiet=True)
-    assert (found.ks, found.seeds, found.folder.parent) == ((1, 2), (3, 5), Path("runs"))
-    of_each = {seed: found.study(seed) for seed in found.seeds}
-    rows = found.by_seed()
+    studies = chestfed.run("digits_ih", algorithm="fedavg", k=[1, 2], seeds=[3, 5], overrides=DIGITS, quiet=True)
+    assert (studies.ks, studies.seeds, studies.folder.parent) == ((1, 2), (3, 5), Path("runs"))
+    of_each = {seed: studies.study(seed) for seed in studies.seeds}
+    rows = studies.by_seed()
     for (k, seed), row in rows.iterrows():
         assert of_each[seed].configuration["seed"] == seed
         assert row["mean"] == pytest.approx(of_each[seed].auc(k))
-    table = found.table().query("disease == 'mean'").set_index("k")
+    table = studies.table().query("disease == 'mean'").set_index("k")
     assert table["auc"].to_dict() == pytest.approx(rows["mean"].groupby("k").mean().to_dict())
     assert table["sd"].to_dict() == pytest.approx(rows["mean"].groupby("k").std().to_dict())
-    (gain,) = found.significance().query("disease == 'mean'").to_dict("records")
+    (gain,) = studies.significance().query("disease == 'mean'").to_dict("records")
     assert gain["difference"] == pytest.approx(table["auc"][2] - table["auc"][1])
     assert gain["p"] == gain["p"]  # over patients and seeds there is one
-    assert f"{gain['difference']:+.3f}" in found.verdict.replace("−", "-")
-    assert len(found.plot_auc().lines) == 4  # both seeds, what the legend says of them, and the mean
+    assert f"{gain['difference']:+.3f}" in studies.verdict.replace("−", "-")
+    assert len(studies.plot_auc().lines) == 4  # both seeds, what the legend says of them, and the mean
     with pytest.raises(ConfigError, match="no seed 4"):
-        found.study(4)
+        studies.study(4)
     with pytest.raises(ChestfedError, match="only the test set"):
-        found.hospitals()
+        studies.hospitals()
     with pytest.raises(ConfigError, match="several training seeds"):
-        found.rounds()
+        studies.rounds()
     assert of_each[3].study(3).folder == of_each[3].folder
 
 
@@ -153,9 +153,9 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(ChestfedError, match="taken: cannot be written"):
         chestfed.evaluate(study, site, out=tmp_path / "taken")
-    found = chestfed.compare(tmp_path / "k1", tmp_path / "k2", resamples=20)
-    own = chestfed.compare(folder / "k1", folder / "k2", resamples=20)
-    assert found["difference"].tolist() == pytest.approx(own["difference"].tolist())
+    table = chestfed.compare(tmp_path / "k1", tmp_path / "k2", resamples=20)
+    expected = chestfed.compare(folder / "k1", folder / "k2", resamples=20)
+    assert table["difference"].tolist() == pytest.approx(expected["difference"].tolist())
 
 
 def test_bad_arguments_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

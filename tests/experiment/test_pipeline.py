@@ -73,8 +73,8 @@ def test_published_compositional_table_1(data: str) -> None:
     methods = ["LocalSCGDAM", "CoDA", "LocalSGDAM", "LocalSGDM", "LocalSGDM_RL"]
     for ours, method in zip(pipeline.selected_methods, methods, strict=True):
         for window in pipeline.windows:
-            found = pipeline.published.auc[f"{ours.name}, I={window}"]["mean"]
-            assert found == float(rows[method][f"auc_p{window}"])
+            auc = pipeline.published.auc[f"{ours.name}, I={window}"]["mean"]
+            assert auc == float(rows[method][f"auc_p{window}"])
     assert pipeline.collection.clients == 4
     assert pipeline.published.note == (
         "the paper gives mean and variance across the 4 devices; ± here is the standard deviation over seeds"
@@ -137,11 +137,11 @@ def test_a_stage_is_a_whole_number_of_rounds() -> None:
 )
 def test_steps_off_by_half_a_window_at_most(window: int, stages: int, steps: int, algorithm: Any) -> None:
     settings = {"algorithm": algorithm, "window": window, "stages": stages, "stage_steps": steps}
-    found = Federated.model_validate(settings)
-    assert found.wanted_steps == stages * steps
-    assert abs(found.batches - found.wanted_steps) <= window / 2
+    federated = Federated.model_validate(settings)
+    assert federated.wanted_steps == stages * steps
+    assert abs(federated.batches - federated.wanted_steps) <= window / 2
     if algorithm == "npa":
-        assert found.batches == found.wanted_steps
+        assert federated.batches == federated.wanted_steps
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_windows_and_stages_grow_together() -> None:
 
 def test_published_grids_are_searched() -> None:
     table_4 = load_pipeline(bundled("pipelines") / "source_addition_densenet161.yaml")
-    counts = {path: {name: len(list_grid(spaces, 1000, 1)) for name, spaces in declared_ranges(one).items()}
-              for path, one in {"table_4": table_4, "table_3": load_pipeline(TABLE_3)}.items()}  # fmt: skip
+    counts = {path: {name: len(list_grid(spaces, 1000, 1)) for name, spaces in declared_ranges(pipeline).items()}
+              for path, pipeline in {"table_4": table_4, "table_3": load_pipeline(TABLE_3)}.items()}  # fmt: skip
     assert counts == {"table_4": {"codasca": 8}, "table_3": {"codasca": 108, "coda_plus": 27}}
     for path in sorted((bundled("pipelines") / "figure1").glob("*.yaml")):
         spaces = declared_ranges(load_pipeline(path))
@@ -256,8 +256,8 @@ def test_parts_that_do_not_suit_refused() -> None:
 
 def keys_of_others(catalogue: Catalogue[Any], name: str) -> list[str]:
     """Options that other parts have and this one has not."""
-    own = catalogue.built_in[name].options.model_fields
-    return sorted({key for spec in catalogue.built_in.values() for key in spec.options.model_fields} - set(own))
+    options = catalogue.built_in[name].options.model_fields
+    return sorted({key for spec in catalogue.built_in.values() for key in spec.options.model_fields} - set(options))
 
 
 def test_key_of_another_part_refused() -> None:
@@ -301,9 +301,9 @@ def test_mistake_has_line_of_its_key(tmp_path: Path) -> None:
 def test_paths_of_an_extended_file(tmp_path: Path) -> None:
     base = bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "p.yaml").write_text(f"extends: {base}\ntitle: Own\n")
-    found, theirs = load_pipeline(tmp_path / "p.yaml"), load_pipeline(base)
-    assert all((tmp_path / entry.config).is_file() for entry in found.sites)
-    assert identity(found.resolve()) == identity(theirs.resolve())
+    pipeline, theirs = load_pipeline(tmp_path / "p.yaml"), load_pipeline(base)
+    assert all((tmp_path / entry.config).is_file() for entry in pipeline.sites)
+    assert identity(pipeline.resolve()) == identity(theirs.resolve())
     (tmp_path / "a").mkdir()
     pipeline_on_a_graph(tmp_path / "a", "0 1\n0 2\n0 3\n0 4\n")
     (tmp_path / "q.yaml").write_text("extends: a/ours.yaml\ntitle: Own\n")

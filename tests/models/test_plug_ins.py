@@ -192,8 +192,8 @@ def test_foreign_weights_lose_their_prefix(own_network: str, tmp_path: Path) -> 
     for prefix in ("", "module.", "net.backbone."):
         torch.save({"state_dict": {prefix + name: tensor for name, tensor in donor.items()}}, tmp_path / "w.ckpt")
         options = network_options(f"{own_network}:TINY", initial_weights=str(tmp_path / "w.ckpt"))
-        own = build_model(options, 5, seed=1).state_dict()
-        assert all(torch.equal(own[name], donor[name]) for name in own if not name.startswith("head."))
+        state = build_model(options, 5, seed=1).state_dict()
+        assert all(torch.equal(state[name], donor[name]) for name in state if not name.startswith("head."))
     both = {f"{prefix}.{name}": tensor for prefix in ("student", "teacher") for name, tensor in donor.items()}
     torch.save(both, tmp_path / "w.ckpt")
     with assert_refused(ConfigError, "two networks fit"):

@@ -76,8 +76,8 @@ def test_patients_stay_together() -> None:
     patients = np.array([f"p{number}" for number in np.random.default_rng(1).integers(0, 300, 2000)])
     number, positive = partition.index_patients(LABELS, patients)
     for name in set(patients):
-        (own,) = set(number[patients == name])
-        assert positive[own] == LABELS[patients == name].max()
+        (client,) = set(number[patients == name])
+        assert positive[client] == LABELS[patients == name].max()
     held = partition.hold_out_patients(LABELS, patients, 0.2, 1)
     assert not set(patients[held]) & set(patients[~held])
     assert len(set(patients[held])) == pytest.approx(0.2 * len(set(patients)), abs=2)

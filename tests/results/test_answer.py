@@ -112,7 +112,9 @@ def test_recognized_findings_are_sensitivities() -> None:
     counts = count_recognized([reference], [model], 400)
     assert counts is not None
     shares = [sensitivity_at_specificity(columns[0]) for columns in (reference, model)]
-    assert [counts.reference, counts.model] == pytest.approx([1000 / 3 * one.sensitivity for one in shares if one])
+    assert [counts.reference, counts.model] == pytest.approx(
+        [1000 / 3 * share.sensitivity for share in shares if share]
+    )
     assert counts.findings == pytest.approx(1000 / 3)
     assert counts.low is not None
     assert counts.high is not None

@@ -10,7 +10,7 @@ from chestfed.core.diseases import DISEASES, title_of
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config
 from chestfed.sites.reader import READERS
-from tests.sites.small_sites import CONFIGS, config_of
+from tests.sites.small_sites import CONFIGS, load_bundled
 
 SHIPPED = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml"))
 SITES = ("chestxray8", "chexpert", "mimic_cxr", "padchest", "vindr")
@@ -52,12 +52,12 @@ def test_synthetic_policies_are_real_ones() -> None:
 
 
 def test_one_word_stands_for_all_diseases() -> None:
-    assert config_of("chexpert", "uncertain=missing").uncertain == dict.fromkeys(DISEASES, "missing")
+    assert load_bundled("chexpert", "uncertain=missing").uncertain == dict.fromkeys(DISEASES, "missing")
 
 
 def test_one_disease_may_differ(tmp_path: Path) -> None:
     for key in ("uncertain", "blank"):
-        site = config_of("chestxray8", f"{key}.edema=missing")
+        site = load_bundled("chestxray8", f"{key}.edema=missing")
         assert getattr(site, key) == {**dict.fromkeys(DISEASES, "negative"), "edema": "missing"}
     text = "blank: {edema: missing}\nuncertain: {others: missing, edema: positive}\n"
     (tmp_path / "mine.yaml").write_text(f"extends: {CONFIGS / 'chestxray8.yaml'}\n{text}", encoding="utf-8")
@@ -106,7 +106,7 @@ MISTAKES = [
 def test_a_mistake_is_refused_with_its_place() -> None:
     for override, message in MISTAKES:
         with pytest.raises(ConfigError) as caught:
-            config_of("chexpert", override)
+            load_bundled("chexpert", override)
         assert message in str(caught.value)
         assert "--set " in str(caught.value) or "chexpert.yaml:" in str(caught.value)
 
@@ -129,10 +129,14 @@ def test_wrong_reader_keys_are_refused(tmp_path: Path) -> None:
 
 
 def test_reader_options_are_checked() -> None:
-    assert config_of("vindr", "reader=vindr").reader.model_dump() == {"name": "vindr", "raters": "any", "headers": True}
-    assert config_of("padchest").reader.model_dump()["no_label"] == ["exclude", "suboptimal study", "unchanged"]
+    assert load_bundled("vindr", "reader=vindr").reader.model_dump() == {
+        "name": "vindr",
+        "raters": "any",
+        "headers": True,
+    }
+    assert load_bundled("padchest").reader.model_dump()["no_label"] == ["exclude", "suboptimal study", "unchanged"]
     with pytest.raises(ConfigError, match=r"'reader\.methods.*should be"):
-        config_of("padchest", "reader.methods=[Nurse]")
+        load_bundled("padchest", "reader.methods=[Nurse]")
 
 
 def test_a_stray_disease_has_its_line(tmp_path: Path) -> None:

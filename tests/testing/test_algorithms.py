@@ -83,7 +83,7 @@ class Forgetful(FedProx):
 
 class Ascending(FedProx):
     def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
-        return super().local_round(message, client, lambda *at: tuple(-one for one in gradients(*at)))
+        return super().local_round(message, client, lambda *at: tuple(-gradient for gradient in gradients(*at)))
 
 
 class WithoutWeights(FedProx):
@@ -98,11 +98,11 @@ class First(FedProx):
 
 class KeepsGradients(FedProx):
     def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
-        kept, w = [], message.primal
+        slopes, w = [], message.primal
         for _ in range(self.window):
-            kept.append(gradients(w, message.dual)[0])
-            w = w - self.local_lr * kept[-1]
-        return Point(message.primal - self.local_lr * torch.stack(kept).sum(dim=0), message.dual[:0]), client
+            slopes.append(gradients(w, message.dual)[0])
+            w = w - self.local_lr * slopes[-1]
+        return Point(message.primal - self.local_lr * torch.stack(slopes).sum(dim=0), message.dual[:0]), client
 
 
 class InPlaceOfUpdates(FedProx):
@@ -173,8 +173,8 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         assert name in broken(rule, exact="no"), rule
     for wrong in ({"exact": "always"}, {"pace": "slow"}, {"objective": "auc"}, {"objective": "none_such"}):
-        found = broken(FedProx, **{"exact": "no", **wrong})
-        assert found[0].startswith("the declaration has known values"), wrong
+        problems = broken(FedProx, **{"exact": "no", **wrong})
+        assert problems[0].startswith("the declaration has known values"), wrong
     assert broken(FedProx, exact="no", sends="2d") == ["the bytes sent are those of the formula"]
 
 

@@ -86,7 +86,7 @@ def test_the_collections_clients_are_taken(tmp_path: Path) -> None:
     assert data.test.labels.sum() == 4
     with pytest.raises(ConfigError, match="not 3"):
         read_collection(
-            load_pipeline(DIGITS, [one.replace("clients=2", "clients=3") for one in options]).resolve(), tmp_path
+            load_pipeline(DIGITS, [option.replace("clients=2", "clients=3") for option in options]).resolve(), tmp_path
         )
 
 
