@@ -77,7 +77,7 @@ def _variance(batch: torch.Tensor) -> torch.Tensor:
     return batch.var(dim=0)
 
 
-def test_same_batch_again_and_mean_over_several() -> None:
+def test_batch_is_repeated_or_averaged() -> None:
     client = make_client()
     primal, dual = torch.cat([client._network.parameters(), torch.ones(2 * J)]), torch.zeros(J)
     with client.training(client._network.buffers()):

@@ -129,7 +129,7 @@ def run_at(
     )
 
 
-def test_personal_models_are_those_of_one_process(home: Path) -> None:
+def test_personal_models_equal_one_process(home: Path) -> None:
     method = "methods=[{algorithm: fedper}]"
     result = run(home, study("--out", "own", "--no-tracking", settings=[*SETTINGS, method]))
     assert result.code == 0, result.err

@@ -54,7 +54,7 @@ def by_hand(logits: Tensor, labels: Tensor, memory: Tensor, precision: bool) -> 
 
 
 @pytest.mark.parametrize("loss", [PartialAuc(J, MARGIN, RATE, SPREAD), AveragePrecision(J, MARGIN, RATE)])
-def test_gradient_and_memory_are_those_of_pairs(loss: Pairs) -> None:
+def test_gradient_and_memory_equal_all_pairs(loss: Pairs) -> None:
     memory = torch.zeros(9, loss.memory_size).double()
     for seed in range(4):
         logits, labels = draw(seed)

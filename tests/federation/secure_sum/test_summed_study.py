@@ -46,7 +46,7 @@ def make_settings(algorithm: str, **more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("algorithm", ["codasca", "scaffold", "coda_plus", "fedavg"])
-def test_masked_sums_give_table_of_one_process(home: Path, algorithm: str) -> None:
+def test_masked_sums_equal_one_process(home: Path, algorithm: str) -> None:
     settings = make_settings(algorithm)
     result = run(home, study("--out", f"plain_{algorithm}", "--no-tracking", settings=[*SETTINGS, *settings]))
     assert result.code == 0, result.err
@@ -87,7 +87,7 @@ def test_restart_within_a_sum_is_made_again(home: Path) -> None:
     assert table == table_in(home / "plain_again")
 
 
-def test_dropout_leaves_the_sum_of_the_others(home: Path) -> None:
+def test_sum_excludes_a_dropped_hospital(home: Path) -> None:
     settings = [*make_settings("fedavg", absent="drop"), "k=[4]"]
     line = with_keys(line_at(home, "dropout"))
 
@@ -106,7 +106,7 @@ def test_dropout_leaves_the_sum_of_the_others(home: Path) -> None:
     assert all(names == ["padchest"] for names in absent)
 
 
-def test_plain_updates_are_refused_by_hospitals(home: Path) -> None:
+def test_hospitals_refuse_plain_updates(home: Path) -> None:
     line = with_keys(line_at(home, "plain_request"))
     participant = line._participants["padchest"]
 
@@ -168,7 +168,7 @@ def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
     assert confirm(3, names, "8-8-8-8")["anne"] == {"before": three}
 
 
-def test_weighted_mean_is_within_the_fixed_point() -> None:
+def test_weighted_mean_has_fixed_point_error() -> None:
     torch.manual_seed(0)
     weights, works = [0.2, 0.3, 0.5], list[Worked[Point]]()
     for _ in weights:
