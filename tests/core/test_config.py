@@ -43,10 +43,10 @@ def test_good_file_has_its_defaults(tmp_path: Path) -> None:
 
 def test_half_a_character_names_its_place(tmp_path: Path) -> None:
     for text, place in (('title: "\\ud800"', "p.yaml:1"), ('title: x\n"\\udfff": 1', "p.yaml:2")):
-        with pytest.raises(ConfigError, match=rf"{place}: the text has half a character"):
+        with assert_refused(ConfigError, "half a character", place=f"{tmp_path}/{place}"):
             load_config(write(tmp_path, text), Whole)
     for assignment in ('title="\\ud800"', "title\udcff=x"):
-        with pytest.raises(ConfigError, match=r"^--set.* the text has half a character"):
+        with assert_refused(ConfigError, "half a character"):
             load_config(write(tmp_path, "title: x\n"), Whole, [assignment])
 
 
@@ -110,7 +110,7 @@ def test_extended_file_keeps_its_places(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, "extends: base.yaml\nfederated: {window: 2}\n"), Whole)
     assert config == Whole(title="base", federated=Section(window=2, lr=0.5))
     write(tmp_path, "title: base\nfederated:\n  windo: 4\n", "base.yaml")
-    with pytest.raises(ConfigError, match=r"base\.yaml:3: unknown key 'federated\.windo'"):
+    with assert_refused(ConfigError, "unknown key", key="federated.windo", place=f"{tmp_path / 'base.yaml'}:3"):
         load_config(tmp_path / "p.yaml", Whole)
 
 

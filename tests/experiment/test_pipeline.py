@@ -30,6 +30,7 @@ from chestfed.objectives import OBJECTIVES
 from chestfed.training.identity import Identity
 from chestfed.training.plan import bytes_per_client_round
 from chestfed.tuning.search import declared_ranges, list_grid
+from tests.cases import assert_refused
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
 TABLE_3 = bundled("pipelines") / "table3_chestxray_ih.yaml"
@@ -287,14 +288,14 @@ def test_key_of_another_part_refused() -> None:
 )
 def test_wrong_values_are_refused_by_key(setting: str) -> None:
     path, key = bundled("pipelines") / "source_addition_samples.yaml", setting.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"^--set {key}: '{key}[.0-9]*' should"):
+    with assert_refused(ConfigError, "invalid value", place=f"--set {key}"):
         load_pipeline(path, [setting])
 
 
 def test_mistake_has_line_of_its_key(tmp_path: Path) -> None:
     text = f"title: x\nextends: {bundled('pipelines') / 'source_addition_samples.yaml'}\nk: [2, 1]\n"
     (tmp_path / "p.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"p\.yaml:3: k must be increasing"):
+    with assert_refused(ConfigError, "invalid value", key="k", place=f"{tmp_path / 'p.yaml'}:3"):
         load_pipeline(tmp_path / "p.yaml")
 
 
@@ -331,7 +332,7 @@ def test_without_a_server_the_stages_are_one() -> None:
 
 
 def test_more_clients_than_exist_refused() -> None:
-    with pytest.raises(ConfigError, match="from 1 to 5"):
+    with assert_refused(ConfigError, "invalid value", key="k"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["k=[1,6]"])
     with pytest.raises(ConfigError, match="cut: no effect"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["sites.0.cut=unlike"])
@@ -341,7 +342,7 @@ def test_misspelling_has_line_and_suggestion(tmp_path: Path) -> None:
     text = (bundled("pipelines") / "source_addition_samples.yaml").read_text(encoding="utf-8")
     line = next(number for number, content in enumerate(text.splitlines(), start=1) if "  window:" in content)
     (tmp_path / "slip.yaml").write_text(text.replace("  window:", "  widow:"), encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf"slip\.yaml:{line}: unknown key 'federated\.widow'; did you mean 'window'"):
+    with assert_refused(ConfigError, "unknown key", key="federated.widow", place=f"{tmp_path / 'slip.yaml'}:{line}"):
         load_pipeline(tmp_path / "slip.yaml")
 
 
@@ -418,15 +419,15 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
 def test_empty_k_is_refused(tmp_path: Path) -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "own.yaml").write_text(f"extends: {path}\ntitle: Own\nk: []\n")
-    with pytest.raises(ConfigError, match=r"own\.yaml:3: k is empty: .*k: null"):
+    with assert_refused(ConfigError, "invalid value", key="k", place=f"{tmp_path / 'own.yaml'}:3"):
         load_pipeline(tmp_path / "own.yaml")
     assert load_pipeline(path, ["k=null"]).k == [1, 2, 3, 4, 5]
     for nothing in ("0", "false", "''", "{}"):
-        with pytest.raises(ConfigError, match="'k' should be a valid list"):
+        with assert_refused(ConfigError, "invalid value", key="k"):
             load_pipeline(path, [f"k={nothing}"])
 
 
 def test_endless_clients_refused() -> None:
     for clients in (0, 10**6, 10**30):
-        with pytest.raises(ConfigError, match=r"sites\.0\.clients"):
+        with assert_refused(ConfigError, "invalid value", key="sites.0.clients"):
             load_pipeline(bundled("pipelines") / "chestxray8_algorithms.yaml", [f"sites.0.clients={clients}", "k=null"])

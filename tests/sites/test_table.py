@@ -11,6 +11,7 @@ import pytest
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import SiteTable, open_site
+from tests.cases import assert_refused
 from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
 
@@ -97,7 +98,7 @@ def test_a_root_may_have_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         config = load_bundled("chestxray8").model_copy(update={"root": root})
         assert open_site(config, Path("/nowhere")).root == tmp_path / "site"
     monkeypatch.delenv("MY_CHEST_FILES")
-    with pytest.raises(ConfigError, match="MY_CHEST_FILES"):
+    with assert_refused(ConfigError, "environment variable not set", variable="MY_CHEST_FILES"):
         open_site(config, tmp_path)
 
 

@@ -14,6 +14,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
+from tests.cases import assert_refused
 from tests.command_line import Called, call
 from tests.training.tiny_studies import read_collection
 
@@ -58,7 +59,7 @@ def test_digits_are_dealt_by_class() -> None:
 
 def test_more_clients_than_classes_refused() -> None:
     pipeline = load_pipeline(DIGITS, ["collection.clients=6"]).resolve()
-    with pytest.raises(ConfigError, match="5 for 6 clients; take fewer clients, or partition: random"):
+    with assert_refused(ConfigError, "too few classes", clients=6):
         read_collection(pipeline)
 
 
