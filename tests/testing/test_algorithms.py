@@ -146,6 +146,17 @@ class OtherName(FedProx):
         return Weights(update.primal), client
 
 
+class SendsTwice(FedProx):
+    """An update is longer than the weights until it is decoded."""
+
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        update, client = super().local_round(message, client, gradients)
+        return Point(torch.cat([update.primal, update.primal]), update.dual), client
+
+    def decode(self, message: Point, update: Point) -> Point:
+        return Point(update.primal[: len(message.primal)], update.dual)
+
+
 def broken(rule: type[FedProx], **changes: Any) -> list[str]:
     spec = replace(FEDAVG, name="x", build=lambda options, setting: rule(setting.window, setting.local_lr), **changes)
     with pytest.raises(ContractError) as caught:
@@ -177,6 +188,13 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         problems = broken(FedProx, **{"exact": "no", **wrong})
         assert problems[0].startswith("the declaration has known values"), wrong
     assert broken(FedProx, exact="no", sends="2d") == ["the bytes sent are those of the formula"]
+
+
+def test_updates_are_decoded_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithms, "ROUNDS", 20)
+    spec = replace(FEDAVG, name="x", sends="2d", exact="no")
+    spec = replace(spec, build=lambda options, setting: SendsTwice(setting.window, setting.local_lr))
+    assert {algorithms.COUNTS, algorithms.MEAN} <= set(check_algorithm(spec))
 
 
 def test_biased_method_is_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +246,11 @@ def test_what_an_objective_breaks_is_named() -> None:
         with pytest.raises(ContractError) as caught:
             check_objective(spec)
         assert name in caught.value.broken, loss
+    with pytest.raises(ContractError) as caught:  # the server would send ratios, 2 per disease
+        check_objective(
+            replace(ENTROPY, name="x", kind="server-weighted", build=lambda options, population: WithDual())
+        )
+    assert caught.value.broken == ["its variables are those of its kind"]
 
 
 def test_dangling_reference_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
