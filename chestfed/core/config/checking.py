@@ -51,8 +51,8 @@ def checked(document: Document, model: type[Model]) -> Model:
         first = error.errors()[0]
         location = tuple(first["loc"]) or _named_first(first["msg"], document)
         kind = {"extra_forbidden": "unknown key", "missing": "missing key"}.get(first["type"], "invalid value")
-        fields = {"key": ".".join(map(str, location)), "place": document.place(location)}
-        raise ConfigError("\n".join(_explain(document, model, error)), kind=kind, **fields) from None
+        key, place = ".".join(map(str, location)), document.place(location)
+        raise ConfigError("\n".join(_explain(document, model, error)), kind=kind, key=key, place=place) from None
 
 
 def _explain(document: Document, model: type[BaseModel], error: ValidationError) -> list[str]:
