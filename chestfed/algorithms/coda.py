@@ -35,8 +35,8 @@ class Coda(CodaPlus):
         A client whose images do not tell an alpha sends NaN, and is left out of that alpha's mean: its loss does not
         depend on it. Where nobody tells, alpha stays.
         """
-        told = [(~dual.isnan()).to(dual.dtype) for dual in duals]
-        weight = weighted_mean(told, weights)
+        defined = [(~dual.isnan()).to(dual.dtype) for dual in duals]
+        weight = weighted_mean(defined, weights)
         known = weighted_mean([dual.nan_to_num() for dual in duals], weights)
         return Point(point.primal, torch.where(weight > 0, known / weight, point.dual))
 

@@ -183,7 +183,7 @@ class AlgorithmSpec(Versioned):
         """`sends` under these options, or the default ones."""
         return self.sends if isinstance(self.sends, str) else self.sends(options or self.options())
 
-    def gradients_of(self, options: Options | None = None) -> str:
+    def describe_gradients(self, options: Options | None = None) -> str:
         """`gradients` under these options, or the default ones."""
         return self.gradients if isinstance(self.gradients, str) else self.gradients(options or self.options())
 

@@ -165,7 +165,9 @@ def save_state(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, A
     """As `save_checkpoint`; a tensor that several names share, as clients do their reference point, is stored once."""
     first = {_place(tensor): name for name, tensor in reversed([*tensors.items()])}
     same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
-    save_checkpoint(path, {name: its for name, its in tensors.items() if name not in same}, {**values, "same": same})
+    save_checkpoint(
+        path, {name: tensor for name, tensor in tensors.items() if name not in same}, {**values, "same": same}
+    )
 
 
 def load_state(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -76,7 +76,7 @@ def nearest_hint(names: Iterable[str], known: Collection[str], cutoff: float = 0
     return next((f" (did you mean '{match}'?)" for match in near), "")
 
 
-def title_of(disease: str) -> str:
+def format_title(disease: str) -> str:
     """A disease as tables write it: its known title, else that of the YAML, else its name in words."""
     if disease in _RESERVED:
         return disease  # the mean, beside the diseases

@@ -105,10 +105,10 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
 
     Of n tensors it is the median with `trim` = (n - 1) // 2.
     """
-    kept = len(tensors) - 2 * trim
+    remaining = len(tensors) - 2 * trim
     blocks = zip(*(tensor.reshape(-1).split(_BLOCK) for tensor in tensors), strict=True)
-    ordered = (torch.stack(block).sort(dim=0).values[trim : trim + kept] for block in blocks)
-    means = [weighted_mean(list(rows), [1 / kept] * kept) for rows in ordered]
+    ordered = (torch.stack(block).sort(dim=0).values[trim : trim + remaining] for block in blocks)
+    means = [weighted_mean(list(rows), [1 / remaining] * remaining) for rows in ordered]
     return torch.cat(means).reshape(tensors[0].shape)
 
 

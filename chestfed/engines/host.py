@@ -163,8 +163,8 @@ class Host:
             case requests.Export():
                 state = self._state_at(request.after)
                 assert state is not None
-                kept = self.kept[request.after]
-                return requests.Exported(state, torch.tensor(kept.drawn, dtype=torch.int64), kept.memory)
+                snapshot = self.kept[request.after]
+                return requests.Exported(state, torch.tensor(snapshot.drawn, dtype=torch.int64), snapshot.memory)
             case requests.Import():
                 self._take_rule(request.stage)
                 drawn = tuple(request.drawn.tolist())
@@ -200,13 +200,13 @@ class Host:
                 client=self.client.name,
                 turn=turn,
             )
-        kept = self.kept[turn]
-        if kept.stage != self.stage:
-            self._take_rule(kept.stage)
-        if tuple(self.client.positions()) != kept.drawn:
-            self.client.seek(kept.drawn)
-        self.client.memory = kept.memory
-        return kept.state
+        snapshot = self.kept[turn]
+        if snapshot.stage != self.stage:
+            self._take_rule(snapshot.stage)
+        if tuple(self.client.positions()) != snapshot.drawn:
+            self.client.seek(snapshot.drawn)
+        self.client.memory = snapshot.memory
+        return snapshot.state
 
     def _keep(self, turn: int, state: Record | None) -> None:
         self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage, self.client.memory)
@@ -263,7 +263,7 @@ class Host:
         return requests.Located(self.rule.current(node))
 
     def _drop_before(self, turn: int) -> None:
-        self.kept = {number: kept for number, kept in self.kept.items() if number >= turn}
+        self.kept = {number: snapshot for number, snapshot in self.kept.items() if number >= turn}
 
 
 def describe_edges(graph: Graph, node: int) -> tuple[Tensor, Tensor]:

@@ -47,12 +47,12 @@ class Units:
     of_row: np.ndarray
 
 
-def views_of(protocol: Protocol) -> tuple[str, ...] | None:
+def list_views(protocol: Protocol) -> tuple[str, ...] | None:
     """Views that a protocol keeps; None keeps all."""
     return FRONTAL if protocol == "frontal-image" else None
 
 
-def unit_of(protocol: Protocol) -> Literal["image", "study"]:
+def name_unit(protocol: Protocol) -> Literal["image", "study"]:
     """What one unit is called."""
     return "study" if protocol.startswith("study") else "image"
 
@@ -72,7 +72,7 @@ def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: n
 
     Scores and labels are `[n, J]`, labels in {0, 1, NaN}; `studies` `[n]` any values that identify a study.
     """
-    if unit_of(protocol) == "image":
+    if name_unit(protocol) == "image":
         rows = np.arange(len(scores))
         return Units(scores, labels, rows, rows)
     of_row = numbered(studies)

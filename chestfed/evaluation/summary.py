@@ -128,7 +128,7 @@ def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
     return columns.dropna(axis="columns", how="all")
 
 
-def groups_of(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
+def list_groups(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
     """Every value that occurs in each column, with its rows, bool `[n]`; the order is that of `summarize`."""
     for name, values in columns.items():
         if len(values) != images:
@@ -193,7 +193,7 @@ def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) ->
     how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
     not seen at all.
     """
-    for name, group, rows in groups_of(columns, len(scored.labels)):
+    for name, group, rows in list_groups(columns, len(scored.labels)):
         images = int(rows.sum())
         enough = replace(how, resamples=enough_resamples(how.resamples, images))
         estimates = auc_estimates(scored.where(rows), enough)

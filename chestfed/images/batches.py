@@ -289,7 +289,7 @@ class TrainBatches:
             if not prepared.cancel():
                 prepared.exception()
 
-    def rows_of(self, position: int) -> np.ndarray:
+    def select_rows(self, position: int) -> np.ndarray:
         """Row numbers of a batch."""
         samples = self._samples(position)
         epochs, places = np.divmod(samples, len(self._rows))
@@ -320,7 +320,7 @@ class TrainBatches:
 
     def _prepare(self, position: int) -> Callable[[], Batch]:
         """What can be done ahead, in another thread; what is returned does the rest, in the caller's."""
-        rows, slot = self.rows_of(position), position % len(self._buffers)
+        rows, slot = self.select_rows(position), position % len(self._buffers)
         samples = self._samples(position).tolist()
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
         numbers, pixels = torch.from_numpy(rows), self._images.read(rows)

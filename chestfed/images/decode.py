@@ -33,8 +33,8 @@ from chestfed.images.decoding.compressed import (
     check_size,
     decode_jpeg,
     jpeg_digest,
+    read_size,
     refuse_scan_bomb,
-    size_of,
 )
 from chestfed.images.decoding.dicom_pixels import decode_dicom
 from chestfed.images.decoding.polarity import UNSURE, polarity
@@ -194,7 +194,7 @@ def _jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
     if image.mode == "CMYK":  # which OpenCV makes gray by other weights
         image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
         return Decoded(*_rows(image), compressed=digest)
-    if size_of(stored) != (image.width, image.height, image.layers):
+    if read_size(stored) != (image.width, image.height, image.layers):
         raise ImageError("damaged JPEG: its header contradicts itself", kind="damaged")
     times = 0 if least is None or turned != 1 else min(image.width, image.height) // least
     scale = next((scale for scale in (8, 4, 2) if times >= scale), 1)

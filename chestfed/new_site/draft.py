@@ -165,8 +165,8 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
             proposal.table["header_row"] = rows[0]
             proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
     if opened is None:
-        options_of = partial(re.sub, r"set table\.(\w+)( in the site's YAML)?", r"add --set \1=...")
-        raise SiteError(proposal.name, [replace(one, advice=options_of(one.advice)) for one in source.problems])
+        list_options = partial(re.sub, r"set table\.(\w+)( in the site's YAML)?", r"add --set \1=...")
+        raise SiteError(proposal.name, [replace(one, advice=list_options(one.advice)) for one in source.problems])
     notes = dict.fromkeys([*opened.notes, *source.remarks])
     if "encoding" not in options and any("which was detected" in note for note in notes):
         proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]

@@ -135,21 +135,23 @@ def merge_seeds(members: Sequence[Predictions]) -> Predictions:
     """
     if len(members) == 1:
         return members[0]
-    members = sorted(members, key=lambda one: one.seeds)
-    twice = [name for name, count in Counter(one.name for one in members).items() if count > 1]
+    members = sorted(members, key=lambda member: member.seeds)
+    twice = [name for name, count in Counter(member.name for member in members).items() if count > 1]
     if twice:
         text = f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small"
         raise ConfigError(text, kind="repeated seed", run=twice[0])
     first = members[0]
-    frames = [first.frames[0], *(align_rows(first, one) for one in members[1:])]
+    frames = [first.frames[0], *(align_rows(first, member) for member in members[1:])]
     labels = [name for name in first.frames[0].columns if name.startswith("label_")]
-    for one, frame in zip(members[1:], frames[1:], strict=True):
+    for member, frame in zip(members[1:], frames[1:], strict=True):
         ours, theirs = (part.reindex(columns=labels).to_numpy(float) for part in (frames[0], frame))
         if not np.array_equal(ours, theirs, equal_nan=True):
-            text = f"{first.name} and {one.name}: their labels differ. Are label files and policy the same?"
+            text = f"{first.name} and {member.name}: their labels differ. Are label files and policy the same?"
             raise ConfigError(text, kind="other labels")
     name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
-    return replace(first, name=name, frames=tuple(frames), seeds=tuple(seed for one in members for seed in one.seeds))
+    return replace(
+        first, name=name, frames=tuple(frames), seeds=tuple(seed for member in members for seed in member.seeds)
+    )
 
 
 def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:

@@ -139,7 +139,7 @@ class RunFolder:
     """A study, finished or not, in its run folder. `RunFolder.open` checks first that it is one."""
 
     path: Path
-    _kept: dict[Path, Any] = field(default_factory=dict, repr=False)
+    _cache: dict[Path, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -192,8 +192,8 @@ class RunFolder:
     @property
     def pipeline_file(self) -> dict[str, Any]:
         """The resolved configuration in the form of a pipeline's file, whose only method is that of the study."""
-        own = ("method", "tuning", "federated")
-        data = {key: value for key, value in self.configuration.items() if key not in own}
+        method_keys = ("method", "tuning", "federated")
+        data = {key: value for key, value in self.configuration.items() if key not in method_keys}
         federated = dict(self.configuration["federated"])
         parts = {key: federated.pop(key) for key in ("algorithm", "objective") if key in federated}
         name = {"name": self.configuration["method"]} if "method" in self.configuration else {}
@@ -236,7 +236,7 @@ class RunFolder:
             text = "no K of this study is finished yet; run `chestfed study` again to resume"
             raise ConfigError(f"{self.path}: {text}", kind="nothing finished")
         if k is not None and k not in finished:
-            names = ", ".join(f"K={one}" for one in finished)
+            names = ", ".join(f"K={number}" for number in finished)
             text = f"K={k} does not exist or is not finished; finished: {names}"
             raise ConfigError(f"{self.path}: {text}", kind="no such K", k=k, finished=finished)
         return self.part(f"k{finished[-1] if k is None else k}", NEEDED_OF_K)
@@ -266,7 +266,7 @@ class RunFolder:
     @property
     def diseases(self) -> tuple[str, ...]:
         """In the order of the table."""
-        return tuple(one.disease for one in self.row().diseases)
+        return tuple(auc.disease for auc in self.row().diseases)
 
     def predictions(self, k: int | None = None) -> pd.DataFrame:
         """One row per test image: keyed names of image and patient, and score and label of each disease."""
@@ -344,9 +344,9 @@ class RunFolder:
             self.folder(k)
 
     def _once(self, place: Path, read: Callable[[Path], Any]) -> Any:
-        if place not in self._kept:
-            self._kept[place] = read(place)
-        return self._kept[place]
+        if place not in self._cache:
+            self._cache[place] = read(place)
+        return self._cache[place]
 
 
 def read_row(folder: Path) -> Row:

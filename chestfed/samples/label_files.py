@@ -59,7 +59,7 @@ def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed
     rows = []
     for film in films:
         rng = _row_stream(seed, hospital, film)
-        findings = [word for word, value in zip(words, film.said.values(), strict=True) if value == 1]
+        findings = [word for word, value in zip(words, film.labels.values(), strict=True) if value == 1]
         findings += [word for word in ("Infiltration", "Pleural_Thickening") if rng.random() < 0.05]
         findings += ["Nodule"] if film.nodule else []
         age = 412 if rng.random() < 0.004 else film.patient.age  # impossible ages, as in the release
@@ -125,7 +125,7 @@ def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
         "atelectasis": ["atelectasis", "laminar atelectasis", "lobar atelectasis"],
         "pleural_effusion": ["pleural effusion", "pleural effusion", "loculated pleural effusion"],
     }
-    terms = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
+    terms = [str(rng.choice(names[disease])) for disease, value in film.labels.items() if value == 1]
     terms += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
     terms += ["nodule"] if film.nodule else []
     if not terms:
@@ -178,7 +178,7 @@ def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int
             for place, reader in enumerate(readers):
                 cells = dict.fromkeys(findings, 0)
                 for name, disease in names.items():
-                    cells[name] = int(film.said[disease] == 1 and (place == 0 or rng.random() < 0.75))
+                    cells[name] = int(film.labels[disease] == 1 and (place == 0 or rng.random() < 0.75))
                 cells["Nodule/Mass"] = int(film.nodule and rng.random() < 0.8)
                 cells["No finding"] = int(not any(cells.values()))
                 rater = [f"R{reader}"] if split == "train" else []
@@ -198,7 +198,7 @@ WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]]
 
 def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
     """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
-    states = film.said
+    states = film.labels
     opaque = 1 in (states["edema"], states["consolidation"], states["atelectasis"])
     values = {name: states[disease] for name, disease in _OBSERVED.items()}
     values["No Finding"] = int(not any(states.values()) and not film.nodule)

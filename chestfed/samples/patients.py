@@ -34,7 +34,7 @@ class Patient:
 class Film:
     """One image: who, in which study, how taken, what is really there, and what the label file says.
 
-    `severity` is 0 for an absent disease, else from 0.17 to 1. `said` is 1, 0, or -1 for uncertain. A `nodule` and
+    `severity` is 0 for an absent disease, else from 0.17 to 1. `labels` is 1, 0, or -1 for uncertain. A `nodule` and
     `devices` (lines, leads, a pacemaker) are visible but are not among the five diseases.
     """
 
@@ -44,7 +44,7 @@ class Film:
     view: str
     split: str
     severity: Mapping[str, float]
-    said: Mapping[str, int]
+    labels: Mapping[str, int]
     nodule: bool = False
     devices: bool = False
 

@@ -27,7 +27,7 @@ from chestfed.models import (
     ModelOptions,
     build_model,
     convolve_channels_last,
-    factory_of,
+    get_factory,
     load_trained,
     network_options,
 )
@@ -117,7 +117,7 @@ def _changed(name: str, then: object) -> tuple[str, ...]:
 def _without_starts(options: ModelOptions) -> ModelOptions:
     """The options without weights to start from."""
     update: dict[str, Any] = {"initial_weights": None}
-    factory = factory_of(MODELS.find(options.name))
+    factory = get_factory(MODELS.find(options.name))
     if factory is not None:
         given = dict(getattr(options, "options", {}))
         accepted = inspect.signature(factory).parameters
@@ -148,7 +148,7 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
             f"{path}: refused: its network '{name}' is code in the model's folder. Read that code. {advice}",
             kind="code in the model's folder",
         )
-    factory = factory_of(MODELS.find(name))
+    factory = get_factory(MODELS.find(name))
     if factory is not None and not inspect.isclass(factory) and not _library_network(factory):
         raise ConfigError(
             f"{path}: refused: '{name}' is a function, and functions that only a file names are not called. "

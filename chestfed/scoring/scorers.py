@@ -30,7 +30,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.images.batches import NetworkInput
 from chestfed.images.preprocess import Preprocess
-from chestfed.models import MODELS, network_options, read_weights, title_of
+from chestfed.models import MODELS, name_network, network_options, read_weights
 from chestfed.results.run_folder import MODEL_FILE, STUDY, RunFolder
 from chestfed.scoring.networks import load_network, network_in
 from chestfed.scoring.output_names import carried_names, own_outputs
@@ -155,7 +155,7 @@ def _chestfed_model(file: ModelFile) -> Scorer:
     outputs = own_outputs(path, names, declared.diseases)
     options, changed = network_in(values, path, declared.network)
     network, notes = load_network(options, tensors, len(outputs), path, file.machine)
-    kind = f"chestfed model, {title_of(options)}"
+    kind = f"chestfed model, {name_network(options)}"
     scorer = file.scorer(kind, outputs, network, (*changed, *notes))
     return replace(scorer, preprocess=preprocess, origin=Origin.read(values), network=network)
 
@@ -187,7 +187,7 @@ def _weights(file: ModelFile) -> Scorer:
     if file.input.channels != 3 and model.name in MODELS.built_in:
         raise ConfigError(f"{declared.config}: input: the built-in networks take 3 channels")
     network, left_out = load_network(model, tensors, len(outputs), path, file.machine)
-    scorer = file.scorer(f"weights, {title_of(model)}", outputs, network, (*notes, *left_out))
+    scorer = file.scorer(f"weights, {name_network(model)}", outputs, network, (*notes, *left_out))
     return replace(scorer, network=network)
 
 

@@ -200,7 +200,7 @@ class _Trial(Contract):
 
     @rule("a round takes the gradients of the formula")
     def keeps_to_the_window(self) -> str | None:
-        formula = self.spec.gradients_of(self.options)
+        formula = self.spec.describe_gradients(self.options)
         for window in (1, 4):
             engine = self.engine(window)
             state, client = self.run(engine, 1), self.fleet.hosts[0].client

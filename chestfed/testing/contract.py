@@ -69,7 +69,7 @@ class Contract:
 
         Raises `ContractError` if any rule is broken; an exception breaks it too.
         """
-        kept: list[str] = []
+        faults: list[str] = []
         problems: dict[str, str] = {}
         tests: dict[str, Callable[[Contract], str | None]] = {
             test.rule: test for test in vars(type(self)).values() if hasattr(test, "rule")
@@ -82,12 +82,12 @@ class Contract:
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
             if problem is None:
-                kept.append(text)
+                faults.append(text)
             else:
                 problems[text] = problem
         if problems:
             raise ContractError(self.what, problems)
-        return kept
+        return faults
 
     def refuses_unknown(self, options: type[Options], name: str) -> str | None:
         """Whether a model of options refuses a key that it does not have."""

@@ -78,19 +78,23 @@ class _Batch(Contract):
         def loss(logits: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
             return self.loss_of.loss(logits, self.labels, extra, dual)
 
-        own = self.spec.kind != "server-weighted"  # there the dual variables are the server's
-        parts = (self.logits.clone().requires_grad_(), self.extra.clone().requires_grad_(own), self.dual.clone())
-        torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(own)))
+        has_client_dual = self.spec.kind != "server-weighted"  # there the dual variables are the server's
+        parts = (
+            self.logits.clone().requires_grad_(),
+            self.extra.clone().requires_grad_(has_client_dual),
+            self.dual.clone(),
+        )
+        torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(has_client_dual)))
         return None
 
     @rule("descent on it ranks positive images above negative ones")
     def ranks(self) -> str | None:
-        own = self.spec.kind != "server-weighted"  # else the dual variables are the server's
-        dual = torch.zeros_like(self.dual) if own else self.dual.clone()
+        has_client_dual = self.spec.kind != "server-weighted"  # else the dual variables are the server's
+        dual = torch.zeros_like(self.dual) if has_client_dual else self.dual.clone()
         scores, extra, dual = (
-            one.requires_grad_() for one in (self.logits.clone(), torch.zeros_like(self.extra), dual)
+            tensor.requires_grad_() for tensor in (self.logits.clone(), torch.zeros_like(self.extra), dual)
         )
-        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * own, maximize=True)
+        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * has_client_dual, maximize=True)
         for _ in range(STEPS):
             for step in steps:
                 step.zero_grad()

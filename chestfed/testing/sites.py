@@ -167,8 +167,8 @@ def _copy_site(folder: Path, target: Path) -> Path:
 def _label_files(config: SiteConfig, folder: Path, images: set[str]) -> list[Path]:
     """The label files relative to the root, as the patterns of `label_files` find them; no images."""
     source = Source(config, folder)
-    found = [path.relative_to(folder) for role in config.label_files for path in source.find_all(role)]
-    return [name for name in dict.fromkeys(found) if name.as_posix() not in images]
+    paths = [path.relative_to(folder) for role in config.label_files for path in source.find_all(role)]
+    return [name for name in dict.fromkeys(paths) if name.as_posix() not in images]
 
 
 def _without_each_column(data: bytes, header_row: int) -> Iterator[tuple[str, bytes]]:

@@ -129,7 +129,7 @@ class AlternativeRuns:
 
     def _train_centralized(self, hospitals: list[Hospital], changes: dict[str, Any]) -> None:
         folder, k = self.folder / ALTERNATIVES / CENTRALIZED, self.pipeline.k[-1]
-        missing = [one for one in hospitals if self.load(folder / one.name, test=one.test) is None]
+        missing = [hospital for hospital in hospitals if self.load(folder / hospital.name, test=hospital.test) is None]
         if not missing:
             return
         pipeline = self.pipeline.model_copy(
@@ -211,10 +211,10 @@ class AlternativeRuns:
 
     def _list_models(self, hospital: Hospital) -> dict[str, Path]:
         """What the gate chooses from: kind of model -> its folder; the common model is called `common`."""
-        own = self._folder(OWN_DATA, hospital.name)
-        if not (own / MODEL_FILE).is_file():
-            own = self.folder.parent / "k1"  # the target alone
-        models = {OWN_DATA: own, "common": self.folder, FINE_TUNED: self._folder(FINE_TUNED, hospital.name)}
+        folder = self._folder(OWN_DATA, hospital.name)
+        if not (folder / MODEL_FILE).is_file():
+            folder = self.folder.parent / "k1"  # the target alone
+        models = {OWN_DATA: folder, "common": self.folder, FINE_TUNED: self._folder(FINE_TUNED, hospital.name)}
         return {name: place for name, place in models.items() if (place / MODEL_FILE).is_file()}
 
     def _common_model(self, hospital: Hospital) -> Candidate:

@@ -21,7 +21,7 @@ from chestfed.engines.host import Host
 from chestfed.engines.requests import Start, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import build_graph
-from chestfed.engines.wire import LARGEST_HEADER, Packed, WireError, pack, peek, size_of, unpack
+from chestfed.engines.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, problems
 from tests.cases import assert_refused
@@ -51,7 +51,7 @@ class ThroughTheWire(LocalFleet):
             arrived = unpack(sent, shapes.request(name, plain, "the server"), "the server")
             reply = pack(self.hosts[number].answer(arrived))
             wanted = shapes.reply(arrived)
-            assert reply.size == len(reply.header) + size_of(wanted)
+            assert reply.size == len(reply.header) + count_bytes(wanted)
             answers[number] = unpack(reply, wanted, self.names[number])
         return answers
 

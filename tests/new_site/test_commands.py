@@ -123,7 +123,7 @@ def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
     for name, film in frontal.items():
         row = by_image[name]
         for disease in DISEASES:
-            said = film.said[disease]
+            said = film.labels[disease]
             doubts = said == -1 and shape in ("wide", "delimited", "list", "dicom")
             assert row[disease] == float(said == 1 or doubts), (name, disease)
         if shape != "readers":

@@ -20,8 +20,8 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.ranges import Grid, Range, ranges_of
-from chestfed.experiment.stage_2 import name_of
+from chestfed.experiment.ranges import Grid, Range, select_ranges
+from chestfed.experiment.stage_2 import get_part_name
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import connect, local_store
 from chestfed.training.data.collection import load_collection
@@ -72,7 +72,7 @@ def test_ranges_of_options_may_be_replaced() -> None:
     pipeline = load_pipeline(DIGITS)
 
     def found(name: str, **own: Any) -> dict[str, list[Any]]:
-        return {key: one.plain() for key, one in ranges_of(pipeline.resolve(name).federated, own).items()}
+        return {key: one.plain() for key, one in select_ranges(pipeline.resolve(name).federated, own).items()}
 
     every = {name: found(name) for name in (method.name for method in pipeline.selected_methods)}
     assert {tuple(own["local_lr"]) for own in every.values()} == {(0.01, 1.0, "log")}
@@ -120,7 +120,7 @@ def test_tuned_settings_run_as_a_study(home: Path) -> None:
     (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
     written = yaml.safe_load(tuned.read_text())
     means = table.groupby(["algorithm", "local_lr"])["validation_auc"].mean()
-    entries = {name_of(entry["algorithm"]): entry for entry in written["methods"]}
+    entries = {get_part_name(entry["algorithm"]): entry for entry in written["methods"]}
     for name in ("fedprox", "gossip"):
         assert entries[name]["local_lr"] == means[name].idxmax()
         settings = load_pipeline(tuned).resolve(name).federated

@@ -29,19 +29,19 @@ def find_host_rank(number: int, clients: int, ranks: int) -> int:
 class RankFleet(Fleet):
     """The clients as rank 0 sees them: some of its own, the others by their ranks."""
 
-    def __init__(self, link: Link, names: Sequence[str], own: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
+    def __init__(self, link: Link, names: Sequence[str], hosts: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
         self.names = tuple(names)
-        self._link, self._own, self._shapes = link, own, shapes
+        self._link, self._hosts, self._shapes = link, hosts, shapes
 
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         """See `Fleet.ask`; the other ranks work while this one does, and none is gone without."""
         by_rank: dict[int, dict[int, Request[Answer]]] = {}
         for number, request in requests.items():
-            if number not in self._own:
+            if number not in self._hosts:
                 by_rank.setdefault(self._rank(number), {})[number] = request
         works = self._send(by_rank)
-        own = {number: request for number, request in requests.items() if number in self._own}
-        answers = {number: self._own[number].answer(request) for number, request in own.items()}
+        local_requests = {number: request for number, request in requests.items() if number in self._hosts}
+        answers = {number: self._hosts[number].answer(request) for number, request in local_requests.items()}
         for rank, remote in by_rank.items():
             for number, request in remote.items():
                 answers[number] = self._receive(rank, number, request)
@@ -51,7 +51,7 @@ class RankFleet(Fleet):
 
     def close(self) -> None:
         """Let the batches' threads and files go; the other ranks do when they are told of the next clients."""
-        for host in self._own.values():
+        for host in self._hosts.values():
             host.client.close()
 
     def _rank(self, number: int) -> int:

@@ -28,7 +28,7 @@ from chestfed.models import FlatModule
 from chestfed.results.table import Row
 from chestfed.sites.config import load_site_config
 from chestfed.training.assemble import Federation
-from chestfed.training.client_summary import card_of
+from chestfed.training.client_summary import make_site_card
 from chestfed.training.data.clients import ClientData, Outputs, TestSet
 from chestfed.training.data.experiment import Experiment, list_joins, load_images, make_experiment
 from chestfed.training.data.sites import OWN_TEST, TEST, UNUSED, VALID, open_sites
@@ -54,7 +54,7 @@ class OwnData:
     def told(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
         """What the server hears: counts, ratios and digests; counts from 1 to `smallest` as `smallest`."""
         parts = [part for part in (self.client, self.test) if part is not None]
-        cards = [card_of(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
+        cards = [make_site_card(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
         values: dict[str, Any] = {
             "rows": self.client.training_rows,
             "origin": str(self.client.origin),

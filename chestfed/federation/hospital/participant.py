@@ -55,7 +55,7 @@ from chestfed.federation.records import Beginning, Network, Scores, plain_row, w
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.models.pretrained import IMAGENET
-from chestfed.training.assemble import Federation, host_of, starting_network
+from chestfed.training.assemble import Federation, make_member_host, starting_network
 from chestfed.training.data.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
@@ -263,7 +263,7 @@ class Participant:
         study.network = starting_network(study.pipeline, study.machine, Pretrained(told.parameters, told.buffers, []))
         device, ratios = study.machine.device, with_nan(told.ratios)
         cohort = Federation.of(study.pipeline, counts, ratios, told.labeled, device, k)
-        host = host_of(data.study, cohort, number, data.client, study.network)
+        host = make_member_host(data.study, cohort, number, data.client, study.network)
         some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
         file = study.folder / f"k{k}{some}.safetensors"
         restore_host(host, file, cohort, study.network)

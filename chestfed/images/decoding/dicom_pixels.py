@@ -27,10 +27,10 @@ from chestfed.images.decoding.compressed import (
     bare_jpeg_2000,
     check_size,
     decode_jpeg,
-    precision_of,
+    read_precision,
+    read_size,
     reduction,
     refuse_scan_bomb,
-    size_of,
 )
 from chestfed.images.levels import (
     Levels,
@@ -123,7 +123,7 @@ def _reduced_jpeg_2000(dataset: Dataset, scale: int) -> np.ndarray | None:
     from PIL import Image
 
     stream, bits = _frame(dataset), _integer(dataset, "BitsStored")
-    if _integer(dataset, "PixelRepresentation") or precision_of(stream) != (bits, False):
+    if _integer(dataset, "PixelRepresentation") or read_precision(stream) != (bits, False):
         return None
     try:
         with Image.open(BytesIO(stream), formats=("JPEG2000",)) as image:
@@ -316,7 +316,7 @@ def _check_compressed(dataset: Dataset) -> None:
             dataset.PixelData, stream = encapsulate([bare]), bare
             dataset.pop("ExtendedOffsetTable", None)
     samples = int(dataset.get("SamplesPerPixel") or 1)
-    if size_of(stream) not in (None, (width, height, samples)):
+    if read_size(stream) not in (None, (width, height, samples)):
         text = "whose compressed image does not have the size in its header"
         raise ImageError(f"DICOM file {text}, refused without decoding", kind="too large")
     refuse_scan_bomb(stream, width * height)

@@ -41,8 +41,8 @@ def standardized(gray: np.ndarray) -> np.ndarray:
 def _unframed(gray: np.ndarray) -> np.ndarray:
     """Without the outer rows of one gray level, but for a marker: they are black or white in negatives too."""
     low, high = np.percentile(gray, (5, 95), axis=1)
-    kept = np.flatnonzero(high - low > _FLAT)
-    return gray[kept[0] : kept[-1] + 1] if len(kept) else gray
+    lines = np.flatnonzero(high - low > _FLAT)
+    return gray[lines[0] : lines[-1] + 1] if len(lines) else gray
 
 
 @functools.cache

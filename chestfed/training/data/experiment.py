@@ -16,7 +16,7 @@ from chestfed.core.disk import check_folder, check_room
 from chestfed.core.errors import ConfigError, Problem
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
-from chestfed.evaluation.protocols import views_of
+from chestfed.evaluation.protocols import list_views
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images, NoiseImages, PooledImages
@@ -208,7 +208,7 @@ def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
     name, images = pipeline.held_out.sites[0], pipeline.held_out.images
     held = next(site for site in sites if site.name == name)
     others = [_apply_control(site) for site in sites if site is not held]
-    split, views = None if images == "all" else images, views_of(pipeline.evaluation.protocol)
+    split, views = None if images == "all" else images, list_views(pipeline.evaluation.protocol)
     frame = held.table.frame
     rows = np.ones(len(frame), bool)
     if split is not None:
@@ -346,8 +346,8 @@ class Cut:
         training = [site.find(TRAIN, name) for name in site.clients] if own_statistics else []
 
         def make() -> TestSet:
-            own = PooledImages([images(site, part) for part in training]) if training else None
-            test = make_test_set(table, images(site, rows), self._key, own)
+            training_images = PooledImages([images(site, part) for part in training]) if training else None
+            test = make_test_set(table, images(site, rows), self._key, training_images)
             return replace(test, images=self._give(test.images))
 
         parts = (rows.tobytes(), table.labels().tobytes(), *(part.tobytes() for part in training))
