@@ -303,8 +303,8 @@ def _facts(plan: StudyPlan, machine: Machine) -> str:
     pipeline, settings = plan.pipeline, plan.pipeline.federated
     length = f"{plural(len(settings.schedule), 'stage')}, {plural(settings.rounds, 'round')}{whole_rounds(settings)}"
     return (
-        f"{name_network(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
-        f"window {settings.window}, {length}"
+        f"{name_network(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. "
+        f"{settings.spec.name}, window {settings.window}, {length}"
     )
 
 

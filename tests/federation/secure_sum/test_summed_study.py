@@ -40,14 +40,14 @@ def with_keys(line: StraightLine) -> StraightLine:
     return line
 
 
-def identify_settings(algorithm: str, **more: str) -> list[str]:
+def settings_of(algorithm: str, **more: str) -> list[str]:
     options = ", ".join(f"{key}: {value}" for key, value in {"aggregation": "secure_sum", **more}.items())
     return [f"methods=[{{algorithm: {algorithm}, {options}}}]"]
 
 
 @pytest.mark.parametrize("algorithm", ["codasca", "scaffold", "coda_plus", "fedavg"])
 def test_masked_sums_give_table_of_one_process(home: Path, algorithm: str) -> None:
-    settings = identify_settings(algorithm)
+    settings = settings_of(algorithm)
     result = run(home, study("--out", f"plain_{algorithm}", "--no-tracking", settings=[*SETTINGS, *settings]))
     assert result.code == 0, result.err
     line, seen = with_keys(line_at(home, f"masked_{algorithm}")), list[bytes]()
@@ -69,7 +69,7 @@ def test_masked_sums_give_table_of_one_process(home: Path, algorithm: str) -> No
 
 
 def test_restart_within_a_sum_is_made_again(home: Path) -> None:
-    settings, once = identify_settings("fedavg"), ["reveal", "share"]
+    settings, once = settings_of("fedavg"), ["reveal", "share"]
     line = with_keys(line_at(home, "restarted_sum"))
 
     def restart(name: str, reply: Parcel) -> Parcel:
@@ -88,7 +88,7 @@ def test_restart_within_a_sum_is_made_again(home: Path) -> None:
 
 
 def test_dropout_leaves_the_sum_of_the_others(home: Path) -> None:
-    settings = [*identify_settings("fedavg", absent="drop"), "k=[4]"]
+    settings = [*settings_of("fedavg", absent="drop"), "k=[4]"]
     line = with_keys(line_at(home, "dropout"))
 
     def drop(name: str, reply: Parcel) -> Parcel:
@@ -126,7 +126,7 @@ def test_plain_updates_are_refused_by_hospitals(home: Path) -> None:
 
     participant.answer = record  # type: ignore[method-assign]
     with pytest.raises(TrainingError):
-        over_hospitals(home, line, "plain_request_out", settings=identify_settings("fedavg"))
+        over_hospitals(home, line, "plain_request_out", settings=settings_of("fedavg"))
     assert set(refused) == {"secure sum only"}
 
 
@@ -134,7 +134,7 @@ def test_missing_key_of_a_member_is_named(home: Path) -> None:
     line = with_keys(line_at(home, "keyless"))
     (line.hospitals["chexpert"].path("members") / "padchest.pub").unlink()
     with pytest.raises(TrainingError, match="padchest is not in `members` of chexpert"):
-        over_hospitals(home, line, "keyless_out", settings=identify_settings("fedavg"))
+        over_hospitals(home, line, "keyless_out", settings=settings_of("fedavg"))
 
 
 def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
@@ -183,12 +183,7 @@ def test_weighted_mean_is_within_the_fixed_point() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        identify_settings("local_sgdm"),
-        identify_settings("coda_plus", stage_output="average"),
-        identify_settings("pdmm"),
-    ],
+    "settings", [settings_of("local_sgdm"), settings_of("coda_plus", stage_output="average"), settings_of("pdmm")]
 )
 def test_unsuitable_pipelines_are_refused(settings: list[str]) -> None:
     with pytest.raises(ConfigError):
