@@ -7,9 +7,10 @@ clients   CODASCA on the handwritten digits with a network of one block, 5 to 64
 rounds    the same with two clients, 100 to 1,000 rounds
 studies   runs of the size of a study (a parent and five children, 60 rounds each) into one local store
 
-Each case is a process of its own. Its processor seconds are those of the largest size minus those of the first, for
-each unit beyond it, so that imports and start-up are in none; memory is the most that the process has held. Label
-tables and the image cache of a million images are parts of `python -m benchmarks` (`tables`, `opening`, `reports`).
+Each part is a process of its own, the least of three turns. A unit's processor time is the difference of two sizes,
+divided by the units between them, so that start-up is in none; memory is the most that the process has held so far.
+Label tables and the image cache of a million images are parts of `python -m benchmarks` (`tables`, `opening`,
+`reports`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from benchmarks.speed_parts.machine import alone, peak_of
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"
 CLIENTS, ROUNDS, STUDIES = (5, 16, 64), (100, 300, 1000), (10, 50, 100)
-_LEARNING_ROUNDS = 20
+_LEARNING_ROUNDS, _TURNS = 20, 3
 #: Metrics of a round, and rounds of a child, as a study of five diseases records them.
 _METRICS, _RECORDED_ROUNDS, _CHILDREN = 13, 60, 5
 
@@ -50,12 +52,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def measure_clients() -> dict[str, Any]:
     """Growth with the number of clients; the units are rounds of one client."""
-    return _growth({count: alone(_train, count, _LEARNING_ROUNDS) for count in CLIENTS}, _LEARNING_ROUNDS)
+    return alone(_growth, [(count, _LEARNING_ROUNDS) for count in CLIENTS])
 
 
 def measure_rounds() -> dict[str, Any]:
-    """Growth with the number of rounds, of two clients."""
-    return _growth({count: alone(_train, 2, count) for count in ROUNDS}, 1)
+    """Growth with the number of rounds, of two clients; the units are the same."""
+    return alone(_growth, [(2, count) for count in ROUNDS])
 
 
 def measure_studies() -> dict[str, Any]:
@@ -63,19 +65,29 @@ def measure_studies() -> dict[str, Any]:
     return alone(_record)
 
 
-def _growth(cases: dict[int, tuple[float, int, float]], units: int) -> dict[str, Any]:
-    """Milliseconds of the processor per further unit, and memory and MiB on disk, by size."""
-    sizes = {str(size): {"peak, MiB": peak, "disk, MiB": round(disk, 2)} for size, (_, peak, disk) in cases.items()}
-    for (size, (seconds, *_)), (larger, (more, *_)) in pairwise(cases.items()):
-        sizes[str(larger)]["ms per unit"] = round(1000 * (more - seconds) / ((larger - size) * units), 2)
-    return sizes
+def _growth(cases: list[tuple[int, int]]) -> dict[str, Any]:
+    """Milliseconds of the processor per further round of a client, and MiB of memory and disk, by case."""
+    torch.set_num_threads(1)
+    _run(2, 2)  # imports, and whatever else happens once
+    seconds = dict.fromkeys(cases, float("inf"))
+    figures: dict[str, dict[str, float]] = {}
+    for _ in range(_TURNS):
+        for case in cases:
+            began = time.process_time()
+            disk = _run(*case)
+            seconds[case] = min(seconds[case], time.process_time() - began)
+            figures.setdefault(
+                "{} clients, {} rounds".format(*case), {"peak, MiB": peak_of(), "disk, MiB": round(disk, 2)}
+            )
+    for (case, larger), entry in zip(pairwise(cases), [*figures.values()][1:], strict=True):
+        entry["ms per unit"] = round(1000 * (seconds[larger] - seconds[case]) / (prod(larger) - prod(case)), 2)
+    return figures
 
 
-def _train(clients: int, rounds: int) -> tuple[float, int, float]:
-    """Processor seconds of a study of the digits, peak of memory in MiB, and MiB of its folder."""
+def _run(clients: int, rounds: int) -> float:
+    """One study of the digits; MiB of its folder."""
     import chestfed
 
-    torch.set_num_threads(1)
     settings = {
         "collection.clients": clients,
         "collection.partition": "random",
@@ -91,12 +103,9 @@ def _train(clients: int, rounds: int) -> tuple[float, int, float]:
         "evaluation.compare_outputs": "false",
     }
     with tempfile.TemporaryDirectory() as folder:
-        began = time.process_time()
         overrides = [f"{key}={value}" for key, value in settings.items()]
         chestfed.run("digits_ih", algorithm="codasca", out=folder, cache=folder, overrides=overrides, quiet=True)
-        seconds = time.process_time() - began
-        disk = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / (1 << 20)
-    return seconds, peak_of(), disk
+        return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / (1 << 20)
 
 
 def _record() -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 
 from chestfed.core.bundled import bundled
 from chestfed.engines.client import NetworkClient
+from chestfed.models import FlatModule, build_model, network_options
 from tests.command_line import call
 from tests.engines.small_teams import batches, pipelines, team_of
 from tests.training.tiny_studies import command, run
@@ -66,6 +67,24 @@ def test_rounds_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch)
         assert np.isfinite(record.loss)
     change = (ends[0] - team.output.primal.cpu()).norm()
     assert (ends[1] - ends[0]).norm() < 1e-2 * change
+
+
+def test_graphs_give_the_plain_gradients() -> None:
+    """`torch.compile` with CUDA graphs and static parameters, over steps of changing weights."""
+    images = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    plain, compiled = (
+        FlatModule(build_model(network_options("small"), 5, 0), DEVICE, channels_last=True, compiled=yes)
+        for yes in (False, True)
+    )
+    vector = plain.parameters()
+    for _ in range(4):
+        for network in (plain, compiled):
+            network.module.train()
+            network.bind(vector)
+            network.grad.zero_()
+            network.trained(images).square().mean().backward()
+        assert torch.allclose(plain.grad, compiled.grad, rtol=1e-2, atol=1e-4 * float(plain.grad.abs().max()))
+        vector = vector - 0.01 * plain.grad
 
 
 def test_study_runs_resumes_and_is_evaluated(tiny_hospitals: Path, tmp_path: Path) -> None:

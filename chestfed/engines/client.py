@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import torch
@@ -13,7 +13,7 @@ from chestfed.algorithms.variables import CompositionalGradients, Gradients
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
-from chestfed.models import FlatModule, renew_statistics, seeded
+from chestfed.models import FlatModule, may_draw, renew_statistics, seeded
 from chestfed.objectives.compositional import CompositionalAuc
 from chestfed.objectives.declaration import DualEstimate, Objective, Sampled
 
@@ -98,6 +98,8 @@ class NetworkClient:
         self._device = device
         self._autocast = autocast
         self._seed, self._weight_decay = seed, weight_decay
+        built_in = type(objective).__module__.startswith("chestfed.objectives.")
+        self._draws = not built_in or may_draw(network.module)  # else saving and restoring generators changes nothing
         self._loss_sum = torch.zeros((), device=device)
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
@@ -213,6 +215,8 @@ class NetworkClient:
 
     def _randomness(self, *part: int) -> AbstractContextManager[None]:
         """Random numbers for a pass through the network on the batch drawn last, or on a part of a full pass."""
+        if not self._draws:
+            return nullcontext()
         return seeded(stream_seed(self._seed, "forward", self.name, *self.positions(), *part), self._device)
 
     def _logits(self, images: Tensor) -> Tensor:

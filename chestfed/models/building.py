@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -22,6 +22,22 @@ from chestfed.models.weights import load_initial
 
 #: Every network: built in, installed, by reference, and whatever a factory builds.
 MODELS: Catalogue[ModelSpec] = Catalogue("network", "chestfed.models", ModelSpec, adapt=declared)
+
+#: Classes of modules that draw no random number while they train.
+_DRAW_NOTHING: Final = frozenset(
+    {
+        *(f"torch.nn.modules.container.{name}" for name in ("ModuleDict", "ModuleList", "Sequential")),
+        *(f"torch.nn.modules.pooling.{name}" for name in ("AdaptiveAvgPool2d", "AvgPool2d", "MaxPool2d")),
+        *(f"monai.networks.nets.densenet.{name}" for name in ("DenseNet", "_DenseBlock", "_DenseLayer", "_Transition")),
+        *(f"chestfed.models.resnet20.{name}" for name in ("ResNet20", "_Block")),
+        "torch.nn.modules.activation.ReLU",
+        "torch.nn.modules.batchnorm.BatchNorm2d",
+        "torch.nn.modules.conv.Conv2d",
+        "torch.nn.modules.flatten.Flatten",
+        "torch.nn.modules.linear.Linear",
+        "torch.nn.modules.normalization.GroupNorm",
+    }
+)
 
 
 def network_options(name: str, **options: Any) -> ModelOptions:
@@ -198,6 +214,18 @@ def _check_logits(name: str, given: object, outputs: int) -> None:
             kind="logits not finite",
             network=name,
         )
+
+
+def may_draw(module: nn.Module) -> bool:
+    """Whether a module could draw random numbers while it trains: true unless all of its parts are known not to."""
+    return not all(map(_draws_nothing, module.modules()))
+
+
+def _draws_nothing(part: nn.Module) -> bool:
+    hooks = [*part._forward_pre_hooks.values(), *part._forward_hooks.values(), *part._backward_hooks.values()]
+    foreign = any(not getattr(hook, "__module__", "").startswith("chestfed.models.") for hook in hooks)
+    name = f"{type(part).__module__}.{type(part).__qualname__}"
+    return name in _DRAW_NOTHING and not foreign and "forward" not in vars(part)
 
 
 @contextmanager

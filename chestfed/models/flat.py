@@ -29,10 +29,13 @@ def _channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ..
     return (inputs[0].contiguous(memory_format=torch.channels_last), *inputs[1:])
 
 
-def _compiled(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    compiled = torch.compile(module, dynamic=False)
+def _compiled(module: nn.Module, graphs: bool) -> Callable[[Tensor], Tensor]:
+    """What `torch.compile` makes of a module; with `graphs`, a step is recorded as CUDA graphs and replayed."""
+    compiled = torch.compile(module, dynamic=False, mode="reduce-overhead" if graphs else None)
 
     def trained(images: Tensor) -> Tensor:
+        if graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # the last step's outputs are no longer needed
         try:
             return compiled(images)
         except RuntimeError as error:
@@ -87,6 +90,9 @@ class FlatModule:
         Regular expression of the names of parts that keep their input alone and are computed again for the gradient.
     compiled
         Whether training goes through `torch.compile`, at the first call.
+    static
+        Whether the parameters stay in one vector of the module's own, into which `bind` copies: CUDA graphs need
+        addresses that never change. By default where these are used: compiled, on a GPU.
     """
 
     def __init__(
@@ -97,14 +103,16 @@ class FlatModule:
         channels_last: bool = False,
         recomputed: str = "",
         compiled: bool = False,
+        static: bool | None = None,
     ) -> None:
+        graphs = compiled and torch.device(device).type == "cuda"
         self.module = module.to(device)
         if channels_last:
             convolve_channels_last(module)
         if recomputed:
             _recompute(module, recomputed)
         #: The module, or what `torch.compile` makes of it: to be called where gradients are taken.
-        self.trained: Callable[[Tensor], Tensor] = _compiled(module) if compiled else module
+        self.trained: Callable[[Tensor], Tensor] = _compiled(module, graphs) if compiled else module
         trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
         self._names, self._parameters = list(trainable), list(trainable.values())
         self._buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
@@ -114,6 +122,11 @@ class FlatModule:
         for parameter, view in zip(self._parameters, self._views(self.grad), strict=True):
             parameter.grad = view
         self._bound: Tensor | None = None
+        self._static: Tensor | None = None
+        if graphs if static is None else static:
+            vector = self.parameters()
+            self.bind(vector)
+            self._static = vector
 
     def _views(self, flat: Tensor) -> Iterable[Tensor]:
         offset = 0
@@ -126,7 +139,13 @@ class FlatModule:
         return torch.cat([parameter.detach().reshape(-1) for parameter in self._parameters])
 
     def bind(self, flat: Tensor) -> None:
-        """Make the parameters views into `flat` `[>= d]`: writing to either is writing to both."""
+        """Make the parameters views into `flat` `[>= d]`: writing to either is writing to both.
+
+        If the parameters are static, they become equal to `flat` instead; call this again after `flat` has changed.
+        """
+        if self._static is not None:
+            self._static.copy_(flat[: self.size].detach())
+            return
         if self._bound is flat:
             return
         for parameter, view in zip(self._parameters, self._views(flat), strict=True):

@@ -165,6 +165,25 @@ def test_compiled_network_equals_the_plain() -> None:
 
 
 @pytest.mark.slow
+def test_static_parameters_equal_bound_ones() -> None:
+    """A copy in place of a view changes no number, and no address."""
+    images, ends = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(3)), []
+    for static in (False, True):
+        network = FlatModule(build_model(network_options("small"), 5, 0), static=static)
+        places = [part.data_ptr() for part in network.module.parameters()]
+        vector = network.parameters() * 1.01
+        for _ in range(3):
+            network.bind(vector)
+            network.grad.zero_()
+            network.trained(images).square().sum().backward()
+            vector -= 0.01 * network.grad
+        network.bind(vector)
+        assert torch.equal(network.parameters(), vector)
+        assert ([part.data_ptr() for part in network.module.parameters()] == places) == static
+        ends.append(vector)
+    assert torch.equal(*ends)
+
+
 def test_missing_compiler_names_the_key(tmp_path: Path) -> None:
     program = (
         "import torch; from chestfed.models import FlatModule\n"
