@@ -18,7 +18,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point, Record, blocks, weighted_mean
 from chestfed.core.errors import TrainingError
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.requests import Start
+from chestfed.engines.messages.requests import Start
 
 #: No honest update is so many times as large as the model and as the median of the others' updates.
 OUTSIZED = 1000.0

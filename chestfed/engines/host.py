@@ -23,8 +23,8 @@ from chestfed.algorithms.variables import (
     named_tensors,
 )
 from chestfed.core.errors import TrainingError
-from chestfed.engines import requests
-from chestfed.engines.requests import Answer, Request
+from chestfed.engines.messages import requests
+from chestfed.engines.messages.requests import Answer, Request
 from chestfed.engines.topology import Graph
 
 

@@ -23,8 +23,8 @@ from chestfed.algorithms.variables import (
 from chestfed.core.plugins import Options
 from chestfed.engines.engine import Engine, EngineState
 from chestfed.engines.fleet import LocalFleet
+from chestfed.engines.messages.requests import Work
 from chestfed.engines.peers import PeerEngine
-from chestfed.engines.requests import Work
 from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
 from chestfed.experiment.ranges import declared_range

@@ -20,9 +20,9 @@ from chestfed.engines.client import NetworkClient
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
+from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.peers import PeerEngine
 from chestfed.engines.server import ClassMonitor, ServerEngine
-from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from chestfed.algorithms.variables import Point, Preparing, byte_count
-from chestfed.engines.shapes import BlankOracle
+from chestfed.engines.messages.shapes import BlankOracle
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import build_objective, build_stage_graph, ratio_of_duals

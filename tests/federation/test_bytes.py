@@ -10,8 +10,8 @@ import torch
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.declaration import AlgorithmSpec
-from chestfed.engines.requests import Located, Stepped, Steps, Work
-from chestfed.engines.wire import count_bytes
+from chestfed.engines.messages.requests import Located, Stepped, Steps, Work
+from chestfed.engines.messages.wire import count_bytes
 from chestfed.experiment.rules import build_stage_graph
 from chestfed.experiment.stage_2 import Federated
 from chestfed.models import NetworkGroups, network_options

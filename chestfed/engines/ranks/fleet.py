@@ -1,6 +1,6 @@
 """The clients as rank 0 asks them, which is the server and hosts its share, and what the other ranks answer.
 
-What arrives is checked as everything that is sent (`wire.py`). Updates are gathered, and summed in the order of the
+What arrives is checked as everything that is sent (`messages/wire.py`). Updates are gathered, and summed in the order of the
 clients: the bits are those of one process.
 """
 
@@ -15,10 +15,10 @@ from torch import Tensor
 from chestfed.algorithms.variables import Record
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
+from chestfed.engines.messages.requests import Answer, Request
+from chestfed.engines.messages.shapes import Shapes
+from chestfed.engines.messages.wire import check_header, flatten, peek, rebuild
 from chestfed.engines.ranks.link import LONG, Link
-from chestfed.engines.requests import Answer, Request
-from chestfed.engines.shapes import Shapes
-from chestfed.engines.wire import check_header, flatten, peek, rebuild
 
 
 def find_host_rank(number: int, clients: int, ranks: int) -> int:

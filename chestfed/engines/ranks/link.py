@@ -24,7 +24,7 @@ from torch import Tensor
 
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.engines.declaration import launched
-from chestfed.engines.wire import TYPES, Piece, count_by_type
+from chestfed.engines.messages.wire import TYPES, Piece, count_by_type
 
 #: Seconds between two looks at whether the others are alive.
 _LOOK = 1.0

@@ -16,7 +16,7 @@ from chestfed.core.checkpoint import as_damaged, load_state, save_state, write_t
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey, make_key, read_key
 from chestfed.engines.host import Host, Kept
-from chestfed.engines.requests import Answer, Request, Start
+from chestfed.engines.messages.requests import Answer, Request, Start
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Evaluation, Pipeline

@@ -5,7 +5,7 @@ open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
 sum        a step of a round whose updates are summed with masks
-ask        a request of `chestfed.engines.requests` to this hospital's client
+ask        a request of `chestfed.engines.messages.requests` to this hospital's client
 score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
 """
 
@@ -28,10 +28,10 @@ from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.core.processes import stopping
 from chestfed.engines.host import Host
-from chestfed.engines.requests import Export, Import, Request, Start, Work
-from chestfed.engines.shapes import Shapes
+from chestfed.engines.messages.requests import Export, Import, Request, Start, Work
+from chestfed.engines.messages.shapes import Shapes
+from chestfed.engines.messages.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.engines.sums.fixed_point import Masked, weigh
-from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable

@@ -8,9 +8,9 @@ from typing import Self
 from chestfed.core.processes.stopping import ignore_signals
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
+from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.ranks.fleet import RankFleet, answer_requests, find_host_rank
 from chestfed.engines.ranks.link import Link
-from chestfed.engines.shapes import Shapes
 from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import Machine
 from chestfed.models import FlatModule
