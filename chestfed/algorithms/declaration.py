@@ -125,7 +125,7 @@ class AlgorithmSpec(Versioned):
     variant
         The algorithm whose update rule this is, and what is set otherwise; empty for a rule of its own.
     exact, note
-        Where it ends, see `Exact`; and anything that should be said beside it.
+        Where it ends, see `Exact`; and any remark.
     options
         The model of its own options.
     build

@@ -83,7 +83,7 @@ def format_title(disease: str) -> str:
     return TITLES.get(disease) or _given_titles.get(disease) or disease.replace("_", " ").capitalize()
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def sort_names(names: Iterable[str]) -> list[str]:
     """The different names, the known ones first and in their order."""
     places = {name: place for place, name in enumerate(TITLES)}
     return sorted(dict.fromkeys(names), key=lambda name: places.get(name, len(places)))

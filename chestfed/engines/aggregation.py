@@ -1,4 +1,4 @@
-"""What takes the place of the mean of the clients' updates: so that a few false ones do little, or nobody's is seen.
+"""Alternatives to the mean of the clients' updates: robust to outliers, or private.
 
 Trimmed mean and median of every number: Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning",
 ICML 2018, Definitions 1 and 2; each client counts once. Norm clipping: Sun, Kairouz, Suresh, McMahan, "Can You Really
@@ -124,7 +124,7 @@ def clip_changes(tensors: Sequence[Tensor], start: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Privacy:
-    """`seed`: of the noise, for runs that can be repeated; None: the system's entropy, which nobody can repeat.
+    """`seed`: of the noise, for runs that can be repeated; None: the system's entropy, not reproducible.
 
     Whoever knows the seed can take the noise away again: only None protects.
     """

@@ -26,7 +26,7 @@ OUTSIZED = 1000.0
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What one round cost and how it went, summed over clients unless said otherwise.
+    """Costs and statistics of one round, summed over clients unless stated otherwise.
 
     `bytes_up` and `bytes_down` count the tensors of the messages as sent, buffers included; what nodes send along edges
     is sent once, and counted as up. `drift` is the mean

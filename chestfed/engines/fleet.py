@@ -118,7 +118,7 @@ class LocalFleet(Fleet):
 
 
 class BlankFleet(Fleet):
-    """Begins stages and does nothing else: for a state of which only the shapes are needed."""
+    """Begins stages and does nothing else: for states that are needed only for their shapes."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names

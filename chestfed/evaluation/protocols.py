@@ -19,12 +19,12 @@ from typing import Final, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from chestfed.evaluation.labeled import numbered
+from chestfed.evaluation.labeled import number_names
 
 #: The views that count as frontal.
 FRONTAL: Final = ("pa", "ap", "frontal")
 
-#: Protocols whose unit is an image: what a study trains against.
+#: Protocols with the image as unit: those that a study may use.
 ImageProtocol = Literal["frontal-image", "all-image"]
 Protocol = Literal["frontal-image", "all-image", "study-max", "study-mean"]
 
@@ -75,7 +75,7 @@ def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: n
     if name_unit(protocol) == "image":
         rows = np.arange(len(scores))
         return Units(scores, labels, rows, rows)
-    of_row = numbered(studies)
+    of_row = number_names(studies)
     by_study = [pd.DataFrame(part.astype(np.float64)).groupby(of_row) for part in (scores, labels)]
     together = by_study[0].max() if protocol == "study-max" else by_study[0].mean()
     first = np.unique(of_row, return_index=True)[1]

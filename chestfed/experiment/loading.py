@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.core.config import Document, checked, expand_path, keep_last
+from chestfed.core.config import Document, check_document, expand_path, keep_last
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.experiment.methods import PipelineFile
@@ -29,7 +29,7 @@ def load_pipeline(
     `methods` are selected; a name that is not in the pipeline is that of an algorithm with the common settings.
     See `chestfed.core.config.load_config` for the errors.
     """
-    return checked(pipeline_document(path, overrides, added, methods), PipelineFile)
+    return check_document(pipeline_document(path, overrides, added, methods), PipelineFile)
 
 
 def pipeline_document(

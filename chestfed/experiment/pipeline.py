@@ -220,7 +220,7 @@ class Conditions(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _every_k(cls, data: Any) -> Any:
-        """Fill in `k` where none is said, so that the resolved configuration says it."""
+        """Fill in a missing `k`, so that the resolved configuration contains it."""
         if not isinstance(data, dict) or data.get("k") not in (None, []):
             return data
         if data.get("k") == []:
@@ -333,7 +333,7 @@ class Pipeline(Conditions):
 
 
 def _clients_in(data: dict[str, Any]) -> int:
-    """Clients of a pipeline that is not checked yet; 0 if that cannot be said."""
+    """Clients of a pipeline that is not checked yet; 0 if unknown."""
     collection, sites = data.get("collection"), data.get("sites")
     if collection is not None:
         return count_clients(collection, CollectionEntry.model_fields["clients"].default)

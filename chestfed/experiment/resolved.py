@@ -78,7 +78,7 @@ def shareable(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Without what the algorithm has no use for, and refuses where it is said."""
+    """Without the keys that the algorithm does not use and refuses."""
     for key in idle_keys(pipeline.federated.spec):
         del data["federated"][key]
     return data

@@ -46,7 +46,7 @@ def build_stage_graph(settings: Federated, nodes: int) -> Graph | None:
 
 
 def returned_round(settings: Federated, seed: int, number: int) -> int | None:
-    """The round of a stage, counted from 1, whose point the stage returns; None: as the algorithm says."""
+    """The round of a stage, counted from 1, that gives the stage's point; None: the algorithm decides."""
     if settings.stage_output != "random_round":
         return None
     return int(numpy_stream(seed, "returned round", number).integers(1, settings.schedule[number].rounds + 1))

@@ -267,7 +267,7 @@ class Federated(Parts):
 
     @property
     def batches_per_step(self) -> int:
-        """Batches that a client takes at once in a local step: 1, but for NPA with large batches."""
+        """Batches that a client takes at once in a local step: 1, except for NPA with large batches."""
         return self.window if self.spec.pace == "large batch" else 1
 
     @property
@@ -277,7 +277,7 @@ class Federated(Parts):
 
     @property
     def rounds_per_window(self) -> int:
-        """Rounds in which a client takes `window` steps: 1, but for NPA."""
+        """Rounds in which a client takes `window` steps: 1, except for NPA."""
         return self.window if self.spec.pace == "every step" else 1
 
     @property
@@ -353,7 +353,7 @@ class Federated(Parts):
 
 def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:
     """Keys that have no effect on an algorithm."""
-    if spec.decentralized:  # all steps are one stage, and nobody averages with weights
+    if spec.decentralized:  # one stage, no weighted averaging
         return ("window_growth", "lr_decay", "weights")
     return (*["window_growth"] * (spec.pace != "window"), *["weights"] * spec.pooled)
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from chestfed.core.config import StrictModel
 from chestfed.core.console import plural
 from chestfed.core.randomness import numpy_stream, stream_seed
-from chestfed.images.augment import Augment, backward, warped
+from chestfed.images.augment import Augment, backward, warp_images
 
 CPU: Final = torch.device("cpu")
 
@@ -336,7 +336,7 @@ class TrainBatches:
 
     def _uploaded(self, uploads: Uploads, slot: int, numbers: Tensor) -> Batch:
         pixels, back, labels = uploads.send(slot)
-        images = normalize(warped(pixels, back, self._augment.fill) if self._augment.enabled else pixels)
+        images = normalize(warp_images(pixels, back, self._augment.fill) if self._augment.enabled else pixels)
         return Batch(images, labels, numbers)
 
 

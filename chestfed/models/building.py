@@ -15,13 +15,13 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.core.randomness import stream_seed
 from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.models.factory import FactoryOptions, declared
+from chestfed.models.factory import FactoryOptions, declare_factory
 from chestfed.models.flat import FlatModule
 from chestfed.models.pretrained import find_initial_weights
 from chestfed.models.weights import load_initial
 
 #: Every network: built in, installed, by reference, and whatever a factory builds.
-MODELS: Catalogue[ModelSpec] = Catalogue("network", "chestfed.models", ModelSpec, adapt=declared)
+MODELS: Catalogue[ModelSpec] = Catalogue("network", "chestfed.models", ModelSpec, adapt=declare_factory)
 
 #: Classes of modules that draw no random number while they train.
 _DRAW_NOTHING: Final = frozenset(
@@ -103,7 +103,7 @@ def find_classifier(
     Raises
     ------
     ConfigError
-        If the network has none that can be told.
+        If it cannot be identified.
     """
     named = getattr(options, "classifier", None) or (spec or MODELS.find(options.name)).classifier
     if named is not None:

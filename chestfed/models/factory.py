@@ -40,7 +40,7 @@ class FactoryOptions(ModelOptions):
     )
 
 
-def declared(name: str, factory: object) -> ModelSpec | None:
+def declare_factory(name: str, factory: object) -> ModelSpec | None:
     """A declaration of a class or function that builds a network; None for anything else."""
     return _declared(name, factory) if callable(factory) and isinstance(factory, Hashable) else None
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from chestfed.core.diseases import in_order
+from chestfed.core.diseases import sort_names
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
@@ -295,7 +295,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
         use_findings(proposal, codes)
         total = count_findings(proposal, codes, groups["finding"], None, lists=False)
     else:
-        proposal.diseases = in_order(proposal.constant)
+        proposal.diseases = sort_names(proposal.constant)
     ask_policies(proposal, total, "a disease that is not mentioned")
     propose_path_words(proposal)
     if not proposal.is_in_path("view") and "default_view" not in table:

@@ -15,7 +15,7 @@ from chestfed.results.frames import list_records
 from chestfed.results.grid import number, p_value, pair, signed
 
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-#: A difference whose p is below this is called one.
+#: Significance level of a difference.
 _LEVEL: Final = 0.05
 
 

@@ -15,7 +15,7 @@ from chestfed.core.checkpoint import write_atomically
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import EVALUATED, short_digest
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.labeled import Scored, numbered
+from chestfed.evaluation.labeled import Scored, number_names
 from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.results.files import check_files, expected, read_json_file, read_predictions, scored_frame
 from chestfed.results.run_folder import EVALUATION, HOSPITALS, PREDICTIONS, STUDY, RunFolder
@@ -44,7 +44,7 @@ class Predictions:
     def scored(self, diseases: Sequence[str]) -> list[Scored]:
         """Scores, labels and patients as arrays, once per seed."""
         # In the order of the rows: sorting synthetic hospitals by name would draw other resamples than their study did.
-        patients = numbered(self.frames[0]["patient"].to_numpy())
+        patients = number_names(self.frames[0]["patient"].to_numpy())
         return [scored_frame(frame, diseases, patients) for frame in self.frames]
 
 
@@ -157,7 +157,7 @@ def merge_seeds(members: Sequence[Predictions]) -> Predictions:
 def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
     """The other's rows in the order of the reference's images.
 
-    Raises `ConfigError` if they are not of the same images, or nobody can tell.
+    Raises `ConfigError` if they are not of the same images, or that cannot be checked.
     """
     if reference.key and other.key and reference.key != other.key:
         raise ConfigError(

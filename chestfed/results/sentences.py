@@ -42,7 +42,7 @@ def describe_test(differences: pd.DataFrame) -> str:
     name = means[0]["interval_method"]
     how = METHODS[name].of_difference
     if all(row["p"] is None for row in means):
-        how = how.partition("; p ")[0]  # what is said of p values would be about none
+        how = how.partition("; p ")[0]  # there are no p values to describe
     kinds = [OVER_SEEDS if row["of_seeds"] else f"over test patients ({name}): {how}" for row in means]
     untested = [f"no p value: {row['reason']}" for row in means if row["difference"] is not None and row["p"] is None]
     return "; ".join(dict.fromkeys([*kinds, *untested]))

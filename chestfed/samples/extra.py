@@ -28,7 +28,7 @@ from chestfed.samples.hospitals import SIZES, Hospital, draw_hospital_images
 from chestfed.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.samples.patients import Film
 from chestfed.samples.tables import Row, write_rows
-from chestfed.samples.writing import create_part_folder, finish, is_there
+from chestfed.samples.writing import create_part_folder, finish, is_written
 
 #: Raised when the same seed gives another hospital than before.
 EXTRA_VERSION: Final = 1
@@ -121,7 +121,7 @@ def write_extra(
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".samples.lock"):
-            if not is_there(root, stamp, what):
+            if not is_written(root, stamp, what):
                 with create_part_folder(root) as part:
                     _write_files(part, name, SHAPES[shape], films, seed, progress)
                     finish(part, root, stamp)

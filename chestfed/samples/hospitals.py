@@ -67,12 +67,12 @@ def draw_hospital_images(hospital: Hospital, seed: int, at_most: int) -> list[Fi
             films += _validation_set(rng, hospital, first, at_most)
         else:
             visits = _visits(rng, hospital, first, min(images, at_most))
-            mix = hospital.mix if split != "test" else _enriched(hospital.mix)
+            mix = hospital.mix if split != "test" else _raise_prevalence(hospital.mix)
             films += draw_films(rng, mix, visits, split, exact=False)
     return films
 
 
-def _enriched(mix: CaseMix) -> CaseMix:
+def _raise_prevalence(mix: CaseMix) -> CaseMix:
     return replace(mix, prevalence={name: p and max(p, TEST_POSITIVES) for name, p in mix.prevalence.items()})
 
 

@@ -48,7 +48,7 @@ def write_chexpert(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
             sex = "Female" if film.patient.female else "Male"
             lateral = film.view == "lateral"
             place = ["Lateral", ""] if lateral else ["Frontal", film.view.upper()]
-            labels = _observed(film, rng, blanks=split == "train")
+            labels = _list_findings(film, rng, blanks=split == "train")
             rows.append([f"{RELEASE}/{layouts.chexpert_path(film)}", sex, film.patient.age, *place, *labels])
         write_csv(root / f"{split}.csv", header, rows)
 
@@ -147,7 +147,7 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
         if film.number == 1 and rng.random() < 0.01:
             unlabeled.add(study)
         if study not in studies and study not in unlabeled:
-            cells = dict(zip(OBSERVATIONS, _observed(film, rng, blanks=True), strict=True))
+            cells = dict(zip(OBSERVATIONS, _list_findings(film, rng, blanks=True), strict=True))
             studies[study] = [subject, study, *(cells[name] for name in columns)]
         view = "LATERAL" if film.view == "lateral" else film.view.upper()
         shown = "" if rng.random() < 0.01 and film.view != "lateral" else view
@@ -196,7 +196,7 @@ WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]]
 }
 
 
-def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
+def _list_findings(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
     """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
     states = film.labels
     opaque = 1 in (states["edema"], states["consolidation"], states["atelectasis"])

@@ -76,7 +76,7 @@ def write_hospitals(
     films = {hospital.name: draw_hospital_images(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
     with writing_to(folder), FileLock(folder / ".samples.lock"):
         what = _describe(seed, size)
-        todo = [hospital for hospital in HOSPITALS if not is_there(folder / hospital.folder, stamp, what)]
+        todo = [hospital for hospital in HOSPITALS if not is_written(folder / hospital.folder, stamp, what)]
         total = sum(len(films[hospital.name]) for hospital in todo)
         with closing(_write_all(folder, todo, films, seed, stamp, workers)) as written:
             for done, _ in enumerate(written, start=1):
@@ -95,7 +95,7 @@ def write_labels(folder: Path, data_root: Path, *, seed: int = 1, size: str = "d
     Raises `ChestfedError` if `data_root`, where the hospitals will be, holds something else under their names.
     """
     for hospital in HOSPITALS:
-        is_there(data_root / hospital.folder, _stamp(seed, size), _describe(seed, size))
+        is_written(data_root / hospital.folder, _stamp(seed, size), _describe(seed, size))
         root = folder / hospital.folder
         root.mkdir(parents=True)
         (root / MARKER).write_bytes(MARKER_TEXT.encode())
@@ -163,7 +163,7 @@ def _read_stamp(root: Path) -> dict[str, object] | None:
         return None
 
 
-def is_there(root: Path, stamp: Mapping[str, object], what: str) -> bool:
+def is_written(root: Path, stamp: Mapping[str, object], what: str) -> bool:
     """Whether the hospital of this stamp exists already; a folder of that name with other content is refused."""
     if root.exists() and _read_stamp(root) != stamp:
         raise ChestfedError(

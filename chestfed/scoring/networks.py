@@ -47,7 +47,7 @@ _STARTS: dict[str, Any] = {
 }
 
 
-def network_in(
+def find_network(
     header: Mapping[str, Any], path: Path, network: str | None = None
 ) -> tuple[ModelOptions, tuple[str, ...]]:
     """The network that a model file of chestfed names, or that the user names in its place, and notes.
@@ -143,7 +143,7 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
     if top in _LIBRARIES and not f"{module}.".startswith(f"{_LIBRARIES[top]}."):
         text = f"{path}: refused: '{name}' is not a network of {top}. {advice}"
         raise ConfigError(text, kind="not a network of the library", library=top)
-    if _came_beside(top, path):
+    if _is_beside(top, path):
         raise ConfigError(
             f"{path}: refused: its network '{name}' is code in the model's folder. Read that code. {advice}",
             kind="code in the model's folder",
@@ -165,7 +165,7 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
             )
 
 
-def _came_beside(top: str, path: Path) -> bool:
+def _is_beside(top: str, path: Path) -> bool:
     """Whether a module lies in the model file's own folder or below it."""
     spec = PathFinder.find_spec(top, [str(Path.cwd()), *sys.path])
     places = [] if spec is None else [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]

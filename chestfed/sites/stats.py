@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chestfed.core.diseases import format_title, in_order
+from chestfed.core.diseases import format_title, sort_names
 from chestfed.core.provenance import Origin
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_counts import count_labels
@@ -51,7 +51,7 @@ def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | N
         site = {"site": table.name, "title": table.title, "synthetic": table.synthetic}
         rows += [{**site, "part": part, **counts} for part, counts in parts.items()]
     columns = ["site", "title", "synthetic", "part", "images", "patients", "rows", "views"]
-    diseases = in_order(disease for table in tables for disease in table.diseases)
+    diseases = sort_names(disease for table in tables for disease in table.diseases)
     frame = pd.DataFrame(rows, columns=[*columns, *diseases, *(f"{disease}_missing" for disease in diseases)])
     counts = ["images", "patients", "rows", *(f"{disease}_missing" for disease in diseases)]
     return frame.astype(dict.fromkeys(counts, "Int64"))

@@ -29,7 +29,7 @@ from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
 from chestfed.experiment.ranges import declared_range
 from chestfed.objectives import OBJECTIVES
-from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
+from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 from chestfed.testing.quadratics import (
     CLIENTS,
     DISEASES,
@@ -71,7 +71,7 @@ def check_algorithm(algorithm: AlgorithmSpec | str, **options: object) -> list[s
     ContractError
         With every rule that is broken.
     """
-    return _Trial(*declared(ALGORITHMS, algorithm, options)).check()
+    return _Trial(*find_declaration(ALGORITHMS, algorithm, options)).check()
 
 
 #: Of the weights of the quadratics.

@@ -18,7 +18,7 @@ Part = TypeVar("Part", bound=Declaration)
 Test = TypeVar("Test", bound=Callable[[Any], str | None])
 
 
-def declared(catalogue: Catalogue[Part], part: Part | str, options: Mapping[str, object]) -> tuple[Part, Any]:
+def find_declaration(catalogue: Catalogue[Part], part: Part | str, options: Mapping[str, object]) -> tuple[Part, Any]:
     """The declaration of a part that is given so, or by name or reference, and its options.
 
     Raises `ConfigError` if it is neither, or an option is not one of its own.

@@ -10,7 +10,7 @@ from torch import Tensor
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 from chestfed.objectives.declaration import Objective, Population, Sampled
-from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
+from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
@@ -34,7 +34,7 @@ def check_objective(objective: ObjectiveSpec | str, **options: object) -> list[s
     ContractError
         With every rule that is broken.
     """
-    return _Batch(*declared(OBJECTIVES, objective, options)).check()
+    return _Batch(*find_declaration(OBJECTIVES, objective, options)).check()
 
 
 class _Batch(Contract):

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ChestfedError
-from chestfed.core.plugins import pinned
+from chestfed.core.plugins import freeze_plugins
 from chestfed.inspection import check_site as inspect_site
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.label_files.source import Source
@@ -94,7 +94,7 @@ def _reopen(
 ) -> None:
     """Open the site again, and changed copies of it."""
     table = open_site(config, root)
-    with chdir(scratch), pinned():  # a reader may be a module of the working folder
+    with chdir(scratch), freeze_plugins():  # a reader may be a module of the working folder
         again = open_site(config, root)
     counts["repeatable"] = len(table.frame)
     if not again.frame.equals(table.frame):

@@ -150,7 +150,7 @@ class AlternativeRuns:
         candidates = [chosen.summary]
         for factor in settings.lr_factors:
             try:
-                for candidate in self._trained_on(hospital, settings, factor):
+                for candidate in self._train_candidates(hospital, settings, factor):
                     candidates.append(candidate.summary)
                     if _is_better(candidate, chosen):
                         chosen = candidate
@@ -163,7 +163,7 @@ class AlternativeRuns:
         trained = Trained(Point(chosen.primal, chosen.primal[:0]), outputs, [], network)
         self._write(folder, self._isolate(hospital, hospital.test), trained, hospital.test)
 
-    def _trained_on(self, hospital: Hospital, settings: FineTuning, factor: float) -> Iterator[Candidate]:
+    def _train_candidates(self, hospital: Hospital, settings: FineTuning, factor: float) -> Iterator[Candidate]:
         """The common model trained on with one step size, as it is after each number of epochs."""
         assert hospital.validation is not None
         federated = self.pipeline.federated

@@ -25,7 +25,7 @@ from chestfed.sites.label_counts import count_labels
 from chestfed.training.data.clients import ClientData, TestSet
 from chestfed.training.data.experiment import Experiment
 
-#: Images per client whose gray levels are counted, and that are kept as thumbnails.
+#: Images per client for the histogram of gray levels and the thumbnails.
 SAMPLED, SHOWN = 200, 4
 #: Bins of the gray levels 0 to 255, and pixels of a thumbnail's side.
 BINS, SIDE = 64, 96

@@ -30,7 +30,7 @@ from chestfed.training.data.class_counts import draw_class_counts
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.data.sites import TRAIN
 
-#: Files per site whose sizes are looked at, and bytes of a JPEG that a core decodes in a second.
+#: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
 _SIZED_IMAGES, _DECODED_BYTES = 20, 25e6
 
 

@@ -36,7 +36,7 @@ from chestfed.core.diseases import format_title as disease_title
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, write_manifest
-from chestfed.core.plugins import pinned
+from chestfed.core.plugins import freeze_plugins
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Pipeline
@@ -114,7 +114,7 @@ def run_study(
     pipeline, identity, deployment = experiment.pipeline, identify(experiment), deployment or Deployment()
     refuse_key_within(out, experiment.test.key)
     folder = name_folder(experiment, name, out)
-    with use(reporters or current()), lock_folder(folder), pinned():
+    with use(reporters or current()), lock_folder(folder), freeze_plugins():
         remove_orphans(folder)
         part = Part(identity.digest, ".")
         remove_damaged(folder, part)
@@ -156,7 +156,7 @@ def train_k(experiment: Experiment, name: str, out: Path, k: int, reporters: Rep
     if not (folder / STUDY).is_file():
         text = f"a plug-in's file was changed during the run; rerun the command (K={k})"
         raise ChestfedError(text, kind="plug-in changed", k=k)
-    with use(reporters), pinned():
+    with use(reporters), freeze_plugins():
         study = RunningStudy(experiment, folder, Deployment())
         study.run_k(k)
         study.score_hospitals(k)

@@ -80,7 +80,7 @@ def write_identity(folder: Path, experiment: Experiment) -> None:
     write_json(folder / STUDY, value)
 
 
-def finished_in(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> dict[str, list[int]]:
+def find_finished(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> dict[str, list[int]]:
     """Names of run folders with these settings and sites, on whatever images, and the K that are finished in each."""
     settings, sites, finished = identify_settings(pipeline, machine).settings, _list_configs(shareable(pipeline)), {}
     for file in sorted(out.glob(f"*{name}-*/{STUDY}")):
@@ -96,7 +96,7 @@ def _list_configs(configuration: Mapping[str, Any]) -> list[str]:
 
 
 def write_hospitals(folder: Path, experiment: Experiment) -> None:
-    """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part.
+    """Write `hospitals.json`: the hospitals that every K is scored on, and the first K that each takes part in.
 
     That of an earlier run that scored hospitals is removed by one that scores none.
     """
@@ -196,7 +196,7 @@ def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: T
     if row.scores_stay:
         (folder / PREDICTIONS).unlink(missing_ok=True)
     else:
-        frame = predictions_frame(test.image_names, test.patient_names, test.scored(scores), test.groups)
+        frame = predictions_frame(test.image_names, test.patient_names, test.attach_scores(scores), test.groups)
         frame.attrs = {"key": test.key}
         write_predictions(folder / PREDICTIONS, frame)
     result = json_text(row.to_plain())

@@ -52,7 +52,7 @@ _SPREAD, _BEFORE_WIDENING = 4, 3
 SEEDS_FROM = 1000
 
 
-def with_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
+def apply_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
     """The pipeline with these settings of one method.
 
     Raises
@@ -73,7 +73,7 @@ def with_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]
     return pipeline.model_copy(update={"methods": methods})
 
 
-def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
+def collect_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
     """What is searched for each selected method.
 
     Raises
@@ -99,7 +99,7 @@ def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
         for place in range(max(len(space.extremes) for space in spaces.values())):
             values = {key: space.extremes[place % len(space.extremes)] for key, space in spaces.items()}
             try:
-                with_settings(pipeline, name, values).resolve(name)
+                apply_settings(pipeline, name, values).resolve(name)
             except ConfigError as error:
                 text = f"search, {name}: invalid range: {error}"
                 raise ConfigError(text, kind="invalid range", method=name) from None
@@ -134,7 +134,7 @@ class Search:
         labels = self.data.test.labels
         if not ((labels == 0).any(axis=0) & (labels == 1).any(axis=0)).any():
             raise ChestfedError("the validation images are of one class: set a larger validation_fraction at the site")
-        declared = declared_ranges(self.pipeline)
+        declared = collect_ranges(self.pipeline)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with use(self.reporters), FileLock(self.folder / ".lock").acquire(timeout=0):
@@ -169,7 +169,7 @@ class Search:
         self.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=reused))
 
     def keep(self, algorithm: str, trials: Sequence[Trial]) -> None:
-        """Write the trials that are chosen from, of which an earlier start may have made more, to both files."""
+        """Write the first `trials` trials to both files; an earlier start may have made more."""
         self._trials[algorithm] = list(trials[: self.trials])
         write_trials(self.folder, self._trials, self.seeds)
 
@@ -220,8 +220,8 @@ class _OneMethod:
             search.keep(self.name, done)
             search.say(f"{self.name}: {len(done)} trials from the earlier run")
         while len(done) < self.trials:
-            ranges = widened(self.declared, done)
-            before = widened(self.declared, done[:-1])
+            ranges = widen_ranges(self.declared, done)
+            before = widen_ranges(self.declared, done[:-1])
             for key in ranges:
                 if ranges[key] != before[key]:
                     search.say(f"{self.name}: the best {key} lies at the edge of its range, now {ranges[key].plain()}")
@@ -286,7 +286,7 @@ class _OneMethod:
     def _auc(self, number: int, values: Mapping[str, float], seed: int, start: Pretrained) -> dict[str, float | None]:
         """Validation AUC per disease after the last round."""
         search = self.search
-        chosen = with_settings(search.pipeline, self.name, values)
+        chosen = apply_settings(search.pipeline, self.name, values)
         pipeline = _with_seed(chosen.resolve(self.name), seed)
         folder = self._folder(number) / f"{seed}-{short_digest(json.dumps(values))}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -340,7 +340,7 @@ def _with_seed(pipeline: Pipeline, seed: int) -> Pipeline:
     return pipeline.model_copy(update={"seed": seed, "k": [max(pipeline.k)]})
 
 
-def widened(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
+def widen_ranges(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
     """The ranges of the next trial: those declared, widened after each trial where the best so far was at an edge."""
     ranges: dict[str, Space] = dict(declared)
     for count in range(_BEFORE_WIDENING, len(done) + 1):

@@ -39,10 +39,10 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
     """
     document = Document(Path(path), model.short_forms)
     document.override_all(overrides)
-    return checked(document, model)
+    return check_document(document, model)
 
 
-def checked(document: Document, model: type[Model]) -> Model:
+def check_document(document: Document, model: type[Model]) -> Model:
     """The data of a document as `model`; raises as `load_config`."""
     try:
         return model.model_validate(document.data)

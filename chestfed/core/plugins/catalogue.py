@@ -247,7 +247,7 @@ class Choice:
         )
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
-        """A name, one object per built-in part, told apart by `name`, or an object with a reference and any options."""
+        """A name, an object per built-in part, distinguished by `name`, or one with a reference and any options."""
         objects: list[dict[str, Any]] = []
         for name, declared in self.catalogue.built_in.items():
             part = handler.resolve_ref_schema(handler(declared.options.__pydantic_core_schema__))

@@ -24,7 +24,7 @@ _allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=Non
 
 
 @contextmanager
-def only(references: Collection[str]) -> Iterator[None]:
+def allow_references(references: Collection[str]) -> Iterator[None]:
     """Take no references but these, from a configuration that somebody else has written.
 
     A reference can name any function of any installed package, and a network's is called with arguments of the
@@ -41,7 +41,7 @@ _pinned: ContextVar[bool] = ContextVar("pinned", default=False)
 
 
 @contextmanager
-def pinned() -> Iterator[None]:
+def freeze_plugins() -> Iterator[None]:
     """Keep plug-ins as they are in memory, whatever happens to their files: what is under way has been identified."""
     token = _pinned.set(True)
     try:

@@ -1,7 +1,7 @@
 """The clients as rank 0 asks them, which is the server and hosts its share, and what the other ranks answer.
 
-What arrives is checked as everything that is sent (`messages/wire.py`). Updates are gathered, and summed in the order of the
-clients: the bits are those of one process.
+What arrives is checked like everything that is sent (`messages/wire.py`). Updates are gathered and summed in the order
+of the clients: the bits are those of one process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RankFleet(Fleet):
         return {number: answers[number] for number in requests}
 
     def close(self) -> None:
-        """Let the batches' threads and files go; the other ranks do when they are told of the next clients."""
+        """Release the batches' threads and files; the other ranks do so when the next clients are announced."""
         for host in self._hosts.values():
             host.client.close()
 

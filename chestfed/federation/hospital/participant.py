@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
-from chestfed.core.plugins import NotAllowedError, only, pinned
+from chestfed.core.plugins import NotAllowedError, allow_references, freeze_plugins
 from chestfed.core.processes import stopping
 from chestfed.engines.host import Host
 from chestfed.engines.messages.requests import Export, Import, Request, Start, Work
@@ -111,7 +111,7 @@ class Participant:
         try:
             if isinstance(question, WireError):
                 raise question
-            with nullcontext() if kind == "greet" else pinned():  # a greeting compares the code that there is now
+            with nullcontext() if kind == "greet" else freeze_plugins():  # a greeting compares the current code
                 answer = self.answer(question)
         except Later as error:
             outcome = f"waits: {shown(error)}"
@@ -203,7 +203,7 @@ class Participant:
     def _read(self, given: Any) -> Pipeline:
         """The pipeline that the server sends: it may name no code and no file but those that lie ready for it here."""
         try:
-            with only(self._hospital.file.plugins):
+            with allow_references(self._hospital.file.plugins):
                 pipeline = Pipeline.model_validate(given)
         except ValidationError as error:
             keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())

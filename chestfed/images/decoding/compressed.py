@@ -60,7 +60,7 @@ def check_size(width: int, height: int) -> None:
 
 
 def check_png(stored: bytes) -> None:
-    """Refuse a PNG that lacks a part, or of which one does not fit its checksum: Pillow decodes it without a look.
+    """Refuse a PNG with a missing chunk or a wrong checksum: Pillow decodes it unchecked.
 
     A flipped bit of the compressed pixels changes most of those behind it.
 

@@ -16,7 +16,7 @@ from chestfed.core.pseudonyms import PUBLISHED, SiteKey
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.estimates import auc_per_disease
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.evaluation.labeled import Scored, numbered
+from chestfed.evaluation.labeled import Scored, number_names
 from chestfed.evaluation.probabilities import probabilities
 from chestfed.evaluation.protocols import OverHospitals
 from chestfed.evaluation.summary import group_columns
@@ -175,16 +175,16 @@ class TestSet:
         """Images and patients."""
         return len(self.labels), int(self.patients.max()) + 1
 
-    def scored(self, scores: np.ndarray) -> Scored:
+    def attach_scores(self, scores: np.ndarray) -> Scored:
         """These scores `[n, J]`, as evaluation takes them."""
         return Scored(scores, self.labels, self.patients, self.diseases, self.hospitals)
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
-        return auc_per_disease(self.scored(outputs.scores))
+        return auc_per_disease(self.attach_scores(outputs.scores))
 
     def row(self, outputs: Outputs, k: int, clients: Sequence[str], how: Intervals) -> Row:
         """The result of a model of the first K clients."""
-        return Row.from_scores(k, clients, self.scored(outputs.scores), how.resamples, how.method)
+        return Row.from_scores(k, clients, self.attach_scores(outputs.scores), how.resamples, how.method)
 
     def digest(self, key: SiteKey) -> str:
         """Keyed digest of the content, row by row: pixels, labels and patients' numbers; no names."""
@@ -287,7 +287,7 @@ def make_test_set(table: SiteTable, images: CachedImages, key: SiteKey, statisti
     names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
     order = order_by_names(key, *names, table.labels())
     table, images = table.with_frame(table.frame.iloc[order].reset_index(drop=True)), images.take(order)
-    patients = numbered(table.frame["patient"].to_numpy(dtype=str))
+    patients = number_names(table.frame["patient"].to_numpy(dtype=str))
     images_named, patients_named = (tuple(column[row] for row in order) for column in names)
     about = (table.diseases, images_named, patients_named, key.fingerprint, table.origin, statistics_images)
     groups = group_columns(table.frame, by_image=True)
