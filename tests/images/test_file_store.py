@@ -220,7 +220,7 @@ def read_as_nobody(table: Table, folder: Path, state: str, told: Connection) -> 
         os.setgid(65534)
         os.setuid(65534)
     if state == "complete":
-        cache.prepared = lambda *_: pytest.fail("decoded again")
+        cache.prepare_image = lambda *_: pytest.fail("decoded again")
     try:
         images = fill_cache(table, folder, SMALL)
         told.send(str(sum(int(images.read([row])[0].sum()) for row in range(len(table.frame)))))
