@@ -364,9 +364,9 @@ def test_program_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
     """Of a radiologist's and a program's columns a person says which count; they are not joined."""
 
     def change(cells: Row, n: int) -> Row:
-        said = {f"{name}_radiologist": ("no", "yes")[n % 2] for name in ("edema", "effusion")}
-        said |= {f"{name}_AI": ("no", "yes")[n % 3 == 0] for name in ("edema", "effusion")}
-        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | said
+        answers = {f"{name}_radiologist": ("no", "yes")[n % 2] for name in ("edema", "effusion")}
+        answers |= {f"{name}_AI": ("no", "yes")[n % 3 == 0] for name in ("edema", "effusion")}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | answers
 
     run = bring(change)
     assert run().code == 2
