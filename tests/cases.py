@@ -41,8 +41,8 @@ def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callab
                         raise
 
         signature = inspect.signature(test)
-        kept = [parameter for name, parameter in signature.parameters.items() if name not in keys]
-        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        parameters = [parameter for name, parameter in signature.parameters.items() if name not in keys]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return run
 
     return wrap

@@ -78,18 +78,18 @@ def _commands_are_built_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the workers of pytest-xdist share."""
     of_this_worker = tmp_path_factory.getbasetemp()
     return of_this_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_this_worker
 
 
 @pytest.fixture(scope="session")
-def tiny_hospitals(of_all_workers: Path) -> Path:
+def tiny_hospitals(shared_folder: Path) -> Path:
     """The tiny hospitals, drawn once; nobody writes there."""
     from chestfed.samples import write_hospitals
 
-    folder = of_all_workers / "tiny-hospitals"
+    folder = shared_folder / "tiny-hospitals"
     write_hospitals(folder, seed=1, size="tiny", workers=1)  # waits for another worker's, and finds them
     return folder
 
@@ -109,15 +109,15 @@ def copied_hospitals(tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture(scope="session")
-def furnish(tiny_hospitals: Path, of_all_workers: Path) -> Callable[[Path], Path]:
+def furnish(tiny_hospitals: Path, shared_folder: Path) -> Callable[[Path], Path]:
     """Puts the tiny hospitals into a folder, with a cache of their images as small studies have them."""
     from chestfed.core.bundled import bundled
     from chestfed.experiment.loading import load_pipeline
     from chestfed.training.data.experiment import load_images
     from tests.training.tiny_studies import SMALL, read_rows
 
-    cache, file = of_all_workers / "tiny-cache", bundled("pipelines") / "source_addition_samples.yaml"
-    with FileLock(of_all_workers / "tiny-cache.lock"):
+    cache, file = shared_folder / "tiny-cache", bundled("pipelines") / "source_addition_samples.yaml"
+    with FileLock(shared_folder / "tiny-cache.lock"):
         if not cache.exists():
             pipeline = load_pipeline(file, SMALL).resolve()
             load_images([read_rows(pipeline, file, tiny_hospitals)], cache)
@@ -131,15 +131,15 @@ def furnish(tiny_hospitals: Path, of_all_workers: Path) -> Callable[[Path], Path
 
 
 @pytest.fixture(scope="session")
-def tiny_study(furnish: Callable[[Path], Path], of_all_workers: Path) -> Path:
+def tiny_study(furnish: Callable[[Path], Path], shared_folder: Path) -> Path:
     """A folder with the tiny hospitals and, in `runs`, a finished study of them that MLflow has recorded.
 
     Tests may add files of their own beside `runs`, but change nothing: all workers have the same folder.
     """
     from tests.training.tiny_studies import command
 
-    folder = of_all_workers / "tiny-study"
-    with FileLock(of_all_workers / "tiny-study.lock"):
+    folder = shared_folder / "tiny-study"
+    with FileLock(shared_folder / "tiny-study.lock"):
         if not (folder / "finished").exists():
             folder.mkdir()
             furnish(folder)

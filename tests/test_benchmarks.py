@@ -51,9 +51,9 @@ def test_speed_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(speed, "PARTS", {name: lambda: paired(cases, repeats=3) for name in ("a", "b")})
     for name in ("a", "b"):
         speed.main([name, "--save", str(tmp_path / "speed.json")])
-    found = json.loads((tmp_path / "speed.json").read_text())
-    assert found["b"]["command"] == "python -m benchmarks b"
-    assert list(found["a"]["ratios"]) == ["large / small"]
+    results = json.loads((tmp_path / "speed.json").read_text())
+    assert results["b"]["command"] == "python -m benchmarks b"
+    assert list(results["a"]["ratios"]) == ["large / small"]
 
 
 def test_scale_model_counts_the_papers_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,8 @@ def test_scale_model_counts_the_papers_work(tmp_path: Path, monkeypatch: pytest.
     scale.main(
         ["--devices", "2", "--cores", "10", "--images-per-second", "200", "--save", str(tmp_path / "scale.json")]
     )
-    found = json.loads((tmp_path / "scale.json").read_text())
-    table = found["tables"]["4"]
+    results = json.loads((tmp_path / "scale.json").read_text())
+    table = results["tables"]["4"]
     assert (table["studies"], table["images"]) == (5, 839_187)
     assert table["days to prepare them"] == pytest.approx(839_187 * 0.1 / 10 / 86_400, abs=0.005)
     assert table["days of stage 1"] == pytest.approx(2 * 224_316 / 200 / 86_400, abs=0.005)
@@ -73,6 +73,6 @@ def test_scale_model_counts_the_papers_work(tmp_path: Path, monkeypatch: pytest.
     turns = 1 + 1 + 2 + 2 + 3  # of K = 1 to 5 on two devices
     scored = 5 * rounds * scale.CHEXPERT_TEST * 0.001 / 2
     assert table["days of stage 2"] == pytest.approx((rounds * window * turns * 32 / 200 + scored) / 86_400, abs=0.005)
-    many = found["clients"]["10,000"]
+    many = results["clients"]["10,000"]
     assert many["GB sent in a round"] == pytest.approx(10_000 * 4 * 4 * d / 1e9, rel=0.01)  # v and c, up and down
-    assert found["tables"]["3"]["studies"] == 6  # two algorithms, three windows
+    assert results["tables"]["3"]["studies"] == 6  # two algorithms, three windows

@@ -153,6 +153,6 @@ def test_any_failing_check_fails_the_whole(
         (tmp_path / "python").write_text(f"#!/bin/sh\necho $* ran\ncase $2 in {failing}) exit 3;; esac\n")
         (tmp_path / "python").chmod(0o755)
         assert bootstrap.test(["-k", "x"]) == (0 if failing == "none" else 3)
-        told = capfd.readouterr().out
+        output = capfd.readouterr().out
         for part in ("ruff check . ran", "ruff format --check . ran", "-m mypy ran", "loadfile -k x ran"):
-            assert part in told
+            assert part in output

@@ -14,7 +14,7 @@ from chestfed.core.bundled import bundled
 from chestfed.engines.client import NetworkClient
 from chestfed.models import FlatModule, build_model, network_options
 from tests.command_line import call
-from tests.engines.small_teams import batches, pipelines, team_of
+from tests.engines.small_teams import batches, build_team, pipelines
 from tests.training.tiny_studies import command, run
 
 pytestmark = [
@@ -38,10 +38,10 @@ def _exact() -> Iterator[None]:
 def test_batches_are_those_of_the_cpu(number: int) -> None:
     here, there = batches("a", torch.device("cpu")), batches("a", torch.device(DEVICE, number), None)
     for _ in range(9):
-        expected, found = here.next(), there.next()
-        assert found.images.device.type == found.labels.device.type == "cuda"
-        assert torch.equal(found.labels.cpu(), expected.labels)
-        assert torch.allclose(found.images.cpu(), expected.images, atol=1e-3)
+        expected, batch = here.next(), there.next()
+        assert batch.images.device.type == batch.labels.device.type == "cuda"
+        assert torch.equal(batch.labels.cpu(), expected.labels)
+        assert torch.allclose(batch.images.cpu(), expected.images, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", pipelines(3))
@@ -57,7 +57,7 @@ def test_rounds_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch)
             torch.cuda.set_sync_debug_mode("default")
 
     for where in ({}, CUDA):
-        team = team_of(pipelines(3)[name], **where)
+        team = build_team(pipelines(3)[name], **where)
         engine = team.engine
         state, _ = engine.run_round(team.state)
         if where:  # the first round may choose kernels and take memory

@@ -33,11 +33,11 @@ def blocks(name: str) -> list[str]:
 
 def versions(name: str) -> dict[str, set[str]]:
     """Package -> its locked lines without hashes: several where the version depends on the machine."""
-    found: dict[str, set[str]] = {}
+    pins: dict[str, set[str]] = {}
     for block in blocks(name):
         line = block.splitlines()[0].removesuffix(" \\")
-        found.setdefault(normal(Requirement(line).name), set()).add(line)
-    return found
+        pins.setdefault(normal(Requirement(line).name), set()).add(line)
+    return pins
 
 
 def unlocked(required: list[str], locked: dict[str, set[str]]) -> list[str]:
@@ -71,8 +71,8 @@ def test_every_requirement_is_locked() -> None:
     }.items():
         locked = versions(file)
         torch = {"torch": constraints["torch"]}
-        own = [line for line in required if not line.startswith("chestfed[")]
-        assert unlocked(own, {**locked, **torch}) == [], RENEW
+        lines = [line for line in required if not line.startswith("chestfed[")]
+        assert unlocked(lines, {**locked, **torch}) == [], RENEW
 
 
 def test_dev_includes_docs() -> None:
@@ -159,16 +159,16 @@ def test_audit_names_affected_versions(tmp_path: Path, capsys: pytest.CaptureFix
     copy = tmp_path / ("all.zip" if packed else "copy")
     if packed:
         with zipfile.ZipFile(copy, "w") as archive:
-            for name, one in (bad | good).items():
-                archive.writestr(f"{name}.json", json.dumps(one))
+            for name, record in (bad | good).items():
+                archive.writestr(f"{name}.json", json.dumps(record))
     else:
         copy.mkdir()
-        for name, one in (bad | good).items():
-            (copy / f"{name}.yaml").write_text(json.dumps(one))  # which is YAML as well
+        for name, record in (bad | good).items():
+            (copy / f"{name}.yaml").write_text(json.dumps(record))  # which is YAML as well
 
     assert script("audit").main([str(copy), "--lock", str(lock)]) == 1
-    *found, counted, snapshot, _, _ = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in found] == sorted(name.replace(".", "-") for name in bad)
+    *lines, counted, snapshot, _, _ = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(name.replace(".", "-") for name in bad)
     assert counted.startswith("10 locked versions, 8 packages with advisories: 4 found")
     assert "2026-01-02" in snapshot
     lock.write_text("older==2.9\n")

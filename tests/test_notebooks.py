@@ -65,7 +65,7 @@ def test_notebook_is_small_and_anonymous(stored: Path) -> None:
     shown = json.dumps([[cell["source"], cell.get("outputs")] for cell in notebook["cells"]])
     pictures = re.findall(r'"image/png": "([^"]*)"', shown)
     assert len(pictures) >= (4 if stored.stem == "read_a_study" else 1)
-    assert all(base64.b64decode(one.replace("\\n", "")).startswith(b"\x89PNG") for one in pictures)
+    assert all(base64.b64decode(picture.replace("\\n", "")).startswith(b"\x89PNG") for picture in pictures)
     shown = re.sub(r'"image/png": "[^"]*"', "", shown)
     assert not re.search(r"/(home|root|tmp|work|Users|opt|var|usr)/", shown)
     assert not re.search(r"patient\d{4,}|\d{8}_\d{3}|\bp1\d{7}\b", shown)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -44,7 +47,7 @@ def sets(settings: list[str]) -> list[str]:
 
 
 def test_page_shows_the_files() -> None:
-    for name in ("feddyn", "focal", "patches"):
+    for name in ("feddyn", "focal", "patches", "compare_feddyn"):
         text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
         assert f"{{literalinclude}} examples/own_method/{name}.py\n" in PAGE
         assert text.count("\n") <= 80
@@ -55,6 +58,20 @@ def test_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "window 8: it ends at the optimum" in check_algorithm("feddyn:FedDyn", alpha=0.2)
     assert len(check_objective("focal:FOCAL", gamma=1.5)) == 9
     assert check_model("patches:PATCHES", size=64)
+
+
+def test_comparison_in_float64_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("compare_feddyn")
+    try:
+        assert example.compare() < 1e-12
+        spec = example.FEDDYN
+        wrong = replace(spec, build=lambda options, setting: replace(spec.build(options, setting), alpha=0.101))
+        monkeypatch.setattr(example, "FEDDYN", wrong)
+        assert example.compare() > 1e-6
+    finally:
+        for name in ("compare_feddyn", "feddyn"):
+            sys.modules.pop(name, None)
 
 
 def test_method_is_compared_and_resumes(here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:

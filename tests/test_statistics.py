@@ -26,8 +26,8 @@ def test_aucs_are_those_of_scikit_learn() -> None:
     assert table["finding"].tolist() == ["edema", "pneumonia", "mean"]
     assert table["auc"].tolist() == pytest.approx([*expected, np.mean(expected)])
     assert (table["low"] < table["auc"]).all()
-    one = statistics.auc(WORSE[0][:, 0].tolist(), LABELS[:, 0].tolist())
-    assert one["auc"].tolist() == pytest.approx([expected[0]] * 2)
+    result = statistics.auc(WORSE[0][:, 0].tolist(), LABELS[:, 0].tolist())
+    assert result["auc"].tolist() == pytest.approx([expected[0]] * 2)
 
 
 def test_comparison_has_patients_and_seeds() -> None:

@@ -130,11 +130,17 @@ def _check_evaluation(
 
     check_choices(interval, resamples)
     if output_type not in (None, "logits", "probabilities", "scores"):
-        raise ConfigError(f"output_type={output_type!r}: choose logits, probabilities or scores")
+        raise ConfigError(
+            f"output_type={output_type!r}: choose logits, probabilities or scores",
+            kind="unknown choice",
+            key="output_type",
+        )
     if batch_norm not in (None, "own", "stored"):
-        raise ConfigError(f"batch_norm={batch_norm!r}: choose own or stored")
+        raise ConfigError(f"batch_norm={batch_norm!r}: choose own or stored", kind="unknown choice", key="batch_norm")
     if not isinstance(site, str | Path | Site) or (isinstance(site, Site) and data is not None):
-        raise ConfigError(f"site={site!r}, data={data!r}: give the YAML of a site and its data, or a Site alone")
+        raise ConfigError(
+            f"site={site!r}, data={data!r}: give the YAML of a site and its data, or a Site alone", kind="not a site"
+        )
 
 
 def _open_site(site: str | Path | Site, data: str | Path | None, cache: str | Path, out: str | Path | None) -> Site:

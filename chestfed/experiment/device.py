@@ -67,7 +67,9 @@ def machine_with(device: str) -> Machine:
     try:
         runtime = Runtime(device=device)
     except ValidationError:
-        raise ConfigError(f"'{device}' is not a device; use auto, cpu, cuda or cuda:N") from None
+        raise ConfigError(
+            f"'{device}' is not a device; use auto, cpu, cuda or cuda:N", kind="not a device", device=device
+        ) from None
     return prepare_machine(runtime)
 
 
@@ -87,7 +89,11 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
             "runtime.device: PyTorch finds no CUDA device; use --device cpu, or runtime.device: cpu in a YAML"
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"runtime.device: '{name}' is not there; PyTorch finds {torch.cuda.device_count()} of them")
+        raise ConfigError(
+            f"runtime.device: '{name}' is not there; PyTorch finds {torch.cuda.device_count()} of them",
+            kind="no such device",
+            device=name,
+        )
     available = max(1, cores() // at_once)
     threads = runtime.threads or available
     workers = runtime.loader_workers

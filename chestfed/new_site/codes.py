@@ -146,21 +146,25 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
     if "threshold" in proposal.table:
         counts = {name: {v: n for v, n in counts[name].items() if not PERCENT.fullmatch(v)} for name in columns}
         numbers = {name: set() for name in columns}
-    answered = {code.value for code in proposal.answers.codes if code.kind == LABEL and code.known}
+    answers = [code for code in proposal.answers.codes if code.known]
+    answered = {code.value for code in answers if code.kind == LABEL and not code.column}
+    separately = {(code.column, code.value) for code in answers if code.column}
     odd = any(values - {"0", "1"} or values & answered for values in numbers.values())
     alike = len({"0" in values for values in numbers.values() if values}) <= 1
     merged: dict[str, int] = {}
     for name in columns:
         separate = {}
         for value, number in counts[name].items():
-            if value in numbers[name] and not odd:
+            if (name, value) in separately:
+                separate[value] = number
+            elif value in numbers[name] and not odd:
                 continue  # plain 0 and 1
-            if value in numbers[name] and not alike:
+            elif value in numbers[name] and not alike:
                 separate[value] = number
             else:
                 merged[value] = merged.get(value, 0) + number
         if separate:
-            rows_by_column[name] = add_codes(proposal, name, LABEL, separate, _guess_number)
+            rows_by_column[name] = add_codes(proposal, name, LABEL, separate, guess_label)
             ask_codes(proposal, f"column '{name}'", name, rows_by_column[name])
     rows_by_column[""] = add_codes(proposal, "", LABEL, merged, guess_label)
     ask_codes(proposal, "label columns", "labels", rows_by_column[""])

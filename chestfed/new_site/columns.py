@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pandas as pd
@@ -29,7 +30,7 @@ from chestfed.new_site.proposal import (
     is_called,
     option,
 )
-from chestfed.sites.reader import PER_YEAR, group_spellings
+from chestfed.sites.reader import PER_YEAR, group_spellings, plain_id
 from chestfed.sites.tables.codebook import LEXICON
 
 #: Values that a column of splits has, in one of its two to four words.
@@ -37,6 +38,9 @@ _SPLIT_WORDS: Final = frozenset(
     (*WORDS["split"], *("dev", "development", "eval", "internal validation"), "external validation")
 )
 _MOST_SITES: Final = 50
+#: Signs between a letter and the number behind it.
+_BEFORE_NUMBER: Final = re.compile(r"(?<=[^\W\d_])[-_./]+(?=\d)")
+_SPELLINGS: Final = "capitals, spaces, leading zeros, .0 or a sign before the number"
 
 
 def propose_patient(proposal: Proposal) -> None:
@@ -57,6 +61,11 @@ def propose_patient(proposal: Proposal) -> None:
     if answer is not None:
         _refuse_dates(proposal, answer)
         proposal.take("patient", answer, f"given; {_count_groups(proposal, answer)}")
+        if number := _count_spellings(proposal.frame[answer]):
+            proposal.first.append(
+                f"{number:,} values of '{answer}' are written in several ways ({_SPELLINGS}), and count as "
+                "several patients: write those of one person alike"
+            )
         return
     names = [name for name in proposal.headers if name != proposal.columns.get("image")]
     called = find_called("patient", names)
@@ -73,7 +82,7 @@ def propose_patient(proposal: Proposal) -> None:
         if likely
         else _why_none(proposal, called)
     )
-    choices = [option("--column", f"patient={name}") for name in likely or ids[:6]]
+    choices = [option("--column", f"patient={name}") for name in likely or ids[:6] or ["NAME"]]
     choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
     proposal.ask(
         f"patient: {why}. Without patients, images of one person may be in both training and test",
@@ -82,11 +91,16 @@ def propose_patient(proposal: Proposal) -> None:
     )
 
 
+def _count_spellings(cells: pd.Series) -> int:
+    """How many names are written in several ways; `HC-12` and `hc 12` are perhaps one, which only a person knows."""
+    return len(group_spellings(cells.dropna(), lambda name: plain_id(_BEFORE_NUMBER.sub("", name))))
+
+
 def _ask_spellings(proposal: Proposal, name: str) -> None:
-    if groups := group_spellings(proposal.frame[name].dropna()):
+    if number := _count_spellings(proposal.frame[name]):
         proposal.ask(
-            f"patient: {len(groups):,} values of '{name}' are written in several ways, which differ only in capitals, "
-            "spaces, leading zeros or .0; write those of one person alike",
+            f"patient: {number:,} values of '{name}' are written in several ways, which differ only in "
+            f"{_SPELLINGS}; write those of one person alike",
             f"{option('--column', f'patient={name}')} (they are different persons)",
         )
 
@@ -137,10 +151,14 @@ def find_prefix(paths: pd.Series, folder: str = "(?:^|/)") -> tuple[str, str] | 
     """How the files' names begin, up to a `_` or `-`, as an expression, with counts; None if that groups no images."""
     names = paths.str.rsplit("/", n=1).str[-1]
     sign = next((sign for sign in "_-" if names.str.contains(sign, regex=False).any()), None)
-    number = 0 if sign is None else names.str.split(sign, n=1).str[0].nunique()
+    if sign is None:
+        return None
+    number = names.str.split(sign, n=1).str[0].nunique()
     if not 1 < number < paths.nunique():
         return None
     text = f"{number:,} beginnings of file names, up to '{sign}', of {paths.nunique():,} images"
+    if whole := names[~names.str.contains(sign, regex=False)].nunique():
+        text += f"; {whole:,} names without '{sign}' are a patient each"
     return f"{folder}(?P<patient>[^/{sign}]+)[^/]*$", text
 
 

@@ -11,7 +11,17 @@ import pandas as pd
 from chestfed.core.diseases import DISEASES, in_order
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_labels
-from chestfed.new_site.lexicon import MAYBE_VALUES, SIDES, VALUES, list_names, may_turn, name_disease, plain, suggest
+from chestfed.new_site.lexicon import (
+    MAYBE_VALUES,
+    SIDES,
+    VALUES,
+    list_names,
+    may_deny,
+    may_turn,
+    name_disease,
+    plain,
+    suggest,
+)
 from chestfed.new_site.proposal import ALL, NONE, Proposal, find_called, option
 from chestfed.new_site.readers import choose_groups, combine_groups, find_reader, group_by_affix
 from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, in_form
@@ -57,6 +67,12 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
         if disease in proposal.constant:
             continue
         columns[disease] += [proposal.check_column(f"--label {disease}={name}", name) for name in names]
+        for name in names:
+            coded = any(code.column == name for code in proposal.answers.codes)
+            if may_deny(name) and not coded:
+                proposal.first.append(
+                    f"'{name}' may say that {disease} is absent: then {option('--code', f'{name}:1=negative')} ..."
+                )
     taken = {name for names in columns.values() for name in names}
     free = [name for name in proposal.free if name not in taken]
     called = {name: name_disease(name) for name in free}

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib import resources
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -177,6 +178,12 @@ def list_names(term: str) -> dict[str, str]:
     return names
 
 
+def may_deny(header: str) -> bool:
+    """Whether a word of a column's name denies, doubts, or says that it is normal."""
+    return not {*plain(header).split()}.isdisjoint(TURNING | NO_FINDING)
+
+
 def may_turn(term: str) -> bool:
     """Whether a word or sign in a term may deny or doubt it, or the term after it."""
-    return not is_clear(term) or not TURNING.isdisjoint(plain(term).split())
+    words = plain(term).split()
+    return not is_clear(term) or not TURNING.isdisjoint((*words, *map(" ".join, pairwise(words))))

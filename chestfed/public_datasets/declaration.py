@@ -68,7 +68,9 @@ def check_collection(collection: Collection, place: object) -> Collection:
     parts = [part for part in (collection.train, collection.test) if part is not None]
     for part in parts:
         if len(part.pixels) != len(part.classes) or not len(part.classes):
-            raise ConfigError(f"{place}: {len(part.classes)} labels for {len(part.pixels)} images")
+            raise ConfigError(
+                f"{place}: {len(part.classes)} labels for {len(part.pixels)} images", kind="counts differ"
+            )
         if part.labels is not None:
             _check_labels(part, collection.train, place)
             continue

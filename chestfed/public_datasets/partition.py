@@ -37,7 +37,8 @@ def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed
     if target > positives:
         share = positives / max(1, positives + negatives)
         raise ConfigError(
-            f"imratio: {imratio:g} is above the share of positives, {share:.3f}; positives can only be dropped"
+            f"imratio: {imratio:g} is above the share of positives, {share:.3f}; positives can only be dropped",
+            kind="imratio too high",
         )
     selected = [np.flatnonzero(labels == 0)]
     for number in np.unique(classes[labels == 1]):
@@ -45,7 +46,7 @@ def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed
         rng = numpy_stream(seed, "imratio", int(number))
         selected.append(rng.choice(rows, round(len(rows) * target / positives), replace=False))
     if sum(map(len, selected[1:])) == 0:
-        raise ConfigError(f"imratio: {imratio:g} leaves no positive image of {positives}")
+        raise ConfigError(f"imratio: {imratio:g} leaves no positive image of {positives}", kind="no positive image")
     return np.sort(np.concatenate(selected))
 
 
@@ -62,7 +63,9 @@ def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[
         if len(numbers) < clients:
             raise ConfigError(
                 f"partition: classes needs a {word} class per client: there are {len(numbers)} for {clients} clients; "
-                "take fewer clients, or partition: random"
+                "take fewer clients, or partition: random",
+                kind="too few classes",
+                clients=clients,
             )
         groups = np.array_split(numbers, clients)
         parts.append([np.flatnonzero((labels == value) & np.isin(classes, group)) for group in groups])

@@ -133,7 +133,11 @@ class Study:
                 if opened.digest != run["digest"]:
                     raise MisplacedError(opened.path, Part(opened.digest, "."), Part(run["digest"], "."))
                 return Study.load(folder)
-        raise ConfigError(f"{self.folder}: no seed {seed}; there are {', '.join(map(str, self.seeds))}")
+        raise ConfigError(
+            f"{self.folder}: no seed {seed}; there are {', '.join(map(str, self.seeds))}",
+            kind="no such seed",
+            seed=seed,
+        )
 
     def table(self, *, wide: bool = False) -> pd.DataFrame:
         """AUC, interval or spread over seeds, n+ and n- per K and disease (and the mean), columns as in `table.csv`.
@@ -347,7 +351,10 @@ class Study:
         """
         if len(self._runs) > 1:
             seeds = ", ".join(map(str, self.seeds))
-            raise ConfigError(f"{self.folder}: several training seeds, {seeds}: take that of one, as study({seeds[0]})")
+            raise ConfigError(
+                f"{self.folder}: several training seeds, {seeds}: take that of one, as study({seeds[0]})",
+                kind="several seeds",
+            )
         return self._runs[0]
 
     def _check_disease(self, disease: str) -> None:

@@ -33,9 +33,15 @@ from chestfed.results.predictions import Predictions, align_rows
 def check_choices(interval: str, resamples: int) -> None:
     """Refuse an unknown method of intervals, or an invalid number of resamples, with a `ConfigError`."""
     if interval not in get_args(MethodName):
-        raise ConfigError(f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}")
+        raise ConfigError(
+            f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}",
+            kind="unknown choice",
+            key="interval",
+        )
     if not isinstance(resamples, Integral) or isinstance(resamples, bool) or resamples < 0:
-        raise ConfigError(f"resamples={resamples!r}: give a whole number from 0 up")
+        raise ConfigError(
+            f"resamples={resamples!r}: give a whole number from 0 up", kind="not a count", key="resamples"
+        )
 
 
 def compare_with_first(

@@ -65,7 +65,8 @@ class Row:
         if scored is None:
             raise ConfigError(
                 f"{place}: the scores stayed at the hospital, which computed intervals by {self.interval}; for others "
-                "set evaluation.interval in the pipeline and run it again"
+                "set evaluation.interval in the pipeline and run it again",
+                kind="no scores here",
             )
         return Row.of_scores(self.k, self.clients, scored, how.resamples, how.method)
 

@@ -134,7 +134,7 @@ class Site:
             existing = Counter(zip(self.table["split"], self.table["view"], strict=True))
             counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in existing.items())
             lacking = f"no image of split '{split}' and views {', '.join(chosen)}"
-            raise ConfigError(f"site '{self.name}' has {lacking}; it has {counts}")
+            raise ConfigError(f"site '{self.name}' has {lacking}; it has {counts}", kind="no such image", split=split)
         return np.flatnonzero(kept.to_numpy(dtype=bool))
 
 

@@ -363,11 +363,11 @@ def plain_id(name: str) -> str:
     return visible if numbered is None else f"{numbered[1]}{numbered[2].lstrip('0') or '0'}"
 
 
-def group_spellings(patients: Iterable[str]) -> list[list[str]]:
-    """Different names with one `plain_id`, together; all others are left out."""
+def group_spellings(patients: Iterable[str], spell: Callable[[str], str] = plain_id) -> list[list[str]]:
+    """Different names with one plain spelling, together; all others are left out."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(patients):
-        groups.setdefault(plain_id(name), []).append(name)
+        groups.setdefault(spell(name), []).append(name)
     return [names for plain, names in groups.items() if plain and len(names) > 1]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
 from chestfed.algorithms.variables import (
+    Encoding,
     Iterate,
     Move,
     Personal,
@@ -134,14 +135,17 @@ class _Trial(Contract):
         return state
 
     def collect(self) -> tuple[ServerEngine[Iterate, Move, Record], Iterate, list[Move]]:
-        """An engine, the server's state after a round, and what the clients send in the next one."""
+        """An engine, the server's state after a round, and the updates of the next one as `server_round` takes them."""
         engine: Any = self.engine()
         state = self.run(engine, 1)
         server: Iterate = state.server  # type: ignore[attr-defined]  # of an engine with a server
         message: Move = engine.algorithm.message(server)
         turns: list[int] = state.turns.tolist()
         work = self.fleet.ask_all(lambda number: Work(turns[number], message, state.buffers))
-        return engine, server, [answer.update for answer in work.values()]
+        updates = [answer.update for answer in work.values()]
+        if isinstance(engine.algorithm, Encoding):
+            updates = [engine.algorithm.decode(message, update) for update in updates]
+        return engine, server, updates
 
     @rule("the declaration has known values, and its objective is of a kind that it takes")
     def is_declared(self) -> str | None:
@@ -366,7 +370,7 @@ class _Trial(Contract):
             if number % ROUNDS == 0 and not self.spec.decentralized:
                 end = engine.restart(engine.finish_stage(state))
                 state = engine.start_stage(end.point, end.buffers, end.turns)
-        return f"it ends {error:.1e} away from it, with a step of {STEP}"
+        return f"it ends {error:.1e} away from it, with a step of {STEP}; `exact` is of the last iterate, else 'no'"
 
 
 def _weights(clients: int) -> list[float]:

@@ -24,7 +24,9 @@ def declared(catalogue: Catalogue[Part], part: Part | str, options: Mapping[str,
     Raises `ConfigError` if it is neither, or an option is not one of its own.
     """
     if not isinstance(part, str) and not hasattr(part, "options"):
-        raise ConfigError(f"{catalogue.kind} {part!r}: give its declaration, or its name or package.module:Name")
+        raise ConfigError(
+            f"{catalogue.kind} {part!r}: give its declaration, or its name or package.module:Name", kind="not a part"
+        )
     spec = catalogue.find(part) if isinstance(part, str) else part
     name = part if isinstance(part, str) else spec.name
     try:
@@ -32,7 +34,11 @@ def declared(catalogue: Catalogue[Part], part: Part | str, options: Mapping[str,
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
         known = ", ".join(key for key in spec.options.model_fields if key != "name") or "none"
-        raise ConfigError(f"options of {catalogue.kind} '{name}': {'; '.join(problems)}. It has: {known}") from None
+        raise ConfigError(
+            f"options of {catalogue.kind} '{name}': {'; '.join(problems)}. It has: {known}",
+            kind="invalid options",
+            part=name,
+        ) from None
 
 
 class ContractError(ChestfedError):

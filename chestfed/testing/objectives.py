@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
 
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
@@ -66,6 +67,8 @@ class _Batch(Contract):
             return f"a minimization has no variables of its own; it has {extra} primal and {dual} dual ones"
         if self.spec.kind == "min-max" and not dual:
             return "a min-max objective needs dual variables; dual_size is 0"
+        if self.spec.kind == "server-weighted" and dual != 2 * DISEASES:
+            return f"the server sends the Ratio Loss's ratios as `dual`, 2 per disease; dual_size is {dual}"
         return None
 
     @rule("the loss is one finite number")
@@ -80,7 +83,10 @@ class _Batch(Contract):
 
         own = self.spec.kind != "server-weighted"  # there the dual variables are the server's
         parts = (self.logits.clone().requires_grad_(), self.extra.clone().requires_grad_(own), self.dual.clone())
-        torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(own)))
+        try:
+            torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(own)))
+        except GradcheckError as error:  # its message goes on with both Jacobians, a line for each number
+            return f"input 0 is the logits, 1 the extra variables, 2 the dual ones: {str(error).splitlines()[0]}"
         return None
 
     @rule("descent on it ranks positive images above negative ones")

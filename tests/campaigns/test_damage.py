@@ -60,18 +60,18 @@ def test_flipped_bit_is_refused_or_harmless(campaign: Campaign) -> None:
 def _read(out: Path) -> str:
     """All that readers and a resumed study take from the folders, as text."""
     (folder,) = out.glob("synthetic-source_addition*")
-    run_folder, found = RunFolder.open(folder), []
+    run_folder, contents = RunFolder.open(folder), []
     run_folder.check_finished()
     results = load_results(run_folder)
-    found += [run_folder.about, results.estimates.to_csv(), results.differences.to_csv(), run_folder.sites]
-    found += [{name: picture.tobytes() for name, picture in run_folder.thumbnails.items()}]
+    contents += [run_folder.about, results.estimates.to_csv(), results.differences.to_csv(), run_folder.sites]
+    contents += [{name: picture.tobytes() for name, picture in run_folder.thumbnails.items()}]
     for k in run_folder.ks:
-        found += [run_folder.predictions(k).to_csv(), run_folder.rounds(k), run_folder.time(k)]
+        contents += [run_folder.predictions(k).to_csv(), run_folder.rounds(k), run_folder.time(k)]
     for file in sorted(out.rglob("*.safetensors")):
         tensors, values = load_checkpoint(file)
         values.pop("checksum", None)
-        found += [{name: tensor.numpy().tobytes() for name, tensor in tensors.items()}, _plain(values)]
-    return repr(found)
+        contents += [{name: tensor.numpy().tobytes() for name, tensor in tensors.items()}, _plain(values)]
+    return repr(contents)
 
 
 def _plain(values: dict[str, object]) -> dict[str, object]:

@@ -86,7 +86,7 @@ def test_engines_have_equal_results(reference: Path, mode: str) -> None:
 
 def _words(out: Path, algorithm: str = "") -> list[str]:
     settings = [*SETTINGS, *([f"selected=[{algorithm}]"] if algorithm else [])]
-    return ["--out", str(out), *(part for one in settings for part in ("--set", one))]
+    return ["--out", str(out), *(part for setting in settings for part in ("--set", setting))]
 
 
 def _call(words: Sequence[str], home: Path) -> None:

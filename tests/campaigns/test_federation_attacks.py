@@ -70,7 +70,7 @@ def run_server(home: Path) -> Iterator[Federation]:
             server.wait()
 
 
-def client_of(federation: Federation, key: keys.Key) -> FleetHttpClient:
+def connect_client(federation: Federation, key: keys.Key) -> FleetHttpClient:
     """A hospital's side of the connection, with any key."""
     sign = NodeAuthHttpInterceptor(key, key.public_key())
     return FleetHttpClient.from_server_address(
@@ -78,7 +78,7 @@ def client_of(federation: Federation, key: keys.Key) -> FleetHttpClient:
     )
 
 
-def status_of(send: Callable[[], object]) -> str:
+def read_status(send: Callable[[], object]) -> str:
     """The refusal of a request, or that there was none."""
     try:
         send()
@@ -91,12 +91,12 @@ def status_of(send: Callable[[], object]) -> str:
 
 def other_authority(federation: Federation) -> str:
     """A hospital that trusts another authority does not talk to this server."""
-    return status_of(lambda: httpx.get(f"https://{federation.local_address}/health"))
+    return read_status(lambda: httpx.get(f"https://{federation.local_address}/health"))
 
 
 def plain_text(federation: Federation) -> str:
     """HTTP without TLS."""
-    return status_of(lambda: httpx.get(f"http://{federation.local_address}/health").raise_for_status())
+    return read_status(lambda: httpx.get(f"http://{federation.local_address}/health").raise_for_status())
 
 
 def no_key(federation: Federation) -> str:
@@ -105,23 +105,23 @@ def no_key(federation: Federation) -> str:
     headers = {"content-type": PROTOBUF_MEDIA_TYPE}
     content = PullMessagesRequest(node=Node(node_id=1)).SerializeToString()
     url = f"https://{federation.local_address}/v1/fleet/pull-messages"
-    return status_of(lambda: httpx.post(url, content=content, headers=headers, verify=context).raise_for_status())
+    return read_status(lambda: httpx.post(url, content=content, headers=headers, verify=context).raise_for_status())
 
 
 def unknown_key(federation: Federation) -> str:
     """A node with a key that the federation's file does not list."""
     key = keys.new_key()
     mine = public_key_to_bytes(key.public_key())
-    with client_of(federation, key) as client:
-        return status_of(lambda: client.ActivateNode(ActivateNodeRequest(public_key=mine, heartbeat_interval=30)))
+    with connect_client(federation, key) as client:
+        return read_status(lambda: client.ActivateNode(ActivateNodeRequest(public_key=mine, heartbeat_interval=30)))
 
 
 def registers_itself(federation: Federation) -> str:
     """The same node tries to have its key listed."""
     key = keys.new_key()
     mine = public_key_to_bytes(key.public_key())
-    with client_of(federation, key) as client:
-        return status_of(lambda: client.RegisterNode(RegisterNodeFleetRequest(public_key=mine)))
+    with connect_client(federation, key) as client:
+        return read_status(lambda: client.RegisterNode(RegisterNodeFleetRequest(public_key=mine)))
 
 
 def as_operator(route: str) -> Attack:
@@ -130,7 +130,7 @@ def as_operator(route: str) -> Attack:
     def attack(federation: Federation) -> str:
         context = ssl.create_default_context(cafile=str(federation.authority))
         url = f"https://{federation.local_address}{route}"
-        return status_of(lambda: httpx.post(url, content=b"", verify=context).raise_for_status())
+        return read_status(lambda: httpx.post(url, content=b"", verify=context).raise_for_status())
 
     return attack
 
@@ -150,7 +150,7 @@ def raw(headers: bytes) -> Attack:
     return attack
 
 
-def record_of(array: Array) -> RecordDict:
+def make_record(array: Array) -> RecordDict:
     """A hospital's message with this array."""
     text = ConfigRecord({"json": json.dumps({"values": {}, "header": ""})})
     return RecordDict({"text": text, "numbers": ArrayRecord({array.dtype: array})})
@@ -181,10 +181,10 @@ ATTACKS: dict[str, Attack] = {
     "message of 10 GB announced": raw(b"content-length: 10000000000"),
     "message of unknown length": raw(b"transfer-encoding: chunked"),
     "pickle as bytes": payload(
-        lambda: record_of(Array("float32", (1,), "pickle", pickle.dumps(np.zeros(1, np.float32))))
+        lambda: make_record(Array("float32", (1,), "pickle", pickle.dumps(np.zeros(1, np.float32))))
     ),
-    "array of objects": payload(lambda: record_of(Array(np.zeros(1, "float32")))),
-    "array that announces 10 GB": payload(lambda: record_of(Array("float32", (2_500_000_000,), RAW, b"0000"))),
+    "array of objects": payload(lambda: make_record(Array(np.zeros(1, "float32")))),
+    "array that announces 10 GB": payload(lambda: make_record(Array("float32", (2_500_000_000,), RAW, b"0000"))),
     "foreign records": payload(lambda: RecordDict({"text": ConfigRecord({"json": "{}"})})),
 }
 
@@ -232,7 +232,7 @@ def test_faults_of_a_connection_are_named(federation: Federation, tmp_path: Path
     anne = read_hospital(home)
     assert connection.check_connection(anne, insecure=False) == []
 
-    def kind_of(hospital: Hospital) -> str:
+    def read_kind(hospital: Hospital) -> str:
         with pytest.raises(connection.ConnectionFault) as caught:
             connection.check_connection(hospital, insecure=False)
         return caught.value.kind
@@ -241,8 +241,8 @@ def test_faults_of_a_connection_are_named(federation: Federation, tmp_path: Path
         return Hospital(home, anne.file.model_copy(update=values))
 
     keys.save_key(tmp_path / "other.key", keys.new_key())
-    assert kind_of(changed(key=str(tmp_path / "other.key"))) == "unknown key"
-    assert kind_of(changed(hospital="bert")) == "name"
+    assert read_kind(changed(key=str(tmp_path / "other.key"))) == "unknown key"
+    assert read_kind(changed(hospital="bert")) == "name"
     create(tmp_path / "other", "other", "localhost:1")
-    assert kind_of(changed(authority=str(tmp_path / "other" / "authority.crt"))) == "another authority"
-    assert kind_of(changed(server="localhost:1")) == "not there"
+    assert read_kind(changed(authority=str(tmp_path / "other" / "authority.crt"))) == "another authority"
+    assert read_kind(changed(server="localhost:1")) == "not there"

@@ -70,8 +70,8 @@ def make_real(federation: Loopback) -> None:
 
 def list_options(out: str) -> list[str]:
     """Options that both studies have."""
-    settings = [one for one in SMALL if "stage_steps" not in one]
-    return ["--out", out, "--no-tracking", *(part for one in settings for part in ("--set", one))]
+    settings = [setting for setting in SMALL if "stage_steps" not in setting]
+    return ["--out", out, "--no-tracking", *(part for setting in settings for part in ("--set", setting))]
 
 
 def saved_rounds(home: Path) -> int:
@@ -129,8 +129,8 @@ def read_tables(home: Path, out: str) -> bytes:
     (folder,) = (home / out).glob("*/study.json")
     parts = ("table.csv", f"k{len(HOSPITALS)}/rounds.jsonl", "hospitals.csv")
     names = pd.read_parquet(folder.parent / f"k{len(HOSPITALS)}" / "predictions.parquet")[["image", "patient"]]
-    found = "".join((folder.parent / part).read_text() for part in parts)
-    return f"{folder.parent.name}{found}{names.to_csv()}".encode()
+    tables = "".join((folder.parent / part).read_text() for part in parts)
+    return f"{folder.parent.name}{tables}{names.to_csv()}".encode()
 
 
 def test_killed_processes_lose_no_round(tmp_path: Path, save_figures: Callable[[str, Any], None]) -> None:

@@ -62,16 +62,16 @@ def _pictures(side: int = _SIDE) -> dict[str, Callable[[], bytes]]:
     turned[0x0112] = 6
     wide = Image.fromarray(np.asarray(gray).astype(np.uint16) * 257)
     modes = {mode: gray.convert(mode) for mode in ("1", "L", "P", "RGB", "RGBA", "LA", "CMYK")}
-    found = {f"PNG {mode}": partial(saved, image, "PNG") for mode, image in modes.items() if mode != "CMYK"}
-    found |= {
+    writers = {f"PNG {mode}": partial(saved, image, "PNG") for mode, image in modes.items() if mode != "CMYK"}
+    writers |= {
         "PNG of 16 bits": partial(saved, wide, "PNG"),
         "PNG with EXIF": partial(saved, gray, "PNG", exif=turned),
     }
-    found |= {f"JPEG {mode}": partial(saved, modes[mode], "JPEG") for mode in ("L", "RGB", "CMYK")}
-    found["JPEG, progressive"] = partial(saved, gray, "JPEG", progressive=True)
-    found["JPEG with EXIF"] = partial(saved, gray, "JPEG", exif=turned)
-    found["JPEG with restarts"] = partial(saved, gray, "JPEG", restart_marker_rows=1)
-    return found
+    writers |= {f"JPEG {mode}": partial(saved, modes[mode], "JPEG") for mode in ("L", "RGB", "CMYK")}
+    writers["JPEG, progressive"] = partial(saved, gray, "JPEG", progressive=True)
+    writers["JPEG with EXIF"] = partial(saved, gray, "JPEG", exif=turned)
+    writers["JPEG with restarts"] = partial(saved, gray, "JPEG", restart_marker_rows=1)
+    return writers
 
 
 def _dicoms(side: int = _SIDE) -> dict[str, Callable[[], bytes]]:
@@ -126,14 +126,18 @@ def _scans() -> bytes:
     return content[:-2] + content[last:-2] * (MAX_SCANNED_PIXELS // _LARGE**2 - count) + content[-2:]
 
 
-def _of_pydicom() -> list[Path]:
+def _list_pydicom_files() -> list[Path]:
     """The files that pydicom brings with it."""
     return sorted((Path(pydicom.__file__).parent / "data" / "test_files").glob("*.dcm"))
 
 
 # ---- what is done with it --------------------------------------------------------------------------------------------
 
-SMALL_IMAGES = {**_pictures(), **_dicoms(), **{f"pydicom's {path.name}": path.read_bytes for path in _of_pydicom()}}
+SMALL_IMAGES = {
+    **_pictures(),
+    **_dicoms(),
+    **{f"pydicom's {path.name}": path.read_bytes for path in _list_pydicom_files()},
+}
 
 
 @pytest.mark.parametrize("name", sample_cases(SMALL_IMAGES, 12))
@@ -187,8 +191,8 @@ def _decode(file: Path) -> None:
     """In a child: decode the picture, and print what it took."""
 
     def memory(which: str) -> float:
-        (found,) = re.findall(rf"{which}:\s+(\d+)", Path("/proc/self/status").read_text())
-        return int(found) / 1024
+        (kilobytes,) = re.findall(rf"{which}:\s+(\d+)", Path("/proc/self/status").read_text())
+        return int(kilobytes) / 1024
 
     Path("/proc/self/clear_refs").write_text("5")  # the highest mark begins anew
     before, began, result, gray = memory("VmRSS"), time.process_time(), "read", None

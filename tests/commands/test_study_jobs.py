@@ -29,15 +29,15 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> Bars:
 
 
 def test_failures_are_named_after_the_others(tmp_path: Path, bars: Bars) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     jobs = [job(label, tmp_path) for label in ("one", "failing", "killed", "two")]
     running = run_jobs(jobs, 2, bars)
     reasons = {"failing": "no memory", "killed": "its process ended with exit code 9"}
-    with use(Reporters([], said.append)):
+    with use(Reporters([], messages.append)):
         assert {next(running).label, next(running).label} == {"one", "two"}
         with assert_refused(ChestfedError, "failed runs", reasons=reasons):
             next(running)
-    assert len(said) == 2
+    assert len(messages) == 2
     assert (tmp_path / "one").exists()
     assert (tmp_path / "two").exists()
 

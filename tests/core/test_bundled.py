@@ -33,5 +33,5 @@ def test_extra_of_a_wheel_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_no_text_names_chestfed_to_an_index() -> None:
     files = [*(ROOT / "chestfed").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    found = [file for file in files if re.search(r"pip install .?chestfed\b", file.read_text(encoding="utf-8"))]
-    assert found == []
+    matches = [file for file in files if re.search(r"pip install .?chestfed\b", file.read_text(encoding="utf-8"))]
+    assert matches == []

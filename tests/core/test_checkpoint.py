@@ -42,14 +42,14 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
     }
     tensors["alias"] = tensors["a"]
     save_checkpoint(tmp_path / "s", tensors, {"step": 3, "history": [{"auc": 0.1 + 0.2}]})
-    found, values = load_checkpoint(tmp_path / "s")
+    content, values = load_checkpoint(tmp_path / "s")
     del values[CHECKSUM]
     assert values == {"step": 3, "history": [{"auc": 0.1 + 0.2}]}
-    assert set(found) == set(tensors)
+    assert set(content) == set(tensors)
     for name, tensor in tensors.items():
-        assert found[name].dtype == tensor.dtype
-        assert found[name].numpy().tobytes() == tensor.contiguous().numpy().tobytes()
-        assert found[name].data_ptr() % 64 == 0  # as torch's own: elsewhere, products of matrices round otherwise
+        assert content[name].dtype == tensor.dtype
+        assert content[name].numpy().tobytes() == tensor.contiguous().numpy().tobytes()
+        assert content[name].data_ptr() % 64 == 0  # as torch's own: elsewhere, products of matrices round otherwise
 
 
 NUMBERS = arrays(st.sampled_from([np.float32, np.float64, np.int64]), array_shapes(min_dims=0, min_side=0, max_side=4))
@@ -72,10 +72,10 @@ def test_flipped_bit_is_never_read(named: dict[str, np.ndarray], chance: Random)
             path.write_bytes(content)
             content[place] ^= bit
             try:
-                other, told = load_checkpoint(path)
+                other, values = load_checkpoint(path)
             except ChestfedError:
                 continue
-            assert (sorted(other), told.get("step")) == (sorted(named), 7), "read, and not what was written"
+            assert (sorted(other), values.get("step")) == (sorted(named), 7), "read, and not what was written"
             assert all(other[name].numpy().tobytes() == array.tobytes() for name, array in named.items())
 
 
@@ -96,12 +96,12 @@ def test_altered_bits_are_found(tmp_path: Path) -> None:
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
         try:
-            found, others = load_checkpoint(path)
+            content, others = load_checkpoint(path)
         except DamagedError:
             seen += 1
             continue
         assert (others["step"], others["t"]) == (values["step"], values["t"]), place  # the checksum's own name was hit
-        assert all(torch.equal(found[name], tensor) for name, tensor in sound.items()), place
+        assert all(torch.equal(content[name], tensor) for name, tensor in sound.items()), place
     assert seen > 0.9 * len(whole)
 
 
@@ -161,11 +161,11 @@ def test_json_refuses_nan(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def save_for_ever(path: Path, told: Connection) -> None:
+def save_for_ever(path: Path, pipe: Connection) -> None:
     torch.set_num_threads(1)  # a fork hangs in several threads if its parent has computed in several
     for step in itertools.count():
         save_checkpoint(path, {"a": torch.full((400_000,), float(step))}, {"step": step})
-        told.send(step)
+        pipe.send(step)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")

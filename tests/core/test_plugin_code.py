@@ -121,14 +121,14 @@ def test_edited_file_must_be_imported_again(catalogue: Catalogue[Part], folder: 
 def test_script_digest_has_its_arguments(
     catalogue: Catalogue[Part], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
+    digests = []
     for text, arguments in ((CELL, []), (CELL, []), (CELL + "\n", []), (CELL, ["--lr", "1"])):
         monkeypatch.setattr(code, "_script", [])
         monkeypatch.setattr(sys, "argv", ["own.py", *arguments])
         names = run_main(monkeypatch, text, folder / "own.py")
-        found.append(identify(catalogue, run_again(catalogue, names["PART"])))
-    assert found[0] == found[1]
-    assert len(set(found)) == 3
+        digests.append(identify(catalogue, run_again(catalogue, names["PART"])))
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
 
 
 def run_again(catalogue: Catalogue[Part], part: Part) -> Part:

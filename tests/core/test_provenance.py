@@ -20,8 +20,8 @@ def test_one_real_part_makes_it_mixed() -> None:
 
 
 def test_results_are_alike_or_mixed() -> None:
-    for one, other in itertools.product(Origin, Origin):
-        assert Origin.together([one, other]) is (one if one is other else MIXED)
+    for origin, other in itertools.product(Origin, Origin):
+        assert Origin.together([origin, other]) is (origin if origin is other else MIXED)
 
 
 @pytest.mark.parametrize("origin", list(Origin))

@@ -96,9 +96,9 @@ def test_user_key_is_made_once(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     key = key_for(synthetic=False)
-    told = capsys.readouterr().err
-    assert str(default_file()) in told
-    assert key.secret.hex() not in told
+    output = capsys.readouterr().err
+    assert str(default_file()) in output
+    assert key.secret.hex() not in output
     assert default_file().is_relative_to(tmp_path)
     assert stat.S_IMODE(default_file().stat().st_mode) == 0o600
     assert key_for(synthetic=False) == key != PUBLISHED
@@ -189,20 +189,20 @@ def keyed(run: Path, key: str) -> Path:
 
 @pytest.mark.usefixtures("unchecked")
 def test_different_keys_are_not_compared(tmp_path: Path) -> None:
-    one, two = (keyed(write_run(tmp_path / key, lr=lr), key) for key, lr in (("aa", 0.1), ("bb", 0.2)))
-    with pytest.raises(ConfigError, match=r"different keys \(aa and bb\).*\$CHESTFED_KEY_FILE"):
-        compare_with_first([load_predictions(one), load_predictions(two)], 20)
-    same = compare_with_first([load_predictions(one), load_predictions(keyed(two, "aa"))], 20)
+    first, second = (keyed(write_run(tmp_path / key, lr=lr), key) for key, lr in (("aa", 0.1), ("bb", 0.2)))
+    with assert_refused(ConfigError, "different keys"):
+        compare_with_first([load_predictions(first), load_predictions(second)], 20)
+    same = compare_with_first([load_predictions(first), load_predictions(keyed(second, "aa"))], 20)
     assert set(same["images"]) == {40}
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_renamed_patients_keep_intervals(tmp_path: Path) -> None:
-    one, two = write_run(tmp_path / "one"), write_run(tmp_path / "two", lr=0.2, seed=2)
-    plain = compare_with_first([load_predictions(one), load_predictions(two)], 50)
-    for file in (*one.glob("k*/predictions.parquet"), *two.glob("k*/predictions.parquet")):
+    first, second = write_run(tmp_path / "one"), write_run(tmp_path / "two", lr=0.2, seed=2)
+    plain = compare_with_first([load_predictions(first), load_predictions(second)], 50)
+    for file in (*first.glob("k*/predictions.parquet"), *second.glob("k*/predictions.parquet")):
         frame = pd.read_parquet(file)
         frame["patient"] = [keys.PUBLISHED.name("patient", str(number)) for number in frame["patient"]]
         frame.to_parquet(file, index=False)
-    named = compare_with_first([load_predictions(one), load_predictions(two)], 50)
+    named = compare_with_first([load_predictions(first), load_predictions(second)], 50)
     pd.testing.assert_frame_equal(named, plain)

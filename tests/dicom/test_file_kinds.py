@@ -85,6 +85,6 @@ def test_zeros_before_a_film_are_not_text(tmp_path_factory: pytest.TempPathFacto
 def test_an_unusual_ending_is_not_an_image() -> None:
     names = ["1.img", "2.img", "3.cache", "4", "5.dcm"]
     kinds = [DICOM, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
-    told = without_strangers(names, kinds)
-    assert told == [DICOM, UNKNOWN, "file of an unusual ending", UNKNOWN, UNKNOWN]
+    result = without_strangers(names, kinds)
+    assert result == [DICOM, UNKNOWN, "file of an unusual ending", UNKNOWN, UNKNOWN]
     assert counted(["text", "PDF", "text"]) == "text 2, PDF 1"

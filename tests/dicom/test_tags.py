@@ -52,10 +52,10 @@ def test_every_listed_element_is_standard() -> None:
 def test_identifying_elements_are_refused(tag: str) -> None:
     assert tag_for_keyword(tag) is not None
     for role in ROLES:
-        told = refusal(role, tag)
-        assert told is not None
-        assert tag in told
-        assert "PS3.15" in told
+        reason = refusal(role, tag)
+        assert reason is not None
+        assert tag in reason
+        assert "PS3.15" in reason
 
 
 @pytest.mark.parametrize("tag", KEYS)
@@ -88,10 +88,10 @@ def test_reading_leaves_only_what_is_named(tmp_path: Path) -> None:
     source.private_block(0x0009, "DOE", create=True).add_new(1, "LO", "Private^Jane")
     source.file_meta.SourceApplicationEntityTitle = "META"
     with quiet():
-        found = read(save(source, tmp_path / "a.dcm"), ["ImageComments"])
-        assert set(found.dir()) <= {"ImageComments", "SpecificCharacterSet"}
-        assert len(found) == 1
-        assert [element.keyword for element in found.file_meta] == ["TransferSyntaxUID"]
+        header = read(save(source, tmp_path / "a.dcm"), ["ImageComments"])
+        assert set(header.dir()) <= {"ImageComments", "SpecificCharacterSet"}
+        assert len(header) == 1
+        assert [element.keyword for element in header.file_meta] == ["TransferSyntaxUID"]
         whole = read(tmp_path / "a.dcm", (), pixels=True)
     assert {element.keyword for element in whole} <= {*PIXELS, "SpecificCharacterSet"}
     assert {element.keyword for element in whole.VOILUTSequence[0]} == {"LUTDescriptor", "LUTData"}
@@ -103,12 +103,12 @@ def test_overlays_and_burned_in_are_listed(tmp_path: Path) -> None:
     source.add_new((0x6002, 0x0010), "US", 64)
     source.add_new((0x6002, 0x0022), "LO", "Doe^Jane")
     with quiet():
-        found = read(save(source, tmp_path / "a.dcm"), dicom_tags.BURNED_IN)
-    assert (found.BurnedInAnnotation, found[0x6002, 0x0010].value, len(found)) == ("YES", 64, 2)
+        header = read(save(source, tmp_path / "a.dcm"), dicom_tags.BURNED_IN)
+    assert (header.BurnedInAnnotation, header[0x6002, 0x0010].value, len(header)) == ("YES", 64, 2)
 
 
 def test_the_reason_repeats_no_word() -> None:
-    told = reason(ValueError("Invalid value 'Doe^Jane' for VR"))
-    assert told == "its pixels are truncated or do not match its header (ValueError)"
+    message = reason(ValueError("Invalid value 'Doe^Jane' for VR"))
+    assert message == "its pixels are truncated or do not match its header (ValueError)"
     assert reason(OSError("unexpected end in 'Doe^Jane'")) == "it ends too early (OSError)"
     assert reason(FileNotFoundError(2, "No such file or directory", "Doe^Jane.dcm")) == "No such file or directory"

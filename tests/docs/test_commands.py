@@ -64,7 +64,7 @@ def test_docs_have_commands() -> None:
 @pytest.mark.parametrize("page", sorted({page for page, _ in COMMANDS}))
 def test_commands_of_a_page_can_be_parsed(page: str) -> None:
     wrong = []
-    for line in (line for one, line in COMMANDS if one == page):
+    for line in (line for document, line in COMMANDS if document == page):
         plain = line.split(" #")[0].split(" && ")[0].split(" > ")[0]
         try:
             parse(shlex.split(plain)[1:])
@@ -85,5 +85,7 @@ def test_bundled_names_in_commands_exist() -> None:
         for word in line.split()
         if re.fullmatch(r"(pipelines|site_configs)/[\w/-]+\.yaml", word) and not PLACEHOLDER.search(word)
     }
-    own = ("st-anne", "st_anne", "anne", "mine", "my_", "own", "odd")
-    assert {one for one in named if one[1] not in known and not any(part in one[1] for part in own)} == set()
+    user_names = ("st-anne", "st_anne", "anne", "mine", "my_", "own", "odd")
+    assert {
+        entry for entry in named if entry[1] not in known and not any(part in entry[1] for part in user_names)
+    } == set()

@@ -71,16 +71,16 @@ def test_reference_has_every_command() -> None:
         if not hasattr(command, "commands"):
             yield name, command
 
-    found, everywhere = (
+    all_commands, everywhere = (
         list(leaves(typer.main.get_command(app), "chestfed")),
         ("--help", "--help-all", "--quiet", "--json"),
     )
-    assert len(found) > 10
-    for name, command in found:
+    assert len(all_commands) > 10
+    for name, command in all_commands:
         section = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
         assert section, name
         for parameter in command.params:
-            for option in (one for one in parameter.opts if one.startswith("--") and one not in everywhere):
+            for option in (flag for flag in parameter.opts if flag.startswith("--") and flag not in everywhere):
                 assert option in section, (name, option)
 
 
@@ -259,14 +259,14 @@ def test_slurm_script_requeues_the_job(tmp_path: Path) -> None:
 
 
 def test_slurm_script_uses_all_gpus(tmp_path: Path) -> None:
-    script, told = DOCS / "examples" / "slurm" / "study.sbatch", tmp_path / "told"
-    (tmp_path / "torchrun").write_text(f'#!/bin/sh\necho "$*" "$OMP_NUM_THREADS" > {told}\n', encoding="utf-8")
+    script, log = DOCS / "examples" / "slurm" / "study.sbatch", tmp_path / "log"
+    (tmp_path / "torchrun").write_text(f'#!/bin/sh\necho "$*" "$OMP_NUM_THREADS" > {log}\n', encoding="utf-8")
     (tmp_path / "torchrun").chmod(0o755)
     variables = {**os.environ, "TORCHRUN": str(tmp_path / "torchrun"), "CHESTFED_DATA": ".", "SLURM_JOB_ID": "1"}
     variables |= {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "32"}
     assert subprocess.run(["bash", script, "p.yaml"], env=variables, check=False).returncode == 0
     start = "--standalone --nproc-per-node 4 -m chestfed study p.yaml"
-    assert told.read_text() == f"{start} --set runtime.threads=8 --no-tracking 8\n"
+    assert log.read_text() == f"{start} --set runtime.threads=8 --no-tracking 8\n"
 
 
 def test_slurm_script_returns_the_status(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend as register
 
 from chestfed.experiment.pipeline import Pipeline
-from tests.engines.small_teams import pipelines, team_of
+from tests.engines.small_teams import build_team, pipelines
 
 register("pretend")
 torch.pretend.get_amp_supported_dtype = lambda: [torch.bfloat16]  # type: ignore[attr-defined]
@@ -82,8 +82,8 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """An operation, on what its arguments hold."""
     name, tensors = func.overloadpacket.__name__, [a for a in tree_flatten((args, kwargs))[0] if isinstance(a, Tensor)]
     held = [tensor for tensor in tensors if isinstance(tensor, Held)]
-    wanted = kwargs.get("device")
-    here = bool(held) if wanted is None else torch.device(wanted).type == DEVICE.type
+    device = kwargs.get("device")
+    here = bool(held) if device is None else torch.device(device).type == DEVICE.type
     if name == "copy_":
         here = isinstance(args[0], Held)
     if name in ("_to_copy", "copy_"):
@@ -91,24 +91,24 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             asked["to the device" if here else "from the device"] += 1
     elif held:
         asked["read"] += name in READS
-        indices = [one for one in args[1] if isinstance(one, Tensor)] if name in INDEXED else []
+        indices = [value for value in args[1] if isinstance(value, Tensor)] if name in INDEXED else []
         asked["read"] += any(index.dtype == torch.bool for index in indices)
-        for one in tensors:
-            if not isinstance(one, Held) and one.dim() and not any(one is index for index in indices):
-                raise RuntimeError(f"{func}: a tensor of the CPU {tuple(one.shape)} with one of the device")
-    own = {id(one.raw): one for one in held}
-    if wanted is not None:
+        for value in tensors:
+            if not isinstance(value, Held) and value.dim() and not any(value is index for index in indices):
+                raise RuntimeError(f"{func}: a tensor of the CPU {tuple(value.shape)} with one of the device")
+    wrappers = {id(value.raw): value for value in held}
+    if device is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
-    raw_args, raw_kwargs = tree_map(lambda one: one.raw if isinstance(one, Held) else one, (args, kwargs))
+    raw_args, raw_kwargs = tree_map(lambda value: value.raw if isinstance(value, Held) else value, (args, kwargs))
     with torch.no_grad():
         result = func(*raw_args, **raw_kwargs)
     if not here:
         return args[0] if name == "copy_" else result
 
-    def placed(one: Any) -> Any:
-        if not isinstance(one, Tensor):
-            return one
-        return own[id(one)] if id(one) in own else Held(one)
+    def placed(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return wrappers[id(value)] if id(value) in wrappers else Held(value)
 
     return tree_map(placed, result)
 
@@ -123,15 +123,15 @@ def on_device(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-def round_of(pipeline: Pipeline, **where: Any) -> tuple[dict[str, int], Tensor]:
+def run_round(pipeline: Pipeline, **where: Any) -> tuple[dict[str, int], Tensor]:
     """What a round asks, and the point after it."""
-    team = team_of(pipeline, **where)
+    team = build_team(pipeline, **where)
     engine, state = team.engine, team.state
     asked.clear()
     state, _ = engine.run_round(state)
-    found = dict(+asked)
+    transfers = dict(+asked)
     engine.restart(engine.finish_stage(state))
-    return found, engine.current(state).primal.cpu()
+    return transfers, engine.current(state).primal.cpu()
 
 
 HERE: dict[str, Any] = {"device": DEVICE, "place": on_device}
@@ -139,24 +139,24 @@ HERE: dict[str, Any] = {"device": DEVICE, "place": on_device}
 
 def main() -> None:
     """Write, per algorithm, what rounds of two and three steps ask, and how far they end from where the CPU does."""
-    found: dict[str, Any] = {"rounds": {}}
+    results: dict[str, Any] = {"rounds": {}}
     two_steps, three_steps = pipelines(2), pipelines(3)
     for name, pipeline in three_steps.items():
-        _, on_cpu = round_of(pipeline)
+        _, on_cpu = run_round(pipeline)
         with Everywhere():
-            two, _ = round_of(two_steps[name], **HERE)
-            three, point = round_of(pipeline, **HERE)
+            two, _ = run_round(two_steps[name], **HERE)
+            three, point = run_round(pipeline, **HERE)
         apart = float((point - on_cpu).abs().max())
-        found["rounds"][name] = {"two steps": two, "three steps": three, "apart": apart}
+        results["rounds"][name] = {"two steps": two, "three steps": three, "apart": apart}
     with Everywhere():
-        found["statistics"] = [statistics_of(two_steps["codasca"], count) for count in (2, 3)]
-        found["mixed"] = why_refused()
-    Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
+        results["statistics"] = [measure_statistics(two_steps["codasca"], count) for count in (2, 3)]
+        results["mixed"] = why_refused()
+    Path(sys.argv[1]).write_text(json.dumps(results), encoding="utf-8")
 
 
-def statistics_of(pipeline: Pipeline, count: int) -> dict[str, int]:
+def measure_statistics(pipeline: Pipeline, count: int) -> dict[str, int]:
     """What is asked to take the running statistics anew from so many batches."""
-    team = team_of(pipeline, **HERE)
+    team = build_team(pipeline, **HERE)
     client = team.fleet.hosts[0].client
     with client.training(team.network.buffers()):
         asked.clear()

@@ -23,10 +23,10 @@ from chestfed.training.data.collection import load_collection
 from chestfed.training.deployments.ranks import Ranks
 from chestfed.training.loop import Trained, train_federated
 from chestfed.training.pretrain import pretrain
-from tests.training.test_resume_algorithms import Interrupted, pipeline_of
+from tests.training.test_resume_algorithms import Interrupted, make_pipeline
 
 PIPELINES = [
-    pipeline_of(name, "pretrain.epochs=0.02", "federated.stage_output=algorithm", *more)
+    make_pipeline(name, "pretrain.epochs=0.02", "federated.stage_output=algorithm", *more)
     for name, more in (
         ("coda", ("model.norm=batch", "federated.weights=images")),
         ("pdmm", ()),
@@ -61,28 +61,28 @@ def train(number: int, folder: Path, deployment: Deployment, stop_after: int = 0
 
 def differences(folder: Path, ranks: Deployment) -> list[str]:
     """What is not as in one process: of a whole run, and of one that was begun in one process."""
-    found = []
+    deviations = []
     for number, pipeline in enumerate(PIPELINES):
-        own = folder / str(number)
-        alone, spread = train(number, own / "alone", Deployment()), train(number, own / "ranks", ranks)
+        subfolder = folder / str(number)
+        alone, spread = train(number, subfolder / "alone", Deployment()), train(number, subfolder / "ranks", ranks)
         try:
-            train(number, own / "begun", Deployment(), stop_after=1)
+            train(number, subfolder / "begun", Deployment(), stop_after=1)
         except Interrupted:
-            resumed = train(number, own / "begun", ranks)
+            resumed = train(number, subfolder / "begun", ranks)
         for what, other in (("whole", spread), ("resumed", resumed)):
             for part in ("history", "scores", "buffers", "point"):
                 mine, theirs = (
-                    getattr(its.outputs if part in ("scores", "buffers") else its, part) for its in (alone, other)
+                    getattr(run.outputs if part in ("scores", "buffers") else run, part) for run in (alone, other)
                 )
                 if part == "point":
                     mine, theirs = (
-                        torch.cat([p.primal for p in its.points.local.values()] or [its.point.primal])
-                        for its in (alone, other)
+                        torch.cat([p.primal for p in run.points.local.values()] or [run.point.primal])
+                        for run in (alone, other)
                     )
                 equal = mine == theirs if part == "history" else bool((mine == theirs).all())
                 if not equal:
-                    found.append(f"{pipeline.federated.spec.name}, {what}: {part}")
-    return found
+                    deviations.append(f"{pipeline.federated.spec.name}, {what}: {part}")
+    return deviations
 
 
 def killed_once_there_is(flag: Path) -> None:
@@ -98,7 +98,7 @@ def killed_once_there_is(flag: Path) -> None:
 
 
 def main(folder: Path, variables: dict[str, str]) -> None:
-    """A rank, in a fork, with the variables of a launcher; rank 0 leaves `told.json` in the folder."""
+    """A rank, in a fork, with the variables of a launcher; rank 0 leaves `report.json` in the folder."""
     os.environ.update(variables)
     checkpoint.SECONDS_BETWEEN_SAVES, stage_1.CHECKPOINT_STEPS = 0.0, 2
     if declaration.rank() == 1:
@@ -108,10 +108,10 @@ def main(folder: Path, variables: dict[str, str]) -> None:
             ranks.serve(lambda: SETUPS)
             return
         ranks.begin(SETUPS)
-        told: dict[str, Any] = {"differences": differences(folder, ranks)}
+        report: dict[str, Any] = {"differences": differences(folder, ranks)}
         (folder / "killed").touch()
         try:
             train(0, folder / "again", ranks)
         except TrainingError as error:
-            told["error"] = str(error)
-        (folder / "told.json").write_text(json.dumps(told))
+            report["error"] = str(error)
+        (folder / "report.json").write_text(json.dumps(report))

@@ -52,7 +52,7 @@ def batches(name: str, device: torch.device, mark: Callable[[], Any] | None = Do
     return made
 
 
-def team_of(
+def build_team(
     pipeline: Pipeline,
     device: torch.device = CPU,
     *,
@@ -97,4 +97,4 @@ def pipelines(window: int) -> dict[str, Pipeline]:
     variants = list_variants(load_pipeline(path, [f"federated.window={window}"], methods=names), path)
     within = "methods.codasca.objective={name: auc, pairs: within_site}"
     pairs = load_pipeline(path, [f"federated.window={window}", within]).resolve()
-    return dict(zip(names, [one.pipeline for one in variants], strict=True)) | {"codasca, within sites": pairs}
+    return dict(zip(names, [variant.pipeline for variant in variants], strict=True)) | {"codasca, within sites": pairs}

@@ -38,7 +38,7 @@ class FaultyFleet(LocalFleet):
         return there if len(there) >= enough else answers  # one that waits for more gets them all
 
 
-def engine_of(rule: Any, weights: Sequence[float], absent: Absent = "drop", **client: Any) -> ServerEngine:
+def build_engine(rule: Any, weights: Sequence[float], absent: Absent = "drop", **client: Any) -> ServerEngine:
     problems = saddle.heterogeneous(K, duals=0 if isinstance(rule, Scaffold) else 2)
     clients = [QuadraticClient(f"c{number}", problem, **client) for number, problem in enumerate(problems)]
     return ServerEngine(rule, FaultyFleet.of(clients, rule), weights, absent=absent)
@@ -52,8 +52,8 @@ def started(engine: ServerEngine) -> Federation:
 def controls(engine: ServerEngine, state: Federation, name: str) -> np.ndarray:
     """The weighted mean of the clients' control variates, at the turns that the server has taken in."""
     hosts = engine.fleet.hosts  # type: ignore[attr-defined]
-    own = [getattr(host.kept[int(turn)].state, name) for host, turn in zip(hosts, state.turns, strict=True)]
-    return np.average([one.numpy() for one in own], axis=0, weights=engine.weights)
+    variates = [getattr(host.kept[int(turn)].state, name) for host, turn in zip(hosts, state.turns, strict=True)]
+    return np.average([variate.numpy() for variate in variates], axis=0, weights=engine.weights)
 
 
 rules = st.sampled_from([Codasca(5, 0.03, 0.02, server_lr=1.1, prox=0.1), Scaffold(5, 0.03, 1.2)])
@@ -63,20 +63,22 @@ absences = st.lists(st.sets(st.integers(0, K - 1), max_size=K - 1).map(sorted), 
 @settings(deadline=None, max_examples=40)
 @given(rules, absences, st.sampled_from([[1 / K] * K, SHARES]))
 def test_control_variate_stays_the_mean(rule: Any, absences: list[list[int]], weights: list[float]) -> None:
-    engine = engine_of(rule, weights)
+    engine = build_engine(rule, weights)
     state = started(engine)
     names = {"c_primal": "c_primal", "c_dual": "c_dual"} if isinstance(rule, Codasca) else {"control": "control"}
     for late in absences:
         engine.fleet.late = late  # type: ignore[attr-defined]
         state, record = engine.run_round(state)
         assert record.absent == tuple(f"c{number}" for number in late)
-        for ours, its in names.items():
-            np.testing.assert_allclose(getattr(state.server, ours), controls(engine, state, its), rtol=0, atol=1e-11)
+        for ours, local_name in names.items():
+            np.testing.assert_allclose(
+                getattr(state.server, ours), controls(engine, state, local_name), rtol=0, atol=1e-11
+            )
 
 
 def test_absent_clients_leave_the_others() -> None:
     rule = Codasca(5, 0.03, 0.02)
-    engine = engine_of(rule, SHARES)
+    engine = build_engine(rule, SHARES)
     state, _ = engine.run_round(started(engine))
     engine.fleet.late = [1, 3]  # type: ignore[attr-defined]
     message, after = engine.algorithm.message(state.server), [0, 2]
@@ -92,7 +94,7 @@ def test_absent_clients_leave_the_others() -> None:
 
 
 def test_codasca_is_exact_with_absences() -> None:
-    engine = engine_of(Codasca(8, 0.05, 0.05), [1 / K] * K)
+    engine = build_engine(Codasca(8, 0.05, 0.05), [1 / K] * K)
     state = started(engine)
     for number in range(150):
         engine.fleet.late = [number % K] if number % 3 == 0 else []  # type: ignore[attr-defined]
@@ -102,7 +104,7 @@ def test_codasca_is_exact_with_absences() -> None:
 
 @pytest.mark.parametrize(("absent", "late", "missing"), [("wait", [1], 0), (3, [1], 1), (3, [1, 2], 0)])
 def test_policy_sets_the_answers_needed(absent: Absent, late: list[int], missing: int) -> None:
-    engine = engine_of(Codasca(2, 0.02, 0.02), SHARES, absent)
+    engine = build_engine(Codasca(2, 0.02, 0.02), SHARES, absent)
     engine.fleet.late = late  # type: ignore[attr-defined]
     _, record = engine.run_round(started(engine))
     assert len(record.absent) == missing
@@ -110,7 +112,7 @@ def test_policy_sets_the_answers_needed(absent: Absent, late: list[int], missing
 
 def test_client_with_nan_update_is_dropped() -> None:
     for absent, good in (("drop", True), (4, False)):
-        engine = engine_of(Codasca(5, 0.02, 0.02), SHARES, absent)  # type: ignore[arg-type]
+        engine = build_engine(Codasca(5, 0.02, 0.02), SHARES, absent)  # type: ignore[arg-type]
         engine.fleet.hosts[2].client._poison_at = 7 * 6  # type: ignore[attr-defined]
         state, _ = engine.run_round(started(engine))
         if good:

@@ -13,27 +13,29 @@ from chestfed.algorithms import ALGORITHMS
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    file = tmp_path_factory.mktemp("accelerator") / "found.json"
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    file = tmp_path_factory.mktemp("accelerator") / "results.json"
     subprocess.run([sys.executable, "-m", "tests.engines.accelerator", file], check=True, timeout=300)
     return json.loads(file.read_text())
 
 
-def test_pretended_device_refuses_cpu(found: dict[str, Any]) -> None:
-    assert "aten.add.Tensor: a tensor of the CPU (2,)" in found["mixed"]
+def test_pretended_device_refuses_cpu(results: dict[str, Any]) -> None:
+    assert "aten.add.Tensor: a tensor of the CPU (2,)" in results["mixed"]
 
 
-def test_round_equals_that_on_the_cpu(found: dict[str, Any]) -> None:
-    assert set(found["rounds"]) >= set(ALGORITHMS.built_in)
-    assert max(one["apart"] for one in found["rounds"].values()) < 1e-6
+def test_round_equals_that_on_the_cpu(results: dict[str, Any]) -> None:
+    assert set(results["rounds"]) >= set(ALGORITHMS.built_in)
+    assert max(outcome["apart"] for outcome in results["rounds"].values()) < 1e-6
 
 
-def test_no_local_step_waits_for_the_device(found: dict[str, Any]) -> None:
-    for name, one in found["rounds"].items():
-        assert one["two steps"]["read"] == one["three steps"]["read"], name  # what is read, is read after the steps
-        assert set(one["three steps"]) == {"read", "to the device"}, name
-        assert one["three steps"]["to the device"] % 3 == 0, name  # images, transforms and labels of each batch
+def test_no_local_step_waits_for_the_device(results: dict[str, Any]) -> None:
+    for name, counts in results["rounds"].items():
+        assert counts["two steps"]["read"] == counts["three steps"]["read"], (
+            name
+        )  # what is read, is read after the steps
+        assert set(counts["three steps"]) == {"read", "to the device"}, name
+        assert counts["three steps"]["to the device"] % 3 == 0, name  # images, transforms and labels of each batch
 
 
-def test_statistics_do_not_wait(found: dict[str, Any]) -> None:
-    assert found["statistics"] == [{"to the device": 6}, {"to the device": 9}]
+def test_statistics_do_not_wait(results: dict[str, Any]) -> None:
+    assert results["statistics"] == [{"to the device": 6}, {"to the device": 9}]

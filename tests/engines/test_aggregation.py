@@ -23,7 +23,7 @@ from chestfed.experiment.rules import check_runs
 from tests.cases import assert_refused
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
-from tests.training.test_resume_algorithms import pipeline_of
+from tests.training.test_resume_algorithms import make_pipeline
 
 MATRICES = st.integers(1, 7).flatmap(
     lambda rows: arrays(np.float64, (rows, 4), elements=st.floats(-1e6, 1e6, allow_subnormal=False))
@@ -56,8 +56,8 @@ def test_changes_are_clipped_at_their_median(values: np.ndarray) -> None:
 @pytest.mark.parametrize("rule", ["norm_clipping", "median", "trimmed_mean"])
 def test_equal_updates_stay(rule: AggregationRule) -> None:
     update, sent = Point(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5])), Point(torch.zeros(3), torch.zeros(1))
-    (one,), weights = Aggregation(rule)([update] * 5, [0.2] * 5, sent)
-    torch.testing.assert_close(named_tensors(mean_of([one], weights)), named_tensors(update))
+    (output,), weights = Aggregation(rule)([update] * 5, [0.2] * 5, sent)
+    torch.testing.assert_close(named_tensors(mean_of([output], weights)), named_tensors(update))
     updates, weights = [update, sent], [0.3, 0.7]
     assert Aggregation()(updates, weights, sent) == (updates, weights)
     with assert_refused(TrainingError, "too few updates", needed=5, received=4):
@@ -101,7 +101,7 @@ def test_hostile_clients_keep_the_optimum() -> None:
 
 
 def _pipeline(algorithm: str, *more: str) -> Pipeline:
-    return pipeline_of(
+    return make_pipeline(
         algorithm, f"methods=[{{algorithm: {algorithm}}}]", *(f"federated.{setting}" for setting in more)
     )
 

@@ -29,7 +29,7 @@ class Numbered(Sequence):
         return type(batch)(batch.images * self.position, batch.labels)
 
 
-def client(weight_decay: float = 0.0) -> NetworkClient:
+def make_client(weight_decay: float = 0.0) -> NetworkClient:
     torch.manual_seed(0)
     network = FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.Linear(6, J)))
     objective = AucMargin(torch.full((J,), 0.5))
@@ -37,36 +37,36 @@ def client(weight_decay: float = 0.0) -> NetworkClient:
 
 
 def test_weight_decay_acts_on_weights_only() -> None:
-    plain, decayed = client(), client(0.3)
+    plain, decayed = make_client(), make_client(0.3)
     primal = torch.cat([plain._network.parameters(), torch.ones(2 * J)])
-    found = []
-    for one in (plain, decayed):
-        with one.training(one._network.buffers()):
-            found.append(one(primal, torch.zeros(J))[0].clone())
+    gradients = []
+    for client in (plain, decayed):
+        with client.training(client._network.buffers()):
+            gradients.append(client(primal, torch.zeros(J))[0].clone())
     size = plain._network.size
-    torch.testing.assert_close(found[1][:size], found[0][:size] + 0.3 * primal[:size])
-    assert torch.equal(found[1][size:], found[0][size:])
+    torch.testing.assert_close(gradients[1][:size], gradients[0][:size] + 0.3 * primal[:size])
+    assert torch.equal(gradients[1][size:], gradients[0][size:])
 
 
 def test_statistics_are_means_of_batches() -> None:
-    one = client()
-    norm = one._network.module[2]
+    client = make_client()
+    norm = client._network.module[2]
     assert isinstance(norm, nn.BatchNorm1d)
-    primal = 2 * one._network.parameters()  # not those that the network holds
-    with one.training(torch.full_like(one._network.buffers(), 7.0)):
-        one.gather_statistics(primal, 3)
-        found = one.buffers()
+    primal = 2 * client._network.parameters()  # not those that the network holds
+    with client.training(torch.full_like(client._network.buffers(), 7.0)):
+        client.gather_statistics(primal, 3)
+        buffers = client.buffers()
     weight, bias = primal[: 48 * 6].view(6, 48), primal[48 * 6 : 49 * 6]
-    batches = [one.batches.batch.images.flatten(1) * number @ weight.T + bias for number in (1, 2, 3)]  # type: ignore[attr-defined]
+    batches = [client.batches.batch.images.flatten(1) * number @ weight.T + bias for number in (1, 2, 3)]  # type: ignore[attr-defined]
     expected = [torch.stack([part(batch) for batch in batches]).mean(dim=0) for part in (_mean, _variance)]
-    torch.testing.assert_close(found, torch.cat(expected), rtol=1e-5, atol=1e-6)
-    assert (one.images_seen, one.positions(), norm.momentum) == (3 * 8, [0], 0.1)
+    torch.testing.assert_close(buffers, torch.cat(expected), rtol=1e-5, atol=1e-6)
+    assert (client.images_seen, client.positions(), norm.momentum) == (3 * 8, [0], 0.1)
 
 
 def test_batch_of_one_names_the_key() -> None:
-    one = client()
-    with one.training(one._network.buffers()), assert_refused(TrainingError, "batches too small"):
-        one._logits(torch.zeros(1, 3, 4, 4))
+    client = make_client()
+    with client.training(client._network.buffers()), assert_refused(TrainingError, "batches too small"):
+        client._logits(torch.zeros(1, 3, 4, 4))
 
 
 def _mean(batch: torch.Tensor) -> torch.Tensor:
@@ -77,19 +77,19 @@ def _variance(batch: torch.Tensor) -> torch.Tensor:
     return batch.var(dim=0)
 
 
-def test_same_batch_again_and_mean_over_several() -> None:
-    one = client()
-    primal, dual = torch.cat([one._network.parameters(), torch.ones(2 * J)]), torch.zeros(J)
-    with one.training(one._network.buffers()):
-        first, statistics = one(primal, dual)[0].clone(), one.buffers()
-        assert torch.equal(one.again(primal, dual)[0], first)
-        assert torch.equal(one.buffers(), statistics)  # they have seen the batch once
-        parts = [one(primal, dual)[0].clone() for _ in range(2)]
-        assert (one.gradients_computed, one.images_seen, one.positions()) == (4, 3 * 8, [3])
-        one.seek([1])
-        torch.testing.assert_close(one.over(primal, dual, 2)[0], (parts[0] + parts[1]) / 2)
-    with one.training(one._network.buffers()), pytest.raises(TypeError, match="no batch was drawn"):
-        one.again(primal, dual)
+def test_batch_is_repeated_or_averaged() -> None:
+    client = make_client()
+    primal, dual = torch.cat([client._network.parameters(), torch.ones(2 * J)]), torch.zeros(J)
+    with client.training(client._network.buffers()):
+        first, statistics = client(primal, dual)[0].clone(), client.buffers()
+        assert torch.equal(client.again(primal, dual)[0], first)
+        assert torch.equal(client.buffers(), statistics)  # they have seen the batch once
+        parts = [client(primal, dual)[0].clone() for _ in range(2)]
+        assert (client.gradients_computed, client.images_seen, client.positions()) == (4, 3 * 8, [3])
+        client.seek([1])
+        torch.testing.assert_close(client.over(primal, dual, 2)[0], (parts[0] + parts[1]) / 2)
+    with client.training(client._network.buffers()), pytest.raises(TypeError, match="no batch was drawn"):
+        client.again(primal, dual)
 
 
 class FilmsByRow(Films):
@@ -105,28 +105,28 @@ def test_full_pass_takes_every_image_once() -> None:
         films, labels.numpy(), np.ones(24, np.int64), batch_size=7, seed=1, name="a", augment=Augment(), workers=0
     )
     network = FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, J)))
-    one = NetworkClient("a", batches, network, AucMargin(torch.full((J,), 0.5)), device=CPU)
+    client = NetworkClient("a", batches, network, AucMargin(torch.full((J,), 0.5)), device=CPU)
     primal, dual = torch.cat([network.parameters(), torch.ones(2 * J)]), torch.ones(J)
-    with one.training(network.buffers()):
-        gradient = one.full(primal, dual)[0]
-        assert (one.gradients_computed, one.images_seen, one.positions()) == (4, 24, [0])
-    assert one.rows.tolist() == list(range(18, 24))  # of the last part
+    with client.training(network.buffers()):
+        gradient = client.full(primal, dual)[0]
+        assert (client.gradients_computed, client.images_seen, client.positions()) == (4, 24, [0])
+    assert client.rows.tolist() == list(range(18, 24))  # of the last part
     logits = network.call(primal.requires_grad_(), normalize(films.read(range(24))))
-    loss = one._objective.loss(logits, labels, primal[network.size :], dual)
+    loss = client._objective.loss(logits, labels, primal[network.size :], dual)
     torch.testing.assert_close(gradient, torch.autograd.grad(loss, primal)[0])
 
 
 def test_streams_differ_by_purpose_and_batch() -> None:
-    one = client()
+    client = make_client()
 
     def draw(purpose: str) -> float:
-        return float(torch.rand((), generator=one.stream(purpose)))
+        return float(torch.rand((), generator=client.stream(purpose)))
 
     first = draw("a")
     assert draw("a") == first != draw("b")
-    one.batches.next()
+    client.batches.next()
     assert draw("a") != first
-    one.seek([0])
+    client.seek([0])
     assert draw("a") == first
 
 

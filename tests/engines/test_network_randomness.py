@@ -59,7 +59,7 @@ class Depth(nn.Module):
         return x * (np.random.rand() + random.random()) if self.training else x  # noqa: NPY002
 
 
-def client(name: str = "a", seed: int = 1, objective: object = None) -> NetworkClient:
+def make_client(name: str = "a", seed: int = 1, objective: object = None) -> NetworkClient:
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Dropout(0.5), Depth(), nn.ReLU(), nn.Linear(6, J))
     return NetworkClient(
@@ -72,26 +72,26 @@ def client(name: str = "a", seed: int = 1, objective: object = None) -> NetworkC
     )
 
 
-def gradients(one: NetworkClient, count: int) -> list[Tensor]:
-    start, none = torch.cat([one._network.parameters()]), torch.zeros(0)
-    with one.training(one._network.buffers()):
-        return [one(start, none)[0].clone() for _ in range(count)]
+def gradients(client: NetworkClient, count: int) -> list[Tensor]:
+    start, none = torch.cat([client._network.parameters()]), torch.zeros(0)
+    with client.training(client._network.buffers()):
+        return [client(start, none)[0].clone() for _ in range(count)]
 
 
 def test_draws_follow_seed_client_and_batch() -> None:
-    whole = gradients(client(), 4)
+    whole = gradients(make_client(), 4)
     assert len({tuple(part.tolist()) for part in whole}) == 4
-    resumed = client()
+    resumed = make_client()
     resumed.seek([2])
     torch.rand(7)
     np.random.rand(7)  # noqa: NPY002
     assert all(torch.equal(a, b) for a, b in zip(gradients(resumed, 2), whole[2:], strict=True))
-    assert not torch.equal(gradients(client("b"), 1)[0], whole[0])
-    assert not torch.equal(gradients(client(seed=2), 1)[0], whole[0])
+    assert not torch.equal(gradients(make_client("b"), 1)[0], whole[0])
+    assert not torch.equal(gradients(make_client(seed=2), 1)[0], whole[0])
 
 
 def test_training_keeps_global_generators() -> None:
-    one = client()
+    client = make_client()
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     random.seed(5)
@@ -99,7 +99,7 @@ def test_training_keeps_global_generators() -> None:
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     random.seed(5)
-    gradients(one, 2)
+    gradients(client, 2)
     assert (torch.rand(1), np.random.rand(), random.random()) == expected  # noqa: NPY002
 
 
@@ -107,17 +107,17 @@ def test_training_keeps_global_generators() -> None:
 def test_composition_resumes_exactly(hvp: Literal["exact", "drop"]) -> None:
     objective = CompositionalAuc(AucMargin(torch.full((J,), 0.5)), rho=0.1, hvp=hvp)
 
-    def passes(one: NetworkClient, count: int) -> list[Tensor]:
-        found = []
-        x = torch.cat([one._network.parameters(), torch.zeros(objective.extra_size)])
-        with one.training(one._network.buffers()):
+    def passes(client: NetworkClient, count: int) -> list[Tensor]:
+        vectors = []
+        x = torch.cat([client._network.parameters(), torch.zeros(objective.extra_size)])
+        with client.training(client._network.buffers()):
             for _ in range(count):
-                g = one.oracle.inner(x)
-                q, _ = one.oracle.outer(g, torch.zeros(J))
-                found += [g, q.clone()]
-        return found
+                g = client.oracle.inner(x)
+                q, _ = client.oracle.outer(g, torch.zeros(J))
+                vectors += [g, q.clone()]
+        return vectors
 
-    whole = passes(client(objective=objective), 3)
-    resumed = client(objective=objective)
+    whole = passes(make_client(objective=objective), 3)
+    resumed = make_client(objective=objective)
     resumed.seek([2])
     assert all(torch.equal(a, b) for a, b in zip(passes(resumed, 2), whole[2:], strict=True))

@@ -24,7 +24,7 @@ from chestfed.experiment.rules import check_runs
 from chestfed.training.loop import Trained
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
-from tests.training.test_resume_algorithms import pipeline_of, train
+from tests.training.test_resume_algorithms import make_pipeline, train
 
 ROWS = st.integers(2, 5).flatmap(
     lambda clients: arrays(np.float64, (clients, 6), elements=st.floats(-1e3, 1e3, allow_subnormal=False))
@@ -90,15 +90,17 @@ def test_noise_differs_by_round_and_repeats() -> None:
             points.append(engine.current(state).primal)
         return points
 
-    exact, noisy, again = (rounds(one) for one in (Privacy(1e6, 0.0), Privacy(1e6, 1e-8, 1), Privacy(1e6, 1e-8, 1)))
+    exact, noisy, again = (
+        rounds(options) for options in (Privacy(1e6, 0.0), Privacy(1e6, 1e-8, 1), Privacy(1e6, 1e-8, 1))
+    )
     torch.testing.assert_close(exact, rounds(None))
     assert all(map(torch.equal, noisy, again))
-    first, second = (one - other for one, other in zip(noisy, exact, strict=True))
+    first, second = (result - other for result, other in zip(noisy, exact, strict=True))
     assert 0 < float(first.norm()) < 1
     assert float((second - first).norm()) > 0.1 * float(first.norm())
 
 
-def of_one_gaussian(mean: float, delta: float) -> float:
+def compute_gaussian_epsilon(mean: float, delta: float) -> float:
     """Epsilon of a Gaussian mechanism: Balle, Wang, ICML 2018, Theorem 8."""
 
     def excess(value: float) -> float:
@@ -110,7 +112,7 @@ def of_one_gaussian(mean: float, delta: float) -> float:
 @pytest.mark.parametrize(("multiplier", "rounds"), [(1.0, 1), (1.0, 10), (4.0, 100), (20.0, 200), (0.5, 8)])
 def test_budget_is_above_one_gaussian(multiplier: float, rounds: int) -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
-    exact = of_one_gaussian(rounds**0.5 / multiplier, 1e-5)
+    exact = compute_gaussian_epsilon(rounds**0.5 / multiplier, 1e-5)
     assert exact <= epsilon(multiplier, rounds, 1e-5) <= 1.15 * exact
 
 
@@ -128,25 +130,25 @@ def test_missing_noise_is_refused() -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
     for algorithm in ("codasca", "scaffold", "coda", "local_scgdam", "centralized", "pdmm"):
         with pytest.raises(ConfigError, match=rf"privacy: {algorithm} sends .* fedavg"):
-            pipeline_of(algorithm, f"methods=[{{algorithm: {algorithm}}}]", *PRIVATE)
+            make_pipeline(algorithm, f"methods=[{{algorithm: {algorithm}}}]", *PRIVATE)
     for setting in ("absent=drop", "aggregation=median"):
         with pytest.raises(ConfigError, match=r"privacy: not with this \w+: \w+"):
-            pipeline_of("fedavg", *PRIVATE, f"federated.{setting}")
-    private = pipeline_of("fedavg", *PRIVATE)
+            make_pipeline("fedavg", *PRIVATE, f"federated.{setting}")
+    private = make_pipeline("fedavg", *PRIVATE)
     check_runs([private])
     assert private.model.norm == "group"
     with pytest.raises(ConfigError, match="running statistics would leave without noise"):
-        check_runs([pipeline_of("fedavg", *PRIVATE, "model.norm=batch")])
+        check_runs([make_pipeline("fedavg", *PRIVATE, "model.norm=batch")])
 
 
 def test_study_reports_the_budget_per_round(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="needs chestfed[privacy]")
 
     def last(folder: str, noise: str) -> Trained:
-        return train(pipeline_of("fedavg", *PRIVATE, f"federated.privacy.noise={noise}"), tmp_path / folder)
+        return train(make_pipeline("fedavg", *PRIVATE, f"federated.privacy.noise={noise}"), tmp_path / folder)
 
-    one, again, secret = last("one", "seed"), last("again", "seed"), last("secret", "secret")
-    spent = [entry["epsilon"] for entry in one.history]
+    first, again, secret = last("one", "seed"), last("again", "seed"), last("secret", "secret")
+    spent = [entry["epsilon"] for entry in first.history]
     assert spent == [epsilon(2.0, number, 1e-5) for number in range(1, len(spent) + 1)]
-    assert torch.equal(one.point.primal, again.point.primal)
-    assert not torch.equal(one.point.primal, secret.point.primal)
+    assert torch.equal(first.point.primal, again.point.primal)
+    assert not torch.equal(first.point.primal, secret.point.primal)

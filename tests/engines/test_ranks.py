@@ -22,7 +22,7 @@ from chestfed.engines.ranks.link import Link
 from chestfed.experiment.resolved import identity
 from chestfed.experiment.rules import check_runs
 from tests.cases import assert_refused
-from tests.training.test_resume_algorithms import pipeline_of
+from tests.training.test_resume_algorithms import make_pipeline
 
 
 @pytest.mark.parametrize(("clients", "ranks"), [(5, 2), (5, 5), (5, 8), (1, 3)])
@@ -58,19 +58,19 @@ def test_ranks_equal_one_process(tmp_path: Path) -> None:
     for process in running:
         process.join(240)
     assert [process.exitcode for process in running] == [0, -signal.SIGKILL]
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["differences"] == []
-    assert "rank 1" in told["error"]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["differences"] == []
+    assert "rank 1" in report["error"]
 
 
 def test_engine_is_not_part_of_the_identity() -> None:
-    assert identity(pipeline_of("codasca", "engine=torchrun")) == identity(pipeline_of("codasca"))
+    assert identity(make_pipeline("codasca", "engine=torchrun")) == identity(make_pipeline("codasca"))
 
 
 def test_absences_are_refused_on_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = pipeline_of("codasca", "federated.absent=drop")
+    run = make_pipeline("codasca", "federated.absent=drop")
     check_runs([run])
     for name, value in {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)

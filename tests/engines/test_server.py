@@ -22,7 +22,7 @@ from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 
 
-def engine_of(method: Any, clients: list[QuadraticClient], weights: list[float]) -> ServerEngine:
+def build_engine(method: Any, clients: list[QuadraticClient], weights: list[float]) -> ServerEngine:
     return ServerEngine(method, LocalFleet.of(clients, method), weights)
 
 
@@ -34,7 +34,7 @@ def test_a_round_is_the_algorithms_round() -> None:
     problems = saddle.heterogeneous(3)
     weights = [0.2, 0.3, 0.5]
     method = Codasca(4, 0.03, 0.02, server_lr=1.1, prox=0.1)
-    engine = engine_of(method, [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)], weights)
+    engine = build_engine(method, [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)], weights)
     federation = start(engine, problems)
     for _ in range(3):
         federation, _ = engine.run_round(federation)
@@ -48,7 +48,7 @@ def test_coda_restarts_at_the_best_duals() -> None:
     problems = [dataclasses.replace(problem, c=2 * np.eye(2)) for problem in saddle.heterogeneous(3)]
     weights = [0.2, 0.3, 0.5]
     clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
-    engine = engine_of(Coda(4, 0.02, 0.02), clients, weights)
+    engine = build_engine(Coda(4, 0.02, 0.02), clients, weights)
     federation, _ = engine.run_round(start(engine, problems))
     end = engine.finish_stage(federation)
     assert end.bytes_up == 3 * 8 * (4 + 2) + 3 * 8 * 2
@@ -56,7 +56,7 @@ def test_coda_restarts_at_the_best_duals() -> None:
     primal = begun.point.primal.numpy()
     slopes = [p.gradients(primal, begun.point.dual.numpy())[1] for p in problems]
     np.testing.assert_allclose(np.average(slopes, axis=0, weights=weights), 0, atol=1e-13)
-    plus = engine_of(CodaPlus(4, 0.02, 0.02), clients, weights)
+    plus = build_engine(CodaPlus(4, 0.02, 0.02), clients, weights)
     again = plus.finish_stage(plus.run_round(start(plus, problems))[0])
     assert torch.equal(begun.point.primal, again.point.primal)
     assert plus.restart(again) == StageEnd(again.point, again.buffers, 0, 0, 0, again.turns)
@@ -65,12 +65,12 @@ def test_coda_restarts_at_the_best_duals() -> None:
 def test_nan_update_names_its_client() -> None:
     problems = saddle.heterogeneous(2)
     clients = [QuadraticClient("good", problems[0]), QuadraticClient("sick", problems[1], poison_at=7 * 6)]
-    engine = engine_of(Codasca(5, 0.02, 0.02), clients, [0.5, 0.5])
+    engine = build_engine(Codasca(5, 0.02, 0.02), clients, [0.5, 0.5])
     federation, _ = engine.run_round(start(engine, problems))
-    kept = federation.server.primal.clone()
+    primal = federation.server.primal.clone()
     with assert_refused(TrainingError, "not finite", client="sick"):
         engine.run_round(federation)
-    assert torch.equal(federation.server.primal, kept)
+    assert torch.equal(federation.server.primal, primal)
     assert isinstance(engine.current(federation), Point)
 
 
@@ -78,7 +78,7 @@ def test_nan_update_names_its_client() -> None:
 def test_outsized_update_names_its_client(count: int) -> None:
     problems = saddle.heterogeneous(count)
     clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
-    engine = engine_of(CodaPlus(4, 0.02, 0.02), clients, [1 / count] * count)
+    engine = build_engine(CodaPlus(4, 0.02, 0.02), clients, [1 / count] * count)
     federation, _ = engine.run_round(start(engine, problems))
     before = federation.server.primal.clone()
     honest = engine.fleet.ask

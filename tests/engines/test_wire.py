@@ -50,9 +50,9 @@ class ThroughTheWire(LocalFleet):
             name, plain = peek(sent.header, "the server")
             arrived = unpack(sent, shapes.request(name, plain, "the server"), "the server")
             reply = pack(self.hosts[number].answer(arrived))
-            wanted = shapes.reply(arrived)
-            assert reply.size == len(reply.header) + size_of(wanted)
-            answers[number] = unpack(reply, wanted, self.names[number])
+            shape = shapes.reply(arrived)
+            assert reply.size == len(reply.header) + size_of(shape)
+            answers[number] = unpack(reply, shape, self.names[number])
         return answers
 
 
@@ -151,8 +151,8 @@ class OnBatches(QuadraticClient):
 
     def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.position += 1
-        found = super().__call__(primal, dual)
-        return found[0] * self.position, found[1]
+        gradients = super().__call__(primal, dual)
+        return gradients[0] * self.position, gradients[1]
 
     def positions(self) -> list[int]:
         return [self.position]

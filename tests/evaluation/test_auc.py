@@ -21,7 +21,7 @@ def scored(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray | None =
     return Scored(scores, labels, np.arange(len(labels)) if patients is None else patients, diseases or ["edema"])
 
 
-def column_of(score: Sequence[float] | np.ndarray, label: Sequence[float] | np.ndarray) -> Column:
+def make_column(score: Sequence[float] | np.ndarray, label: Sequence[float] | np.ndarray) -> Column:
     """Edema alone."""
     values = (np.array(part, float).reshape(-1, 1) for part in (score, label))
     (column,) = scored(*values).columns()
@@ -44,7 +44,7 @@ def test_auc_counts_ties_half_skips_missing(
     rows: list[tuple[int, float]],
 ) -> None:
     score, label = np.array([r[0] for r in rows], float), np.array([r[1] for r in rows])
-    column = column_of(score, label)
+    column = make_column(score, label)
     auc = metrics.auc(column)
     assert column.missing == int(np.isnan(label).sum())
     if column.positives and column.negatives:
@@ -57,21 +57,21 @@ def test_auc_counts_ties_half_skips_missing(
 def test_mean_is_over_testable_diseases() -> None:
     scores = np.array([[0.1, 0.5], [0.9, 0.5], [0.4, 0.1]])
     labels = np.array([[0, 0], [1, 0], [0, 0.0]])
-    found = scored(scores, labels, None, "edema", "consolidation")
-    assert auc_per_disease(found) == {"edema": 1, "consolidation": None}
-    *_, mean = auc_estimates(found, Intervals(resamples=0))
+    data = scored(scores, labels, None, "edema", "consolidation")
+    assert auc_per_disease(data) == {"edema": 1, "consolidation": None}
+    *_, mean = auc_estimates(data, Intervals(resamples=0))
     assert (mean.disease, mean.value) == ("mean", 1)
     assert mean_of([None]) is None
 
 
 def test_a_score_that_is_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="edema contain NaN"):
-        column_of([np.nan, 1], [0, 1])
+        make_column([np.nan, 1], [0, 1])
 
 
 def test_a_label_that_is_no_label_is_refused() -> None:
     with pytest.raises(ValueError, match="labels of edema contain -1"):
-        column_of([0, 0], [-1, 1])
+        make_column([0, 0], [-1, 1])
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
@@ -91,5 +91,5 @@ def test_auc_is_scikit_learns_with_ties() -> None:
         score = rng.integers(0, rng.integers(2, 40), n + 2) / 7
         ranked, _ = placements(score[:, None], label == 1)
         expected = roc_auc_score(label, score)
-        assert metrics.auc(column_of(score, label)) == pytest.approx(expected, abs=1e-12)
+        assert metrics.auc(make_column(score, label)) == pytest.approx(expected, abs=1e-12)
         assert ranked.mean() == pytest.approx(expected, abs=1e-12)

@@ -34,10 +34,10 @@ class Recorder:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
-    found: list[np.ndarray] = []
+    draws: list[np.ndarray] = []
     original = bootstrap.numpy_stream
-    monkeypatch.setattr(bootstrap, "numpy_stream", lambda *name: Recorder(original(*name), found))
-    return found
+    monkeypatch.setattr(bootstrap, "numpy_stream", lambda *name: Recorder(original(*name), draws))
+    return draws
 
 
 def test_resample_is_brute_force_auc(drawn: list[np.ndarray]) -> None:
@@ -130,7 +130,7 @@ def test_single_images_are_image_bootstrap(seed: int, names: list[int]) -> None:
     label = np.append(rng.random(23) < 0.4, [True, False])
     score = rng.integers(0, 9, 25).astype(float)
     order = np.argsort(names)
-    found = bootstrap.resampled_aucs(
+    aucs = bootstrap.resampled_aucs(
         score[order, None], label[order, None].astype(float), np.array(names)[order], 5, seed
     )
     # By hand: draw images within the classes, in the order of the patients' names.
@@ -139,7 +139,7 @@ def test_single_images_are_image_bootstrap(seed: int, names: list[int]) -> None:
     for stratum in (np.flatnonzero(label[order]), np.flatnonzero(~label[order])):
         weight[:, stratum] = stream.multinomial(len(stratum), np.full(len(stratum), 1 / len(stratum)), size=5)
     expected = [brute_force(score[order], label[order].astype(float), row) for row in weight]
-    np.testing.assert_allclose(found[:, 0], expected, atol=1e-12)
+    np.testing.assert_allclose(aucs[:, 0], expected, atol=1e-12)
 
 
 def test_nan_score_with_a_label_is_refused() -> None:
@@ -187,25 +187,25 @@ def test_interval_with_a_rare_disease_holds() -> None:
             bootstrap.jointly_resampled_aucs(scores, labels, patients, 200, seed=trial)
         )
         mean = float(np.mean([brute_force_fast(scores[:, j], labels[:, j]) for j in (0, 1)]))
-        found = logit_interval(mean, values, units)
-        assert found is not None
-        covered += found.low <= truth <= found.high
+        interval = logit_interval(mean, values, units)
+        assert interval is not None
+        covered += interval.low <= truth <= interval.high
     assert covered / 150 >= 0.9  # 0.83 with 43 units
 
 
 def test_auc_interval_is_the_logit_formula() -> None:
     values = np.array([0.7, 0.8, np.nan, 0.9])
-    found = logit_interval(0.8, values, units=5)
-    assert found is not None
+    interval = logit_interval(0.8, values, units=5)
+    assert interval is not None
     half = 2.7764451 * 0.1 * math.sqrt(5 / 4) / (0.8 * 0.2)  # t(0.975, 4)
-    assert math.log(found.high / (1 - found.high)) == pytest.approx(math.log(4) + half)
-    assert math.log(found.low / (1 - found.low)) == pytest.approx(math.log(4) - half)
+    assert math.log(interval.high / (1 - interval.high)) == pytest.approx(math.log(4) + half)
+    assert math.log(interval.low / (1 - interval.low)) == pytest.approx(math.log(4) - half)
 
 
 def test_auc_of_one_no_interval_of_one_point() -> None:
-    found = logit_interval(1.0, np.ones(9), units=5)
-    assert found == Interval(clopper_lower(5, 0.95), 1)  # the exact binomial one of 5 of 5
-    assert found.low < 0.5
+    interval = logit_interval(1.0, np.ones(9), units=5)
+    assert interval == Interval(clopper_lower(5, 0.95), 1)  # the exact binomial one of 5 of 5
+    assert interval.low < 0.5
     assert logit_interval(0.5, np.full(9, 0.5), units=5) is None  # nothing varies: these data do not show how much
     assert logit_interval(0.8, np.array([0.7, 0.8]), units=1) is None
     assert logit_interval(0.8, np.array([0.7, np.nan]), units=5) is None
@@ -225,9 +225,9 @@ def test_mean_without_a_class_has_no_point() -> None:
 
 def test_percentile_interval_is_of_quantiles() -> None:
     values = np.linspace(0, 1, 10_001)
-    found = quantile_interval(values)
-    assert found is not None
-    assert found[0] == Interval(pytest.approx(0.025), pytest.approx(0.975))
+    estimate = quantile_interval(values)
+    assert estimate is not None
+    assert estimate[0] == Interval(pytest.approx(0.025), pytest.approx(0.975))
 
 
 def brute_force_fast(score: np.ndarray, label: np.ndarray) -> float:

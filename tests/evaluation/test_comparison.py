@@ -35,8 +35,8 @@ def test_equal_models_differ_by_nothing() -> None:
 
 def test_a_better_model_is_better() -> None:
     weak, strong = runs()
-    *found, mean = compare([weak], [strong], 500)
-    for difference in found:
+    *differences, mean = compare([weak], [strong], 500)
+    for difference in differences:
         assert difference.interval is not None
         assert 0 < difference.interval.low < difference.difference < difference.interval.high  # type: ignore[operator]
         assert difference.p is not None
@@ -75,14 +75,14 @@ def test_draws_are_each_models_over_seeds() -> None:
     rng = np.random.default_rng(9)
     labels, patients = weak.labels, weak.patients
     other = replace(weak, scores=rng.normal(size=(80, 2)))
-    *found, mean = compare([weak, other], [strong], 100, seed=4, interval="percentile")
+    *differences, mean = compare([weak, other], [strong], 100, seed=4, interval="percentile")
 
-    arrays = [(one.scores, labels, patients, 100, 4) for one in (weak, other, strong)]
+    arrays = [(model.scores, labels, patients, 100, 4) for model in (weak, other, strong)]
     alone = [bootstrap.resampled_aucs(*given) for given in arrays]
     resampled = alone[2] - (alone[0] + alone[1]) / 2
     joint = [bootstrap.jointly_resampled_aucs(*given) for given in arrays]
     of_mean = (joint[2] - (joint[0] + joint[1]) / 2).mean(axis=1)
-    for j, difference in enumerate(found):
+    for j, difference in enumerate(differences):
         expected = quantile_interval(resampled[:, j])
         assert (difference.interval, difference.p) == within(expected, difference.auc_a)
     assert (mean.interval, mean.p) == within(quantile_interval(of_mean), mean.auc_a)
@@ -143,9 +143,9 @@ def test_one_positive_patient_no_interval() -> None:
     labels = np.zeros((80, 2))
     labels[:30] = 1
     patients = np.append(np.zeros(30, int), np.arange(50))
-    *found, mean = compare(*([replace(run, labels=labels, patients=patients)] for run in (a, b)), 50)
+    *differences, mean = compare(*([replace(run, labels=labels, patients=patients)] for run in (a, b)), 50)
     assert mean.reason == "one patient with an image of a class, in a disease: no interval"
-    for difference in found:
+    for difference in differences:
         assert difference.difference is not None
         assert (difference.interval, difference.p) == (None, None)
         assert difference.reason == "one patient with an image of a class: no interval"
@@ -154,9 +154,9 @@ def test_one_positive_patient_no_interval() -> None:
 def test_constant_difference_has_no_interval() -> None:
     labels = np.repeat([[0.0, 0.0], [1.0, 1.0]], 10, axis=0)
     best, worst = (Scored(scores, labels, np.arange(20), NAMES) for scores in (labels, -labels))
-    for one in compare([worst], [best], 50):
-        assert (one.difference, one.interval, one.p) == (1, None, None)
-        assert one.reason == "no variance in these data: no interval"
+    for difference in compare([worst], [best], 50):
+        assert (difference.difference, difference.interval, difference.p) == (1, None, None)
+        assert difference.reason == "no variance in these data: no interval"
 
 
 def family(positives: int, better: float) -> tuple[list[Scored], list[Scored]]:
@@ -174,9 +174,9 @@ def family(positives: int, better: float) -> tuple[list[Scored], list[Scored]]:
 
 def test_huge_effect_survives_the_correction() -> None:
     a, b = family(32, 6)
-    first, *others = [one for models in (b, a, a, a) for one in compare(a, models)[:-1]]
+    first, *others = [difference for models in (b, a, a, a) for difference in compare(a, models)[:-1]]
     assert first.auc_b == pytest.approx(1, abs=0.01)
-    better, *rest = holm([one.p for one in (first, *others)])
+    better, *rest = holm([difference.p for difference in (first, *others)])
     assert better is not None
     assert better < 0.001
     assert all(p is not None and p > 0.05 for p in rest)

@@ -21,11 +21,11 @@ def test_by_hand() -> None:
     assert count_freedom(scores, labels, np.arange(9)) == 3
     # Nine of ten: 10 (9 / 10^4 + 9^4 / 10^4) / (9 / 10^2 + 81 / 10^2)^2 - 3 = 5.1111; 2 / (2 / 9 + 5.1111 / 10).
     scores, labels = np.append(np.arange(2.0, 11), [0, *[1] * 12])[:, None], np.repeat([1.0, 0.0], [10, 12])[:, None]
-    found = count_freedom(scores, labels, np.arange(22))
-    assert found == pytest.approx(2 / (2 / 9 + 0.51111), rel=1e-4)
+    freedom = count_freedom(scores, labels, np.arange(22))
+    assert freedom == pytest.approx(2 / (2 / 9 + 0.51111), rel=1e-4)
     # The negatives are fewer: the same from the other side.
     mirrored = count_freedom(-scores, 1 - labels, np.arange(22))
-    assert mirrored == pytest.approx(found)
+    assert mirrored == pytest.approx(freedom)
 
 
 def test_images_of_a_patient_count_once() -> None:
@@ -33,8 +33,8 @@ def test_images_of_a_patient_count_once() -> None:
     scores, labels = rng.normal(size=(40, 1)), np.repeat([1.0, 0.0], [12, 28])[:, None]
     twice, patients = np.concatenate([scores, scores]), np.tile(np.arange(40), 2)
     alone = count_freedom(scores, labels, np.arange(40))
-    found = count_freedom(twice, np.concatenate([labels, labels]), patients)
-    assert found == pytest.approx(alone)
+    freedom = count_freedom(twice, np.concatenate([labels, labels]), patients)
+    assert freedom == pytest.approx(alone)
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,9 +55,9 @@ def test_one_class_does_not_count_in_mean() -> None:
     rng = np.random.default_rng(1)
     scores, labels = rng.normal(size=(50, 2)), np.zeros((50, 2))
     labels[:20, 0] = 1
-    one, none = (count_freedom(scores[:, [j]], labels[:, [j]], np.arange(50)) for j in (0, 1))
+    freedom, none = (count_freedom(scores[:, [j]], labels[:, [j]], np.arange(50)) for j in (0, 1))
     assert none == 0
-    assert count_freedom(scores, labels, np.arange(50)) == pytest.approx(one)
+    assert count_freedom(scores, labels, np.arange(50)) == pytest.approx(freedom)
     labels[5, 1] = 1
     assert count_freedom(scores, labels, np.arange(50)) == 0
     assert count_freedom(scores, np.zeros((50, 2)), np.arange(50)) == 0

@@ -15,9 +15,9 @@ from chestfed.evaluation.labeled import Scored
 
 
 def variance_of_mean(runs: list[np.ndarray], contrast: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    found = auc_covariance(runs, labels, contrast[:, None])
-    assert found is not None
-    return float(found[0][0]), float(found[1][0, 0])
+    estimate = auc_covariance(runs, labels, contrast[:, None])
+    assert estimate is not None
+    return float(estimate[0][0]), float(estimate[1][0, 0])
 
 
 def by_definition(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,8 +41,8 @@ def test_covariance_is_the_definition() -> None:
         runs, labels = list(scores.T[:, :, None]), positive[:, None].astype(float)
         # Variances of the three, and of contrasts, determine their covariances.
         for contrast in ([1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [-0.5, -0.5, 1], rng.normal(size=3)):
-            found = variance_of_mean(runs, np.array(contrast), labels)
-            assert found == pytest.approx((contrast @ aucs, contrast @ covariance @ contrast), abs=1e-12)
+            estimate = variance_of_mean(runs, np.array(contrast), labels)
+            assert estimate == pytest.approx((contrast @ aucs, contrast @ covariance @ contrast), abs=1e-12)
 
 
 def test_a_small_case_by_hand() -> None:
@@ -53,11 +53,11 @@ def test_a_small_case_by_hand() -> None:
     assert v01[:, 0].tolist() == pytest.approx([1 / 2, 3 / 4, 1])
     # Sample variances over n+ and n-.
     assert variance_of_mean([scores], np.ones(1), labels) == pytest.approx((3 / 4, (1 / 8) / 2 + (1 / 16) / 3))
-    found = auc_estimates(Scored(scores, labels, np.arange(5), ["edema"]), Intervals())[0].interval
-    assert found is not None
+    interval = auc_estimates(Scored(scores, labels, np.arange(5), ["edema"]), Intervals())[0].interval
+    assert interval is not None
     half = 12.7062047 * math.sqrt(1 / 16 + 1 / 48)  # t(0.975, 1): two patients with a positive image
-    assert math.log(found.low / (1 - found.low)) == pytest.approx(math.log(3) - half / (0.75 * 0.25))
-    assert math.log(found.high / (1 - found.high)) == pytest.approx(math.log(3) + half / (0.75 * 0.25))
+    assert math.log(interval.low / (1 - interval.low)) == pytest.approx(math.log(3) - half / (0.75 * 0.25))
+    assert math.log(interval.high / (1 - interval.high)) == pytest.approx(math.log(3) + half / (0.75 * 0.25))
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_published_ratings_are_reproduced(
 ) -> None:
     ratings = np.repeat([1.0, 2, 3, 4, 5] * 2, negatives + positives)
     labels = np.repeat([0.0, 1.0], [sum(negatives), sum(positives)])
-    found = variance_of_mean([ratings[:, None]], np.ones(1), labels[:, None])
-    assert found[0] == auc
+    estimate = variance_of_mean([ratings[:, None]], np.ones(1), labels[:, None])
+    assert estimate[0] == auc
     if variance is not None:
-        assert found[1] == variance
+        assert estimate[1] == variance
 
 
 def test_several_seeds_are_one_contrast() -> None:
@@ -92,8 +92,8 @@ def test_several_seeds_are_one_contrast() -> None:
     seeds = [rng.normal(size=(60, 1)) + k * 0.3 * labels for k in range(5)]
     aucs, covariance = by_definition(np.concatenate(seeds, axis=1), labels[:, 0] == 1)
     contrast = np.array([-1 / 2, -1 / 2, 1 / 3, 1 / 3, 1 / 3])
-    found = variance_of_mean(seeds, contrast, labels)
-    assert found == pytest.approx((contrast @ aucs, contrast @ covariance @ contrast))
+    estimate = variance_of_mean(seeds, contrast, labels)
+    assert estimate == pytest.approx((contrast @ aucs, contrast @ covariance @ contrast))
 
 
 def in_loops(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
@@ -143,7 +143,7 @@ def test_repeated_disease_keeps_the_interval() -> None:
     a, b, labels = some_runs(0, diseases=1)
     once, twice = (
         variance_of_mean(
-            [np.repeat(one, k, axis=1) for one in (a, b)], np.array([-1.0, 1]), np.repeat(labels, k, axis=1)
+            [np.repeat(model, k, axis=1) for model in (a, b)], np.array([-1.0, 1]), np.repeat(labels, k, axis=1)
         )
         for k in (1, 2)
     )
@@ -154,9 +154,9 @@ def test_error_is_about_that_of_bootstrap() -> None:
     ratios = []
     for seed in range(12):
         a, b, labels = some_runs(seed, n=202, diseases=5, missing=0.1)
-        found = variance_of_mean([a, b], np.array([-1.0, 1]), labels)
+        estimate = variance_of_mean([a, b], np.array([-1.0, 1]), labels)
         aucs = bootstrap.jointly_resampled_aucs(np.stack([a, b]), labels, np.arange(202), 600, seed)
         spread = float(bootstrap.mean_over_diseases(aucs[1] - aucs[0]).std(ddof=1))
-        ratios.append(math.sqrt(found[1]) / spread)
+        ratios.append(math.sqrt(estimate[1]) / spread)
     assert 0.97 < float(np.mean(ratios)) < 1.03
     assert 0.85 < min(ratios) < max(ratios) < 1.15

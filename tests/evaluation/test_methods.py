@@ -40,9 +40,9 @@ def obuchowski(score: np.ndarray, label: np.ndarray, patient: np.ndarray) -> flo
     psi = (x[:, None] > y) + 0.5 * (x[:, None] == y)
     of_x, of_y, theta = patient[label == 1], patient[label == 0], psi.mean()
     s10 = s01 = s11 = 0.0
-    for one in np.unique(patient):
-        v10 = sum(psi[i].mean() - theta for i in np.flatnonzero(of_x == one))
-        v01 = sum(psi[:, k].mean() - theta for k in np.flatnonzero(of_y == one))
+    for name in np.unique(patient):
+        v10 = sum(psi[i].mean() - theta for i in np.flatnonzero(of_x == name))
+        v01 = sum(psi[:, k].mean() - theta for k in np.flatnonzero(of_y == name))
         s10, s01, s11 = s10 + v10**2, s01 + v01**2, s11 + v10 * v01
     i10, i01, i = (len(np.unique(part)) for part in (of_x, of_y, patient))
     m, n = len(x), len(y)
@@ -51,21 +51,21 @@ def obuchowski(score: np.ndarray, label: np.ndarray, patient: np.ndarray) -> flo
 
 @pytest.mark.parametrize("seed", range(5))
 def test_clustered_variance_is_obuchowskis(seed: int) -> None:
-    found = clustered(seed)
+    data = clustered(seed)
     for column, (scores, labels) in zip(
-        found.columns(), ((found.scores[:, [j]], found.labels[:, [j]]) for j in range(2)), strict=True
+        data.columns(), ((data.scores[:, [j]], data.labels[:, [j]]) for j in range(2)), strict=True
     ):
-        its = auc_covariance([scores], labels, np.ones((1, 1)), found.patients)
-        assert its is not None
+        estimate = auc_covariance([scores], labels, np.ones((1, 1)), data.patients)
+        assert estimate is not None
         expected = obuchowski(column.score, column.positive, column.patient)
-        assert its[1][0, 0] == pytest.approx(expected, rel=1e-10)
+        assert estimate[1][0, 0] == pytest.approx(expected, rel=1e-10)
 
 
 def test_jackknife_leaves_out_whole_patients() -> None:
-    found = clustered()
-    aucs = bootstrap.jackknifed_aucs(found.scores, found.labels, found.patients)[0]
-    for place, name in enumerate(np.unique(found.patients)):
-        for j, column in enumerate(found.where(found.patients != name).columns()):
+    data = clustered()
+    aucs = bootstrap.jackknifed_aucs(data.scores, data.labels, data.patients)[0]
+    for place, name in enumerate(np.unique(data.patients)):
+        for j, column in enumerate(data.where(data.patients != name).columns()):
             assert aucs[place, j] == pytest.approx(roc_auc_score(column.positive, column.score), abs=1e-12)
 
 
@@ -100,9 +100,9 @@ def test_p_small_where_quantiles_leave_out_0(
     seed: int, middle: float, bias: float, acceleration: float, whole: bool
 ) -> None:
     values = np.random.default_rng(seed).normal(middle, 1, 400)
-    found = quantile_interval(np.round(values, 1) if whole else values, bias=bias, acceleration=acceleration)
-    assert found is not None
-    interval, p = found
+    estimate = quantile_interval(np.round(values, 1) if whole else values, bias=bias, acceleration=acceleration)
+    assert estimate is not None
+    interval, p = estimate
     assert 2 / 401 <= p <= 1
     if abs(p - 0.05) > 1e-6:
         assert (p < 0.05) == (interval.low > 1e-12 or interval.high < -1e-12)
@@ -112,9 +112,11 @@ def test_p_small_where_quantiles_leave_out_0(
 def test_perfect_auc_has_the_exact_bound(name: MethodName) -> None:
     labels = np.repeat([1.0, 0.0], [7, 30])[:, None]
     for scores, ends in ((labels, (clopper_lower(7, 0.95), 1.0)), (-labels, (0.0, 1 - clopper_lower(7, 0.95)))):
-        for one in auc_estimates(Scored(scores, labels, np.arange(37), ["edema"]), Intervals(name, 200)):
-            assert one.interval == pytest.approx(ends)
-            assert make_auc_cell(one.record("auc"), 2).below == ("[0.59, 1.00]" if one.value == 1 else "[0.00, 0.41]",)
+        for estimate in auc_estimates(Scored(scores, labels, np.arange(37), ["edema"]), Intervals(name, 200)):
+            assert estimate.interval == pytest.approx(ends)
+            assert make_auc_cell(estimate.record("auc"), 2).below == (
+                "[0.59, 1.00]" if estimate.value == 1 else "[0.00, 0.41]",
+            )
     nearly = labels + np.linspace(0, 1.01, 37)[:, None]  # one pair of 210 is wrong
     (edema, _) = auc_estimates(Scored(nearly, labels, np.arange(37), ["edema"]), Intervals(name, 200))
     assert (
@@ -126,13 +128,13 @@ def test_perfect_auc_has_the_exact_bound(name: MethodName) -> None:
 def test_interval_and_p_agree_and_swap_sign(name: MethodName) -> None:
     a = clustered()
     b = Scored(a.scores + 0.7 * np.nan_to_num(a.labels), a.labels, a.patients, a.diseases)
-    for one, other in zip(*(compare([x], [y], 500, interval=name) for x, y in ((a, b), (b, a))), strict=True):
-        assert one.interval is not None
+    for difference, other in zip(*(compare([x], [y], 500, interval=name) for x, y in ((a, b), (b, a))), strict=True):
+        assert difference.interval is not None
         assert other.interval is not None
-        assert one.p is not None
-        assert one.p == pytest.approx(other.p)
-        assert one.interval.low == pytest.approx(-other.interval.high)
-        assert (one.p < 0.05) == (one.interval.low > 0 or one.interval.high < 0)
+        assert difference.p is not None
+        assert difference.p == pytest.approx(other.p)
+        assert difference.interval.low == pytest.approx(-other.interval.high)
+        assert (difference.p < 0.05) == (difference.interval.low > 0 or difference.interval.high < 0)
 
 
 def test_methods_have_a_text_and_a_reference() -> None:
@@ -140,11 +142,11 @@ def test_methods_have_a_text_and_a_reference() -> None:
     for method in METHODS.values():
         assert method.about.startswith("95%")
         assert "p" in method.of_difference.split()
-        assert all(any(year in one for year in ("19", "20")) for one in method.references)
+        assert all(any(year in reference for year in ("19", "20")) for reference in method.references)
 
 
 def test_paragraph_numbers_its_references() -> None:
-    found = number_references([("One", ["b"]), ("Two", ["a", "b"]), ("Three", ())])
-    assert found.paragraph == "One [1]. Two [2, 1]. Three."
-    assert found.references == ("b", "a")
-    assert str(found).endswith("1. b.\n2. a.\n")
+    result = number_references([("One", ["b"]), ("Two", ["a", "b"]), ("Three", ())])
+    assert result.paragraph == "One [1]. Two [2, 1]. Three."
+    assert result.references == ("b", "a")
+    assert str(result).endswith("1. b.\n2. a.\n")

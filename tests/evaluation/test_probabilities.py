@@ -20,23 +20,23 @@ LOGITS = st.one_of(
 @given(st.lists(LOGITS, min_size=1, max_size=60))
 def test_order_is_of_logits_values_sigmoids(logits: list[float]) -> None:
     values = np.array(logits)
-    found = probabilities(values[:, None])[:, 0]
-    assert (np.sign(found[:, None] - found) == np.sign(values[:, None] - values)).all()
-    assert 0 <= found.min() <= found.max() <= 1
+    result = probabilities(values[:, None])[:, 0]
+    assert (np.sign(result[:, None] - result) == np.sign(values[:, None] - values)).all()
+    assert 0 <= result.min() <= result.max() <= 1
     with np.errstate(over="ignore"):
-        np.testing.assert_allclose(found, 1 / (1 + np.exp(-values)), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(result, 1 / (1 + np.exp(-values)), rtol=0, atol=1e-13)
 
 
 def test_ordinary_logits_keep_their_sigmoid() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 5, (2000, 3)).astype(np.float32)
-    found = probabilities(logits)
-    assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, 1 / (1 + np.exp(-logits.astype(np.float64))))
+    result = probabilities(logits)
+    assert result.dtype == np.float64
+    np.testing.assert_array_equal(result, 1 / (1 + np.exp(-logits.astype(np.float64))))
 
 
 @pytest.mark.parametrize("shift", [-700.0, 50.0, 1e4])
 def test_saturated_logits_stay_apart(shift: float) -> None:
     logits = np.linspace(0, 1, 1000)[:, None] + shift
-    found = probabilities(logits)
-    assert (np.diff(found[:, 0]) > 0).all()
+    result = probabilities(logits)
+    assert (np.diff(result[:, 0]) > 0).all()

@@ -19,26 +19,26 @@ def images(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("protocol", "how"), [("study-max", "max"), ("study-mean", "mean")])
 def test_study_has_largest_or_mean_score(protocol: str, how: str) -> None:
     scores, labels, studies = images()
-    found = units(protocol, scores, labels, studies)  # type: ignore[arg-type]
+    result = units(protocol, scores, labels, studies)  # type: ignore[arg-type]
     by_study = pd.DataFrame(scores.astype(float)).groupby(studies, sort=False)
-    np.testing.assert_allclose(found.scores, by_study.agg(how).to_numpy(), rtol=1e-6)
-    np.testing.assert_array_equal(found.labels, pd.DataFrame(labels).groupby(studies, sort=False).max().to_numpy())
-    assert studies[found.first].tolist() == list(dict.fromkeys(studies.tolist()))
-    np.testing.assert_array_equal(studies[found.first][found.of_row], studies)
+    np.testing.assert_allclose(result.scores, by_study.agg(how).to_numpy(), rtol=1e-6)
+    np.testing.assert_array_equal(result.labels, pd.DataFrame(labels).groupby(studies, sort=False).max().to_numpy())
+    assert studies[result.first].tolist() == list(dict.fromkeys(studies.tolist()))
+    np.testing.assert_array_equal(studies[result.first][result.of_row], studies)
 
 
 def test_a_study_without_a_label_is_missing() -> None:
     labels = np.array([[np.nan], [np.nan], [0.0]])
-    found = units("study-max", np.array([[0.1], [0.2], [0.3]]), labels, np.array(["a", "a", "b"]))
-    assert np.isnan(found.labels[0, 0])
-    assert found.labels[1, 0] == 0
+    result = units("study-max", np.array([[0.1], [0.2], [0.3]]), labels, np.array(["a", "a", "b"]))
+    assert np.isnan(result.labels[0, 0])
+    assert result.labels[1, 0] == 0
 
 
 def test_image_protocol_changes_no_image() -> None:
     scores, labels, studies = images()
-    found = units("frontal-image", scores, labels, studies)
-    assert found.scores is scores
-    assert found.labels is labels
+    result = units("frontal-image", scores, labels, studies)
+    assert result.scores is scores
+    assert result.labels is labels
 
 
 def test_only_frontal_image_drops_views() -> None:

@@ -14,7 +14,7 @@ from chestfed.evaluation.calibration import calibration
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals.interval import Interval, logit_interval
 from chestfed.evaluation.resampled_metrics import resampled_metrics
-from tests.evaluation.test_auc import column_of, scored
+from tests.evaluation.test_auc import make_column, scored
 
 
 @settings(max_examples=30, deadline=None)
@@ -29,16 +29,16 @@ def test_resample_numbers_those_written_out(seed: int, levels: int, share: float
     labels[7, 2] = np.nan
     scores = np.stack([score] * 3, axis=1)
     columns = scored(scores, labels, patients, "edema", "hernia", "mass").columns()
-    found = [resampled_metrics(column, j, 5, seed, share, 0.1) for j, column in enumerate(columns)]
+    resamples = [resampled_metrics(column, j, 5, seed, share, 0.1) for j, column in enumerate(columns)]
     for j in (0, 2):
         known = ~np.isnan(labels[:, j])
         place, draws = bootstrap.stratified_draws(positive[known], patients[known], 5, seed, j)
         counts = np.concatenate([count for _, count in draws])
         for r in range(5):
             rows = np.repeat(np.flatnonzero(known), counts[r, place])
-            drawn = column_of(score[rows], labels[rows, j])
+            drawn = make_column(score[rows], labels[rows, j])
             if drawn.reason:
-                assert np.isnan(found[j][:, r]).all()
+                assert np.isnan(resamples[j][:, r]).all()
                 continue
             points = (
                 metrics.sensitivity_at_specificity(drawn, share),
@@ -50,15 +50,15 @@ def test_resample_numbers_those_written_out(seed: int, levels: int, share: float
             assert calibrated is not None
             expected = [metrics.average_precision(drawn), metrics.partial_auc(drawn, 0.1)]
             expected += [points[0].sensitivity, points[1].specificity, calibrated.brier]
-            assert found[j][:, r].tolist() == pytest.approx(expected, abs=1e-12)
-    assert np.isnan(found[1]).all()
+            assert resamples[j][:, r].tolist() == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(resamples[1]).all()
 
 
 def test_share_interval_formula_or_binomial() -> None:
-    found = logit_interval(0.8, np.array([0.7, 0.8, np.nan, 0.9]), units=5)
-    assert found is not None
+    interval = logit_interval(0.8, np.array([0.7, 0.8, np.nan, 0.9]), units=5)
+    assert interval is not None
     half = 2.7764451 * 0.1 * math.sqrt(5 / 4) / (0.8 * 0.2)  # t(0.975, 4)
-    assert math.log(found.high / (1 - found.high)) == pytest.approx(math.log(4) + half)
+    assert math.log(interval.high / (1 - interval.high)) == pytest.approx(math.log(4) + half)
     # Clopper and Pearson: 20 of 20 has a lower end of 0.8316.
     assert logit_interval(1.0, np.ones(9), units=20) == Interval(pytest.approx(0.8316, abs=1e-4), 1)
     assert logit_interval(0.0, np.zeros(9), units=20) == Interval(0, pytest.approx(1 - 0.8316, abs=1e-4))

@@ -44,11 +44,11 @@ def at(scored: Scored, hospital: str) -> Scored:
 def test_auc_is_the_mean_of_the_hospitals() -> None:
     scored = example(effect=0.0)
     each = [at(scored, name) for name in SIZES]
-    own = np.array([roc_auc_score(one.labels, one.scores, average=None) for one in each])
+    aucs = np.array([roc_auc_score(hospital.labels, hospital.scores, average=None) for hospital in each])
     *diseases, mean = auc_estimates(scored, Intervals(resamples=0))
-    assert [one.value for one in diseases] == pytest.approx(own.mean(axis=0))
-    assert mean.value == pytest.approx(own.mean())
-    assert list(auc_per_disease(scored).values()) == pytest.approx(own.mean(axis=0))
+    assert [disease.value for disease in diseases] == pytest.approx(aucs.mean(axis=0))
+    assert mean.value == pytest.approx(aucs.mean())
+    assert list(auc_per_disease(scored).values()) == pytest.approx(aucs.mean(axis=0))
     pooled = auc_per_disease(replace(scored, hospitals=None))
     assert min(pooled.values()) > mean.value + 0.05  # which knows the hospital, and nothing of the disease
 
@@ -62,7 +62,11 @@ def test_one_class_hospital_left_out_counted() -> None:
     assert edema.value == pytest.approx(
         np.mean([auc_per_disease(at(scored, name))["edema"] for name in ("north", "south")])
     )
-    assert [(one.hospitals, one.left_out) for one in (edema, atelectasis, mean)] == [(2, 1), (3, 0), (3, 0)]
+    assert [(estimate.hospitals, estimate.left_out) for estimate in (edema, atelectasis, mean)] == [
+        (2, 1),
+        (3, 0),
+        (3, 0),
+    ]
     alone = scored.where(west)
     nothing = replace(alone, labels=np.where([[True, False]], np.nan, alone.labels))
     assert auc_estimates(nothing, Intervals("obuchowski"))[0].hospitals == 0
@@ -80,9 +84,12 @@ def test_variance_is_the_hospitals_sum() -> None:
     given = ([scored.scores[:, :1]], scored.labels[:, :1], np.ones((1, 1)), scored.patients)
     together = auc_covariance(*given, scored.hospitals)
     each = [at(scored, name) for name in SIZES]
-    alone = [auc_covariance([one.scores[:, :1]], one.labels[:, :1], np.ones((1, 1)), one.patients) for one in each]
+    alone = [
+        auc_covariance([hospital.scores[:, :1]], hospital.labels[:, :1], np.ones((1, 1)), hospital.patients)
+        for hospital in each
+    ]
     assert together is not None
-    assert together[1].item() == pytest.approx(sum(one[1].item() for one in alone if one) / 9)
+    assert together[1].item() == pytest.approx(sum(estimate[1].item() for estimate in alone if estimate) / 9)
     resampled = bootstrap.resampled_aucs(*_arrays(scored), 4000, 0, scored.hospitals)
     jointly = bootstrap.jointly_resampled_aucs(*_arrays(scored), 4000, 0, scored.hospitals)
     for values in (resampled[:, 0], jointly[:, 0]):
@@ -94,8 +101,8 @@ def test_bootstrap_draws_within_hospitals() -> None:
     drawn = bootstrap.jointly_resampled_aucs(*_arrays(scored), 50, 0, scored.hospitals)
     only_one = np.where(scored.hospitals == "north", scored.scores.T, 0.0).T  # ties elsewhere: 0.5 in every resample
     north = bootstrap.jointly_resampled_aucs(only_one, *_arrays(scored)[1:], 50, 0, scored.hospitals)
-    own = at(scored, "north")
-    spread = bootstrap.jointly_resampled_aucs(*_arrays(own), 4000, 0)[:, 0].std()
+    sample = at(scored, "north")
+    spread = bootstrap.jointly_resampled_aucs(*_arrays(sample), 4000, 0)[:, 0].std()
     many = bootstrap.jointly_resampled_aucs(only_one, *_arrays(scored)[1:], 4000, 0, scored.hospitals)
     assert np.nanstd(many[:, 0]) == pytest.approx(spread / len(hospitals), rel=0.1)
     assert drawn.shape == north.shape == (50, 2)
@@ -107,9 +114,9 @@ def test_bootstrap_draws_within_hospitals() -> None:
 def test_every_method_has_intervals_and_p(name: MethodName) -> None:
     scored = example()
     how = Intervals(name, 400)
-    for one in auc_estimates(scored, how):
-        assert one.interval is not None
-        assert one.interval.low < one.value < one.interval.high  # type: ignore[operator]
+    for estimate in auc_estimates(scored, how):
+        assert estimate.interval is not None
+        assert estimate.interval.low < estimate.value < estimate.interval.high  # type: ignore[operator]
     worse = replace(scored, scores=np.random.default_rng(8).normal(size=scored.scores.shape))
     for difference in compare([worse], [scored], 400, interval=name):
         assert difference.interval is not None
@@ -121,8 +128,10 @@ def test_every_method_has_intervals_and_p(name: MethodName) -> None:
 def test_one_hospital_is_as_without_its_name() -> None:
     scored = example()
     alone = scored.where(scored.hospitals == "north")
-    named, plain = (auc_estimates(one, Intervals()) for one in (alone, replace(alone, hospitals=None)))
-    assert [(one.value, one.interval) for one in named] == [(one.value, one.interval) for one in plain]
+    named, plain = (auc_estimates(data, Intervals()) for data in (alone, replace(alone, hospitals=None)))
+    assert [(estimate.value, estimate.interval) for estimate in named] == [
+        (estimate.value, estimate.interval) for estimate in plain
+    ]
 
 
 def test_intervals_hold_truth_in_95_percent() -> None:
@@ -152,19 +161,21 @@ def test_units_count_every_hospital() -> None:
 def test_seeds_test_adds_covariances() -> None:
     scored, rng = example(), np.random.default_rng(4)
     a, b = ([scored.scores + rng.normal(size=scored.scores.shape) for _ in range(3)] for _ in range(2))
-    runs = [[replace(scored, scores=one) for one in model] for model in (a, b)]
+    runs = [[replace(scored, scores=scores) for scores in model] for model in (a, b)]
     expected = seeds_test(a, b, scored.labels, scored.patients, scored.hospitals)
     mean = compare(*runs)[-1]
     assert (mean.interval, mean.p) == (expected.interval, expected.p)
     hospitals = [
-        seeds_test([one[rows] for one in a], [one[rows] for one in b], scored.labels[rows], scored.patients[rows])
+        seeds_test(
+            [scores[rows] for scores in a], [scores[rows] for scores in b], scored.labels[rows], scored.patients[rows]
+        )
         for rows in (scored.hospitals == name for name in SIZES)
     ]
-    assert expected.difference == pytest.approx(np.mean([one.difference for one in hospitals]))
+    assert expected.difference == pytest.approx(np.mean([hospital.difference for hospital in hospitals]))
     assert expected.error is not None
     assert expected.seeds_share is not None
     ours = expected.error**2 * (1 - expected.seeds_share)
-    theirs = sum(one.error**2 * (1 - one.seeds_share) for one in hospitals) / 9  # type: ignore[operator]
+    theirs = sum(hospital.error**2 * (1 - hospital.seeds_share) for hospital in hospitals) / 9  # type: ignore[operator]
     assert ours == pytest.approx(theirs, rel=0.2)
 
 

@@ -26,14 +26,14 @@ def summary(method: MethodName = DEFAULT, second: float | None = 0.0) -> tuple[S
     rng = np.random.default_rng(1)
     labels = np.stack([rng.integers(0, 2, 80), np.full(80, np.nan if second is None else second)], axis=1).astype(float)
     scores = np.clip(0.3 * np.nan_to_num(labels) + rng.random((80, 2)) * 0.7, 0, 1)
-    found = Scored(scores, labels, np.arange(80) // 2, NAMES)
+    data = Scored(scores, labels, np.arange(80) // 2, NAMES)
     columns = {"sex": pd.Categorical(["F", "M"] * 40)}
-    return summarize(found, "study-mean", Intervals(method, 100), columns), scores, labels
+    return summarize(data, "study-mean", Intervals(method, 100), columns), scores, labels
 
 
-def of_groups(found: Scored, values: object, how: Intervals) -> pd.DataFrame:
+def summarize_groups(data: Scored, values: object, how: Intervals) -> pd.DataFrame:
     """The AUCs of subgroups."""
-    return summarize(found, "all-image", how, {"by": values}, probabilities=False).subgroups  # type: ignore[dict-item]
+    return summarize(data, "all-image", how, {"by": values}, probabilities=False).subgroups  # type: ignore[dict-item]
 
 
 def ends(row: pd.Series) -> Interval | None:
@@ -41,36 +41,36 @@ def ends(row: pd.Series) -> Interval | None:
 
 
 def test_numbers_are_those_of_scikit_learn() -> None:
-    found, scores, labels = summary()
+    result, scores, labels = summary()
     for metric, theirs in (
         ("auc", roc_auc_score),
         ("auprc", average_precision_score),
         ("brier", brier_score_loss),
     ):
-        assert found.row("edema", metric)["value"] == pytest.approx(theirs(labels[:, 0], scores[:, 0]))
+        assert result.row("edema", metric)["value"] == pytest.approx(theirs(labels[:, 0], scores[:, 0]))
 
 
 def test_one_class_is_null_and_not_in_mean() -> None:
-    found, _, _ = summary()
-    hernia = found.row("hernia")
+    result, _, _ = summary()
+    hernia = result.row("hernia")
     assert hernia[["value", "low", "high"]].isna().all()
     assert hernia["reason"] == "no positive image"
     assert (hernia["n"], hernia["positives"], hernia["negatives"]) == (80, 0, 80)
-    assert np.isnan(found.row("hernia", "auprc")["value"])
-    assert found.row("mean")["over_diseases"] == 1
-    assert found.row("mean")["value"] == found.row("edema")["value"]
+    assert np.isnan(result.row("hernia", "auprc")["value"])
+    assert result.row("mean")["over_diseases"] == 1
+    assert result.row("mean")["value"] == result.row("edema")["value"]
 
 
 def test_a_disease_without_labels_says_so() -> None:
-    found, _, _ = summary(second=None)
-    hernia = found.metrics[found.metrics["disease"] == "hernia"]
+    result, _, _ = summary(second=None)
+    hernia = result.metrics[result.metrics["disease"] == "hernia"]
     assert hernia["value"].isna().all()
     assert set(hernia["reason"]) == {"no labeled image"}
 
 
 def test_every_row_says_what_it_is_over() -> None:
-    found, _, _ = summary()
-    for frame in (found.metrics, found.subgroups, found.reliability):
+    result, _, _ = summary()
+    for frame in (result.metrics, result.subgroups, result.reliability):
         assert set(frame["protocol"]) == {"study-mean"}
         assert frame["n"].notna().all()
         assert frame.loc[frame["disease"] != "mean", ["positives", "negatives"]].notna().all(axis=None)
@@ -84,12 +84,12 @@ def test_order_has_no_calibration_and_reason(second: float | None) -> None:
     scored = Scored(
         np.random.default_rng(0).normal(size=(40, 1)), np.repeat([[0.0], [1.0]], 20, 0), np.arange(40), ["a"]
     )
-    found = summarize(scored, "all-image", Intervals(resamples=20), probabilities=False)
+    result = summarize(scored, "all-image", Intervals(resamples=20), probabilities=False)
     for metric in ("brier", "ece_equal_width", "ece_equal_mass", "brier.resolution"):
-        assert np.isnan(found.row("a", metric)["value"])
-        assert found.row("a", metric)["reason"] == "the scores are an order, not probabilities"
-    assert len(found.reliability) == 0
-    assert found.row("a", "auprc")["value"] > 0
+        assert np.isnan(result.row("a", metric)["value"])
+        assert result.row("a", metric)["reason"] == "the scores are an order, not probabilities"
+    assert len(result.reliability) == 0
+    assert result.row("a", "auprc")["value"] > 0
 
 
 def test_method_is_of_the_auc_alone() -> None:
@@ -100,14 +100,14 @@ def test_method_is_of_the_auc_alone() -> None:
 
 
 def test_every_number_but_ece_has_interval() -> None:
-    found, _, _ = summary()
+    result, _, _ = summary()
     for metric in MAIN:
-        value, low, high = found.row("edema", metric)[["value", "low", "high"]]
+        value, low, high = result.row("edema", metric)[["value", "low", "high"]]
         if metric.startswith("ece"):
             assert np.isnan([low, high]).all()
         else:
             assert 0 <= low < value < high <= 1
-    groups = found.subgroups[found.subgroups["disease"] != "hernia"]
+    groups = result.subgroups[result.subgroups["disease"] != "hernia"]
     assert ((groups["low"] < groups["auc"]) & (groups["auc"] < groups["high"])).all()
 
 
@@ -116,13 +116,13 @@ def test_an_interval_that_lacks_says_why() -> None:
     labels[:3, 0] = 1
     patients = np.append([0, 0, 0], np.arange(27))
     scored = Scored(np.random.default_rng(0).random((30, 2)), labels, patients, NAMES)
-    found = summarize(scored, "frontal-image", Intervals(resamples=20))
-    assert found.metrics["low"].isna().all()
+    result = summarize(scored, "frontal-image", Intervals(resamples=20))
+    assert result.metrics["low"].isna().all()
     for metric in ("auc", "auprc", "sensitivity_at_specificity_0.9", "brier"):
-        assert found.row("edema", metric)["reason"] == "one patient with an image of a class: no interval"
-    assert found.row("mean")["reason"] == "one patient with an image of a class, in a disease: no interval"
-    assert found.row("hernia", "auprc")["reason"] == "no positive image"
-    assert found.row("hernia", "brier")["reason"] == "no positive image: no interval"
+        assert result.row("edema", metric)["reason"] == "one patient with an image of a class: no interval"
+    assert result.row("mean")["reason"] == "one patient with an image of a class, in a disease: no interval"
+    assert result.row("hernia", "auprc")["reason"] == "no positive image"
+    assert result.row("hernia", "brier")["reason"] == "no positive image: no interval"
 
 
 def test_perfect_ranking_no_interval_point() -> None:
@@ -130,33 +130,33 @@ def test_perfect_ranking_no_interval_point() -> None:
     for positives in range(2, 31):
         labels = np.r_[np.ones(positives), np.zeros(30)][:, None]
         scored = Scored(np.linspace(1, 0, len(labels))[:, None], labels, np.arange(len(labels)), ["edema"])
-        found = summarize(scored, "frontal-image", Intervals(resamples=50))
+        result = summarize(scored, "frontal-image", Intervals(resamples=50))
         for metric in ("auc", "auprc"):
-            value, low, high = found.row("edema", metric)[["value", "low", "high"]]
+            value, low, high = result.row("edema", metric)[["value", "low", "high"]]
             assert 1 - 1e-12 < value <= 1
             assert 0.1 < low < 0.9
             assert high == 1
-        assert found.row("mean")["low"] == found.row("edema")["low"]
+        assert result.row("mean")["low"] == result.row("edema")["low"]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_one_patient_of_class_no_interval(method: MethodName) -> None:
     rng = np.random.default_rng(2)
     labels, patients = np.r_[1, 1, np.zeros(40)][:, None], np.r_[0, 0, np.arange(1, 41)]
-    found = summarize(Scored(rng.random((42, 1)), labels, patients, ["edema"]), "frontal-image", Intervals(method))
+    result = summarize(Scored(rng.random((42, 1)), labels, patients, ["edema"]), "frontal-image", Intervals(method))
     for disease in ("edema", "mean"):
-        assert ends(found.row(disease)) is None
-        assert "one patient" in found.row(disease)["reason"]
+        assert ends(result.row(disease)) is None
+        assert "one patient" in result.row(disease)["reason"]
 
 
 def test_groups_judged_alone_missing_last() -> None:
     rng = np.random.default_rng(0)
     scored = Scored(rng.normal(size=(60, 2)), (rng.random((60, 2)) < 0.5).astype(float), np.arange(60), NAMES)
     sex = np.array(["M", "F", None], dtype=object)[rng.integers(0, 3, 60)]
-    found = of_groups(scored, sex, Intervals(resamples=20))
-    assert list(found["group"].unique()) == ["F", "M", "missing"]
+    table = summarize_groups(scored, sex, Intervals(resamples=20))
+    assert list(table["group"].unique()) == ["F", "M", "missing"]
     for name, rows in (("F", sex == "F"), ("M", sex == "M"), ("missing", pd.isna(sex))):
-        group = found[found["group"] == name]
+        group = table[table["group"] == name]
         aucs = [roc_auc_score(scored.labels[rows, j], scored.scores[rows, j]) for j in range(2)]
         assert set(group["group_n"]) == {rows.sum()}
         assert list(group["auc"]) == pytest.approx([*aucs, np.mean(aucs)], abs=1e-12)
@@ -165,14 +165,14 @@ def test_groups_judged_alone_missing_last() -> None:
 def test_subgroup_without_number_has_reason() -> None:
     labels = np.array([[1], [1], [0], [np.nan], [1.0]])
     scored = Scored(np.arange(5.0)[:, None], labels, np.arange(5), ["edema"])
-    found = of_groups(scored, ["pa", "ap", "ap", "ap", "pa"], Intervals()).set_index(["group", "disease"])
+    table = summarize_groups(scored, ["pa", "ap", "ap", "ap", "pa"], Intervals()).set_index(["group", "disease"])
     over = ["positives", "negatives", "missing"]
-    assert (found.loc[("ap", "edema"), "auc"], list(found.loc[("ap", "edema"), over])) == (0, [1, 1, 1])
-    assert (np.isnan(found.loc[("pa", "edema"), "auc"]), list(found.loc[("pa", "edema"), over])) == (True, [2, 0, 0])
-    assert found.loc[("pa", "edema"), "reason"] == "no negative image"
-    assert found.loc[("pa", "mean"), "reason"] == "no disease has an AUC here"
-    one = Scored(np.arange(5.0)[:, None], np.array([[1], [1], [0], [0], [0.0]]), np.array([1, 1, 2, 3, 4]), ["edema"])
-    assert set(of_groups(one, ["F"] * 5, Intervals())["reason"]) == {
+    assert (table.loc[("ap", "edema"), "auc"], list(table.loc[("ap", "edema"), over])) == (0, [1, 1, 1])
+    assert (np.isnan(table.loc[("pa", "edema"), "auc"]), list(table.loc[("pa", "edema"), over])) == (True, [2, 0, 0])
+    assert table.loc[("pa", "edema"), "reason"] == "no negative image"
+    assert table.loc[("pa", "mean"), "reason"] == "no disease has an AUC here"
+    data = Scored(np.arange(5.0)[:, None], np.array([[1], [1], [0], [0], [0.0]]), np.array([1, 1, 2, 3, 4]), ["edema"])
+    assert set(summarize_groups(data, ["F"] * 5, Intervals())["reason"]) == {
         "one patient with an image of a class: no interval",
         "one patient with an image of a class, in a disease: no interval",
     }
@@ -184,9 +184,9 @@ def test_subgroup_intervals_are_of_images(method: MethodName) -> None:
     labels = (rng.random((90, 2)) < 0.4).astype(float)
     patients, sex = np.sort(rng.integers(0, 50, 90)), np.repeat(["F", "M"], 45)
     scored, how = Scored(labels + rng.normal(size=(90, 2)), labels, patients, NAMES), Intervals(method, 50, 3)
-    women = of_groups(scored, sex, how).query("group == 'F'")
+    women = summarize_groups(scored, sex, how).query("group == 'F'")
     expected = auc_estimates(scored.where(sex == "F"), how)
-    assert [ends(row) for _, row in women.iterrows()] == [one.interval for one in expected]
+    assert [ends(row) for _, row in women.iterrows()] == [estimate.interval for estimate in expected]
     assert ((women["low"] < women["auc"]) & (women["auc"] < women["high"])).all()
 
 
@@ -194,7 +194,7 @@ def test_age_bands_keep_order_and_edges() -> None:
     bands = age_bands(np.array([80, 39.9, 40, np.nan, 59, 100]))
     assert list(bands.categories) == ["<40", "40-59", "60-79", ">=80"]
     assert list(bands)[:3] == [">=80", "<40", "40-59"]
-    groups = of_groups(Scored(np.zeros((6, 1)), np.zeros((6, 1)), np.arange(6), ["edema"]), bands, Intervals())
+    groups = summarize_groups(Scored(np.zeros((6, 1)), np.zeros((6, 1)), np.arange(6), ["edema"]), bands, Intervals())
     groups = groups[groups["disease"] == "mean"]
     named = list(zip(groups["group"], groups["group_n"], strict=True))
     assert named == [("<40", 1), ("40-59", 2), (">=80", 2), ("missing", 1)]
@@ -203,4 +203,4 @@ def test_age_bands_keep_order_and_edges() -> None:
 def test_column_of_another_length_is_refused() -> None:
     scored = Scored(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3), ["edema"])
     with pytest.raises(ValueError, match="2 values of by do not fit 3 images"):
-        of_groups(scored, ["F", "M"], Intervals())
+        summarize_groups(scored, ["F", "M"], Intervals())

@@ -34,7 +34,7 @@ def example(seeds: int, n: int = 120) -> tuple[list[np.ndarray], list[np.ndarray
 
 def test_variance_obuchowski_and_rockettes() -> None:
     a, b, labels, patients = example(4)
-    found = seeds_test(a, b, labels, patients)
+    result = seeds_test(a, b, labels, patients)
     r, runs = 4, [*a, *b]
 
     def auc(scores: np.ndarray, j: int) -> float:
@@ -50,40 +50,42 @@ def test_variance_obuchowski_and_rockettes() -> None:
     same = [covariance[i, j] for i in range(8) for j in range(8) if i // r == j // r and i != j]
     other = [covariance[i, j] for i in range(8) for j in range(8) if i // r != j // r and i % r != j % r]
     variance = 2 / r * (of_models + max(r * (np.mean(same) - np.mean(other)), 0))
-    assert found.difference == pytest.approx(y[1].mean() - y[0].mean(), abs=1e-12)
-    assert found.error == pytest.approx(math.sqrt(variance), rel=1e-10)
-    assert found.seeds_share == pytest.approx(2 / r * of_models / variance, rel=1e-10)
+    assert result.difference == pytest.approx(y[1].mean() - y[0].mean(), abs=1e-12)
+    assert result.error == pytest.approx(math.sqrt(variance), rel=1e-10)
+    assert result.seeds_share == pytest.approx(2 / r * of_models / variance, rel=1e-10)
 
 
 def test_agreeing_seeds_leave_delongs_test() -> None:
     a, b, labels, patients = example(1)
-    one = [a[0][:, :1], b[0][:, :1]]
-    found = seeds_test([one[0]] * 3, [one[1]] * 3, labels[:, :1], patients)
+    pair = [a[0][:, :1], b[0][:, :1]]
+    result = seeds_test([pair[0]] * 3, [pair[1]] * 3, labels[:, :1], patients)
     known = ~np.isnan(labels[:, 0])
-    _, covariance = by_definition(np.concatenate(one, axis=1)[known], labels[known, 0] == 1)
+    _, covariance = by_definition(np.concatenate(pair, axis=1)[known], labels[known, 0] == 1)
     error = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
-    assert found.error == pytest.approx(error, rel=1e-10)
+    assert result.error == pytest.approx(error, rel=1e-10)
     m = int(np.nansum(labels[:, 0]))
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / error, m - 1), rel=0.01)
+    assert result.p == pytest.approx(2 * stats.t.sf(abs(result.difference) / error, m - 1), rel=0.01)
 
 
 def test_p_and_interval_are_of_one_test() -> None:
     a, b, labels, patients = example(3)
-    found = seeds_test(a, b, labels, patients)
-    assert found.interval is not None
-    assert found.p is not None
-    assert (found.p < 0.05) == (found.interval.low > 0 or found.interval.high < 0)
+    result = seeds_test(a, b, labels, patients)
+    assert result.interval is not None
+    assert result.p is not None
+    assert (result.p < 0.05) == (result.interval.low > 0 or result.interval.high < 0)
     mirrored = seeds_test(b, a, labels, patients)
-    assert mirrored.p == pytest.approx(found.p)
+    assert mirrored.p == pytest.approx(result.p)
     assert mirrored.interval is not None
-    assert (mirrored.interval.low, mirrored.interval.high) == pytest.approx((-found.interval.high, -found.interval.low))
+    assert (mirrored.interval.low, mirrored.interval.high) == pytest.approx(
+        (-result.interval.high, -result.interval.low)
+    )
 
 
 def test_a_model_and_itself_do_not_differ() -> None:
     a, _, labels, patients = example(2)
-    found = seeds_test(a, a, labels, patients)
-    assert (found.difference, found.p) == (0.0, 1.0)
-    assert found.interval == Interval(0.0, 0.0)
+    result = seeds_test(a, a, labels, patients)
+    assert (result.difference, result.p) == (0.0, 1.0)
+    assert result.interval == Interval(0.0, 0.0)
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 3)])
@@ -104,9 +106,9 @@ def null_studies(
 
         def drawn(together: float, rng: np.random.Generator = rng, people: int = people) -> np.ndarray:
             """Standard normal `[n, J]`; a patient's images share that part of the variance."""
-            own = rng.standard_normal((people * images_per_patient, 5))
+            noise = rng.standard_normal((people * images_per_patient, 5))
             of_patient = np.repeat(rng.standard_normal((people, 5)), images_per_patient, axis=0)
-            return together**0.5 * of_patient + (1 - together) ** 0.5 * own
+            return together**0.5 * of_patient + (1 - together) ** 0.5 * noise
 
         together = 0.6 if images_per_patient > 1 else 0.0
         sick = 0.5 * rng.standard_normal((len(patients), 1)) + 0.87 * drawn(together)
@@ -170,12 +172,12 @@ def test_power_without_patients_students_t() -> None:
 
 def test_needed_seeds_have_the_power() -> None:
     test = SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.98, freedom=40)
-    found, of_one, patients = resolve(test), 0.05**2 * 0.98 * 2, 0.05**2 * 0.02
-    assert found is not None
-    assert found.needed is not None
-    assert compute_power(of_one, patients, 40, found.needed)(0.05) >= 0.8
-    assert compute_power(of_one, patients, 40, found.needed - 1)(0.05) < 0.8
-    assert compute_power(of_one, patients, 40, 2)(found.detectable) == pytest.approx(0.8)
+    result, of_one, patients = resolve(test), 0.05**2 * 0.98 * 2, 0.05**2 * 0.02
+    assert result is not None
+    assert result.needed is not None
+    assert compute_power(of_one, patients, 40, result.needed)(0.05) >= 0.8
+    assert compute_power(of_one, patients, 40, result.needed - 1)(0.05) < 0.8
+    assert compute_power(of_one, patients, 40, 2)(result.detectable) == pytest.approx(0.8)
 
 
 def test_no_number_seeds_shows_what_hidden() -> None:

@@ -13,6 +13,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.variants import list_variants
+from tests.cases import assert_refused
 
 DIGITS, SAMPLES, TABLE_3 = (
     bundled("pipelines") / f"{name}.yaml" for name in ("digits_ih", "source_addition_samples", "table3_chestxray_ih")
@@ -68,7 +69,7 @@ def test_selected_methods(settings: list[str], methods: list[str], expected: Any
 def test_extended_methods(tmp_path: Path, text: str, names: list[str] | None) -> None:
     (tmp_path / "own.yaml").write_text(f"extends: {SAMPLES}\n{text}")
     if names is None:
-        with pytest.raises(ConfigError, match=r"own\.yaml:\d: selected: "):
+        with assert_refused(ConfigError, "invalid value", key="selected"):
             load_pipeline(tmp_path / "own.yaml")
     else:
         assert select_names(load_pipeline(tmp_path / "own.yaml")) == names
@@ -95,10 +96,10 @@ def test_extended_methods(tmp_path: Path, text: str, names: list[str] | None) ->
 )
 def test_settings_in_any_order(settings: list[str], key: str, value: object) -> None:
     for order in itertools.permutations(settings):
-        found: Any = load_pipeline(SAMPLES, order, methods=["fedprox"]).resolve().federated
+        setting: Any = load_pipeline(SAMPLES, order, methods=["fedprox"]).resolve().federated
         for part in key.split("."):
-            found = getattr(found, part)
-        assert found == value, order
+            setting = getattr(setting, part)
+        assert setting == value, order
 
 
 @pytest.mark.parametrize(
@@ -150,18 +151,18 @@ def test_idle_and_wrong_settings(file: Path, settings: list[str], methods: list[
 def test_idle_keys_of_files(tmp_path: Path) -> None:
     """A key that no method of the same file needs is refused; one of an extended file does not matter."""
     (tmp_path / "base.yaml").write_text("title: x\nsites: [{config: a.yaml}]\nfederated: {weights: images}\n")
-    own = tmp_path / "own.yaml"
-    own.write_text("extends: base.yaml\nmethods: [{algorithm: centralized}]\n")
-    assert "weights" not in load_pipeline(own).resolve().federated.model_fields_set
-    own.write_text("extends: base.yaml\nmethods: [{algorithm: centralized}]\nfederated: {weights: images}\n")
+    file = tmp_path / "own.yaml"
+    file.write_text("extends: base.yaml\nmethods: [{algorithm: centralized}]\n")
+    assert "weights" not in load_pipeline(file).resolve().federated.model_fields_set
+    file.write_text("extends: base.yaml\nmethods: [{algorithm: centralized}]\nfederated: {weights: images}\n")
     with pytest.raises(ConfigError, match=r"own\.yaml:3: 'federated.weights': no effect with centralized"):
-        load_pipeline(own)
+        load_pipeline(file)
 
 
 def test_plug_in_settings(sampling_plug_in: str) -> None:
     load_pipeline(DIGITS, ["federated.clients_per_round=2"], methods=[sampling_plug_in])
-    own = f"methods.{sampling_plug_in}.clients_per_round=2"
-    both = load_pipeline(DIGITS, [own], methods=[sampling_plug_in, "codasca"])
+    setting = f"methods.{sampling_plug_in}.clients_per_round=2"
+    both = load_pipeline(DIGITS, [setting], methods=[sampling_plug_in, "codasca"])
     assert both.resolve(sampling_plug_in).federated.clients_per_round == 2
     assert both.resolve("codasca").federated.clients_per_round is None
 
@@ -183,7 +184,7 @@ def test_normalization_suits_methods(settings: list[str], methods: list[str], no
 
 def test_variants() -> None:
     def labels(*settings: str) -> list[tuple[str, int, int, list[int]]]:
-        runs = [one.pipeline for one in list_variants(load_pipeline(SAMPLES, settings), SAMPLES)]
+        runs = [variant.pipeline for variant in list_variants(load_pipeline(SAMPLES, settings), SAMPLES)]
         return [(run.method, run.federated.window, run.seed, run.k) for run in runs]
 
     every = [1, 2, 3, 4, 5]
@@ -204,7 +205,10 @@ def test_methods_of_one_algorithm() -> None:
 
     two = "methods=[{name: short, algorithm: codasca, window: 8}, {name: long, algorithm: codasca, window: 32}]"
     variants = list_variants(load_pipeline(SAMPLES, [two]), SAMPLES)
-    assert [(one.pipeline.method, one.pipeline.federated.window) for one in variants] == [("short", 8), ("long", 32)]
+    assert [(variant.pipeline.method, variant.pipeline.federated.window) for variant in variants] == [
+        ("short", 8),
+        ("long", 32),
+    ]
     with pytest.raises(ConfigError):  # one name twice
         load_pipeline(SAMPLES, ["methods=[{algorithm: codasca}, {algorithm: codasca, window: 8}]"])
     assert refuse("methods=[{name: a, algorithm: codasca}, {name: b, algorithm: codasca}]") == "equal methods"

@@ -30,6 +30,7 @@ from chestfed.objectives import OBJECTIVES
 from chestfed.training.identity import Identity
 from chestfed.training.plan import bytes_per_client_round
 from chestfed.tuning.search import declared_ranges, list_grid
+from tests.cases import assert_refused
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
 TABLE_3 = bundled("pipelines") / "table3_chestxray_ih.yaml"
@@ -73,8 +74,8 @@ def test_published_compositional_table_1(data: str) -> None:
     methods = ["LocalSCGDAM", "CoDA", "LocalSGDAM", "LocalSGDM", "LocalSGDM_RL"]
     for ours, method in zip(pipeline.selected_methods, methods, strict=True):
         for window in pipeline.windows:
-            found = pipeline.published.auc[f"{ours.name}, I={window}"]["mean"]
-            assert found == float(rows[method][f"auc_p{window}"])
+            auc = pipeline.published.auc[f"{ours.name}, I={window}"]["mean"]
+            assert auc == float(rows[method][f"auc_p{window}"])
     assert pipeline.collection.clients == 4
     assert pipeline.published.note == (
         "the paper gives mean and variance across the 4 devices; ± here is the standard deviation over seeds"
@@ -137,11 +138,11 @@ def test_a_stage_is_a_whole_number_of_rounds() -> None:
 )
 def test_steps_off_by_half_a_window_at_most(window: int, stages: int, steps: int, algorithm: Any) -> None:
     settings = {"algorithm": algorithm, "window": window, "stages": stages, "stage_steps": steps}
-    found = Federated.model_validate(settings)
-    assert found.wanted_steps == stages * steps
-    assert abs(found.batches - found.wanted_steps) <= window / 2
+    federated = Federated.model_validate(settings)
+    assert federated.wanted_steps == stages * steps
+    assert abs(federated.batches - federated.wanted_steps) <= window / 2
     if algorithm == "npa":
-        assert found.batches == found.wanted_steps
+        assert federated.batches == federated.wanted_steps
 
 
 @pytest.mark.parametrize(
@@ -178,8 +179,8 @@ def test_windows_and_stages_grow_together() -> None:
 
 def test_published_grids_are_searched() -> None:
     table_4 = load_pipeline(bundled("pipelines") / "source_addition_densenet161.yaml")
-    counts = {path: {name: len(list_grid(spaces, 1000, 1)) for name, spaces in declared_ranges(one).items()}
-              for path, one in {"table_4": table_4, "table_3": load_pipeline(TABLE_3)}.items()}  # fmt: skip
+    counts = {path: {name: len(list_grid(spaces, 1000, 1)) for name, spaces in declared_ranges(pipeline).items()}
+              for path, pipeline in {"table_4": table_4, "table_3": load_pipeline(TABLE_3)}.items()}  # fmt: skip
     assert counts == {"table_4": {"codasca": 8}, "table_3": {"codasca": 108, "coda_plus": 27}}
     for path in sorted((bundled("pipelines") / "figure1").glob("*.yaml")):
         spaces = declared_ranges(load_pipeline(path))
@@ -256,8 +257,8 @@ def test_parts_that_do_not_suit_refused() -> None:
 
 def keys_of_others(catalogue: Catalogue[Any], name: str) -> list[str]:
     """Options that other parts have and this one has not."""
-    own = catalogue.built_in[name].options.model_fields
-    return sorted({key for spec in catalogue.built_in.values() for key in spec.options.model_fields} - set(own))
+    options = catalogue.built_in[name].options.model_fields
+    return sorted({key for spec in catalogue.built_in.values() for key in spec.options.model_fields} - set(options))
 
 
 def test_key_of_another_part_refused() -> None:
@@ -287,23 +288,23 @@ def test_key_of_another_part_refused() -> None:
 )
 def test_wrong_values_are_refused_by_key(setting: str) -> None:
     path, key = bundled("pipelines") / "source_addition_samples.yaml", setting.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"^--set {key}: '{key}[.0-9]*' should"):
+    with assert_refused(ConfigError, "invalid value", place=f"--set {key}"):
         load_pipeline(path, [setting])
 
 
 def test_mistake_has_line_of_its_key(tmp_path: Path) -> None:
     text = f"title: x\nextends: {bundled('pipelines') / 'source_addition_samples.yaml'}\nk: [2, 1]\n"
     (tmp_path / "p.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"p\.yaml:3: k must be increasing"):
+    with assert_refused(ConfigError, "invalid value", key="k", place=f"{tmp_path / 'p.yaml'}:3"):
         load_pipeline(tmp_path / "p.yaml")
 
 
 def test_paths_of_an_extended_file(tmp_path: Path) -> None:
     base = bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "p.yaml").write_text(f"extends: {base}\ntitle: Own\n")
-    found, theirs = load_pipeline(tmp_path / "p.yaml"), load_pipeline(base)
-    assert all((tmp_path / entry.config).is_file() for entry in found.sites)
-    assert identity(found.resolve()) == identity(theirs.resolve())
+    pipeline, theirs = load_pipeline(tmp_path / "p.yaml"), load_pipeline(base)
+    assert all((tmp_path / entry.config).is_file() for entry in pipeline.sites)
+    assert identity(pipeline.resolve()) == identity(theirs.resolve())
     (tmp_path / "a").mkdir()
     pipeline_on_a_graph(tmp_path / "a", "0 1\n0 2\n0 3\n0 4\n")
     (tmp_path / "q.yaml").write_text("extends: a/ours.yaml\ntitle: Own\n")
@@ -331,7 +332,7 @@ def test_without_a_server_the_stages_are_one() -> None:
 
 
 def test_more_clients_than_exist_refused() -> None:
-    with pytest.raises(ConfigError, match="from 1 to 5"):
+    with assert_refused(ConfigError, "invalid value", key="k"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["k=[1,6]"])
     with pytest.raises(ConfigError, match="cut: no effect"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["sites.0.cut=unlike"])
@@ -341,7 +342,7 @@ def test_misspelling_has_line_and_suggestion(tmp_path: Path) -> None:
     text = (bundled("pipelines") / "source_addition_samples.yaml").read_text(encoding="utf-8")
     line = next(number for number, content in enumerate(text.splitlines(), start=1) if "  window:" in content)
     (tmp_path / "slip.yaml").write_text(text.replace("  window:", "  widow:"), encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf"slip\.yaml:{line}: unknown key 'federated\.widow'; did you mean 'window'"):
+    with assert_refused(ConfigError, "unknown key", key="federated.widow", place=f"{tmp_path / 'slip.yaml'}:{line}"):
         load_pipeline(tmp_path / "slip.yaml")
 
 
@@ -418,15 +419,15 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
 def test_empty_k_is_refused(tmp_path: Path) -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "own.yaml").write_text(f"extends: {path}\ntitle: Own\nk: []\n")
-    with pytest.raises(ConfigError, match=r"own\.yaml:3: k is empty: .*k: null"):
+    with assert_refused(ConfigError, "invalid value", key="k", place=f"{tmp_path / 'own.yaml'}:3"):
         load_pipeline(tmp_path / "own.yaml")
     assert load_pipeline(path, ["k=null"]).k == [1, 2, 3, 4, 5]
     for nothing in ("0", "false", "''", "{}"):
-        with pytest.raises(ConfigError, match="'k' should be a valid list"):
+        with assert_refused(ConfigError, "invalid value", key="k"):
             load_pipeline(path, [f"k={nothing}"])
 
 
 def test_endless_clients_refused() -> None:
     for clients in (0, 10**6, 10**30):
-        with pytest.raises(ConfigError, match=r"sites\.0\.clients"):
+        with assert_refused(ConfigError, "invalid value", key="sites.0.clients"):
             load_pipeline(bundled("pipelines") / "chestxray8_algorithms.yaml", [f"sites.0.clients={clients}", "k=null"])

@@ -58,9 +58,9 @@ class Loopback:
     def look(self, name: str) -> dict[str, float]:
         """Resident memory in MiB and open files of a process, its children included."""
         try:
-            family = [Path("/proc") / number for number in family_of(str(self._running[name].pid))]
-            pages = sum(int((one / "statm").read_text().split()[1]) for one in family)
-            files = sum(len(list((one / "fd").iterdir())) for one in family)
+            family = [Path("/proc") / number for number in list_family(str(self._running[name].pid))]
+            pages = sum(int((entry / "statm").read_text().split()[1]) for entry in family)
+            files = sum(len(list((entry / "fd").iterdir())) for entry in family)
             return {"mib": round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1), "files": files}
         except (OSError, KeyError):  # it ends just now
             return {}
@@ -77,12 +77,12 @@ class Loopback:
                 process.wait()
 
 
-def family_of(process: str) -> Iterator[str]:
+def list_family(process: str) -> Iterator[str]:
     """The numbers of a process and of all that it has started, on Linux."""
     yield process
     for file in Path("/proc", process, "task").glob("*/children"):
         for child in file.read_text().split():
-            yield from family_of(child)
+            yield from list_family(child)
 
 
 @contextmanager

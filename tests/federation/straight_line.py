@@ -96,9 +96,9 @@ def sample_hospital(
     site = Path(__file__).parents[2] / "site_configs" / "synthetic" / f"{name}.yaml"
     (root / name).mkdir(parents=True, exist_ok=True)
     if not synthetic:
-        own = root / name / "site.yaml"
-        own.write_text(f"extends: {site}\nsynthetic: false\n")
-        site, data = own, unmarked(data)
+        copy = root / name / "site.yaml"
+        copy.write_text(f"extends: {site}\nsynthetic: false\n")
+        site, data = copy, unmarked(data)
     file = HospitalFile(
         hospital=name,
         server="localhost:9443",

@@ -24,7 +24,7 @@ D, B, K, J = 6_958_981, 83_648, 5, 5
 KINDS = [spec for spec in ALGORITHMS.built_in.values() if not spec.pooled]
 
 
-def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
+def measure_round(spec: AlgorithmSpec) -> tuple[int, int]:
     """Bytes of the update, and of all numbers that leave in a round."""
     settings = Federated.model_validate({"algorithm": spec.name})
     graph = graph_of(settings, K)
@@ -40,14 +40,14 @@ def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
     taken = shapes.reply(shapes.request("Take", {"edges": (0, 1)}, "the server"))
     assert isinstance(stepped, Stepped)
     assert isinstance(taken, Located)
-    return sum(size_of(one) for one in stepped.messages), size_of(stepped) + size_of(taken)
+    return sum(size_of(message) for message in stepped.messages), size_of(stepped) + size_of(taken)
 
 
-def told() -> dict[str, tuple[str, str]]:
+def read_page() -> dict[str, tuple[str, str]]:
     lines = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {name: (update, everything) for name, update, everything in lines}
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.name)
 def test_table_lists_what_leaves_a_hospital(spec: AlgorithmSpec) -> None:
-    assert told()[spec.name] == tuple(f"{size / 1e6:.1f}" for size in rounds_of(spec))
+    assert read_page()[spec.name] == tuple(f"{size / 1e6:.1f}" for size in measure_round(spec))

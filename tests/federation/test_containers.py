@@ -20,24 +20,24 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "containers"
 
 
-def service_of(name: str) -> dict[str, Any]:
+def read_service(name: str) -> dict[str, Any]:
     (service,) = yaml.safe_load((FOLDER / f"{name}.compose.yaml").read_text(encoding="utf-8"))["services"].values()
     return dict(service)
 
 
 def assert_exists(words: list[str]) -> None:
     """Fail unless a command line names a command of chestfed, and options that it has."""
-    found = get_command(app)
-    while words and hasattr(found, "commands"):
-        found = found.commands[words[0]]
+    command = get_command(app)
+    while words and hasattr(command, "commands"):
+        command = command.commands[words[0]]
         words = words[1:]
-    known = {option for parameter in found.params for option in parameter.opts}
+    known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
 
 
 @pytest.mark.parametrize("name", ["server", "hospital"])
 def test_services_run_existing_commands(name: str) -> None:
-    service = service_of(name)
+    service = read_service(name)
     assert_exists(service["command"])
     assert_exists(service["healthcheck"]["test"][2:])
     mounted = {volume.rsplit(":/", 1)[1].partition(":")[0]: volume for volume in service["volumes"]}
@@ -65,7 +65,7 @@ def test_units_run_the_same_commands(name: str) -> None:
     assert program.endswith("/chestfed")
     assert_exists(words)
     assert words[-1] == unit["Service"]["ReadWritePaths"]
-    assert words == service_of(name)["command"]
+    assert words == read_service(name)["command"]
 
 
 def test_dashboard_shows_metrics_that_exist() -> None:
@@ -86,8 +86,8 @@ def test_image_copies_existing_files() -> None:
     (python,) = re.findall(r"FROM python:(\d+\.\d+)", text)
     assert project["requires-python"] == f">={python}"
     needed = {project["readme"], *project["license-files"], "chestfed", "pipelines", "site_configs", "pyproject.toml"}
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert needed <= kept  # what the build of the package reads is not ignored
+    exceptions = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert needed <= exceptions  # what the build of the package reads is not ignored
 
 
 def test_secret_key_has_own_mount() -> None:
@@ -95,7 +95,7 @@ def test_secret_key_has_own_mount() -> None:
         (path,) = re.findall(r"CHESTFED_KEY_FILE=(\S+)", dockerfile.read_text(encoding="utf-8"))
         return str(path)
 
-    mounted = [volume.split(":")[1] for volume in service_of("hospital")["volumes"] if not volume.endswith(":ro")]
+    mounted = [volume.split(":")[1] for volume in read_service("hospital")["volumes"] if not volume.endswith(":ro")]
     assert key_in(FOLDER / "federation.Dockerfile") == f"{mounted[0]}/{HospitalFile.model_fields['names_key'].default}"
     assert key_in(ROOT / "Dockerfile") == "/key/key"  # not in /work, where results lie
     assert "HOME=/work" not in (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -40,8 +40,8 @@ class Line:
         return ticket
 
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
-        there = [one for one in tickets if one in self.replies and self.replies[one][0] <= self.clock.now]
-        return {one: self.replies.pop(one)[1] for one in there}
+        there = [ticket for ticket in tickets if ticket in self.replies and self.replies[ticket][0] <= self.clock.now]
+        return {ticket: self.replies.pop(ticket)[1] for ticket in there}
 
     def reconnect(self) -> None:
         self.lost = False
@@ -62,7 +62,7 @@ class Talk:
         """Who answered, and how long it took."""
         began = self.clock.now
         answers = self.talk.ask({name: Question(kind) for name in NAMES}, enough=enough)
-        assert all(its.values["kind"] == kind for its in answers.values())
+        assert all(answer.values["kind"] == kind for answer in answers.values())
         return "".join(answers), self.clock.now - began
 
 

@@ -96,7 +96,7 @@ def test_members_and_operator_pass() -> None:
 
 
 @pytest.mark.parametrize(("headers", "status"), [({"content-length": b"101"}, 413), ({}, 411)])
-def test_large_requests_of_members_are_not_read(headers: dict[str, bytes], status: int) -> None:
+def test_large_request_of_member_is_refused(headers: dict[str, bytes], status: int) -> None:
     called = Called(FLEET, signed() | headers)
     assert (called.status, called.reached, called.read) == (status, False, 0)
 

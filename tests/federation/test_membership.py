@@ -53,7 +53,7 @@ def stop_in(done: int, at: int) -> None:
         raise KeyboardInterrupt
 
 
-def test_k_without_hospital_is_study_of_others(home: Path) -> None:
+def test_absent_hospital_is_not_in_the_study(home: Path) -> None:
     line = line_at(home, "gone")
     line.away = {"padchest"}
     with pytest.raises(TrainingError) as refused:

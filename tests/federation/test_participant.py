@@ -28,6 +28,7 @@ from chestfed.federation.parcels import Parcel
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
 from chestfed.training.data.clients import ClientData
 from chestfed.training.pretrain import Pretrained
+from tests.cases import assert_refused
 from tests.engines.test_wire import RULE
 from tests.federation.straight_line import sample_hospital
 from tests.models import tiny_transformer
@@ -39,7 +40,11 @@ DIGEST = "0123456789abcdef"
 
 
 def pipeline(*more: str) -> Pipeline:
-    small = [one for one in SMALL if not (one.startswith("model.") and any(key.startswith("model=") for key in more))]
+    small = [
+        setting
+        for setting in SMALL
+        if not (setting.startswith("model.") and any(key.startswith("model=") for key in more))
+    ]
     return load_pipeline(FILE, [*small, *more]).resolve()
 
 
@@ -93,8 +98,8 @@ def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: 
     monkeypatch.setattr("safetensors.torch.save_file", full)
     study = SimpleNamespace(digests={"padchest": "a"})
     hospital._studies[DIGEST].data = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest"))  # type: ignore[assignment]
-    told = hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values["refused"]
-    assert told == "the hospital cannot write to its disk (No space left on device); its own log says where"
+    reason = hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values["refused"]
+    assert reason == "the hospital cannot write to its disk (No space left on device); its own log says where"
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", DIGEST + "/.."])
@@ -128,18 +133,18 @@ def test_server_names_only_listed_code(
 
 def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    own = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
     source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")
     # Not as a part of `tests`, all of which would be imported anew in another working folder.
     (tmp_path / "tinynet.py").write_text(source, encoding="utf-8")
     name = "tinynet:TINY"
-    hospital = Participant(replace(own, file=own.file.model_copy(update={"plugins": [name]})), lambda text: None)
+    hospital = Participant(replace(sample, file=sample.file.model_copy(update={"plugins": [name]})), lambda text: None)
     asked = pipeline(f"model={{name: '{name}', initial_weights: first.pt}}")
     weights = TinyTransformer(5).state_dict()
-    for folder in (tmp_path, own.folder):  # the server's and the hospital's
+    for folder in (tmp_path, sample.folder):  # the server's and the hospital's
         torch.save(weights, folder / "first.pt")
     assert "refused" not in hospital(greeting(asked)).values
-    torch.save(TinyTransformer(5).state_dict(), own.folder / "first.pt")
+    torch.save(TinyTransformer(5).state_dict(), sample.folder / "first.pt")
     assert "a file that the pipeline names differs" in hospital(greeting(asked)).values["refused"]
 
 
@@ -191,31 +196,31 @@ def test_large_counts_leave_ratios(smallest: int) -> None:
     client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
     test = SimpleNamespace(key="")
     study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={}, test=test)
-    _, told = OwnData(client, None, study).told(smallest, 0)
+    _, message = OwnData(client, None, study).told(smallest, 0)
     rare = 3 / 7 if smallest == 3 else 6 / 13
-    assert told.ratios.tolist() == pytest.approx([9 / 13, rare])
-    assert told.labeled.tolist() == [1, 1]
+    assert message.ratios.tolist() == pytest.approx([9 / 13, rare])
+    assert message.labeled.tolist() == [1, 1]
 
 
 @given(st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 20))
 def test_no_sum_gives_a_small_count_away(counts: list[int], smallest: int) -> None:
-    said = {"positives": counts[0], "negatives": counts[1], "missing": counts[2], "prevalence": 0.5}
-    card = suppressed({"images": sum(counts), "diseases": {"edema": said}}, smallest)
-    told = [card["diseases"]["edema"][key] for key in said if key != "prevalence"]
+    entry = {"positives": counts[0], "negatives": counts[1], "missing": counts[2], "prevalence": 0.5}
+    card = suppressed({"images": sum(counts), "diseases": {"edema": entry}}, smallest)
+    numbers = [card["diseases"]["edema"][key] for key in entry if key != "prevalence"]
     small = [0 < count < smallest for count in counts]
     if not any(small):
-        assert card["diseases"]["edema"] == said
+        assert card["diseases"]["edema"] == entry
     if max(counts) >= 3 * smallest:
-        assert sum(told) == sum(counts)
-    for hidden, count, one in zip(small, counts, told, strict=True):
-        assert (one == 0) == (count == 0)
-        assert one >= smallest or not count
-        assert one == smallest or not hidden
+        assert sum(numbers) == sum(counts)
+    for hidden, count, number in zip(small, counts, numbers, strict=True):
+        assert (number == 0) == (count == 0)
+        assert number >= smallest or not count
+        assert number == smallest or not hidden
 
 
 def test_end_of_missing_turn_is_refused() -> None:
     host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
-    with pytest.raises(TrainingError, match=r"'anne' is asked to go on from turn 7.*delete the state"):
+    with assert_refused(TrainingError, "unexpected turn", turn=7):
         host.answer(Finish(7))
 
 
@@ -227,5 +232,5 @@ def test_foreign_state_is_damaged(tmp_path: Path, values: dict[str, Any]) -> Non
     save_checkpoint(tmp_path / "k1.safetensors", {}, {"same": {}, **values})
     cohort: Any = SimpleNamespace(objective=lambda: SimpleNamespace(extra_size=0, dual_size=2))
     network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
-    with pytest.raises(DamagedError, match="Delete it"):
+    with assert_refused(DamagedError, "damaged checkpoint"):
         restore_host(host, tmp_path / "k1.safetensors", cohort, network)

@@ -42,6 +42,6 @@ def test_trial_gives_table_of_one_process(tmp_path: Path) -> None:
     trial = ROOT / "docs" / "examples" / "federation" / "trial.yaml"
     result = run(tmp_path, [sys.executable, "-m", "chestfed", "study", str(trial), "--out", "one", "--no-tracking"])
     assert result.code == 0, result.err
-    (over,), (one,) = ((tmp_path / out).glob("synthetic-trial-*/table.csv") for out in ("runs", "one"))
-    assert over.parent.name == one.parent.name
-    assert over.read_bytes() == one.read_bytes()
+    (over,), (single,) = ((tmp_path / out).glob("synthetic-trial-*/table.csv") for out in ("runs", "one"))
+    assert over.parent.name == single.parent.name
+    assert over.read_bytes() == single.read_bytes()

@@ -95,7 +95,7 @@ def tarred(files: Mapping[str, bytes], *more: tarfile.TarInfo) -> bytes:
     return out.getvalue()
 
 
-def release_of(web: Web, name: str, **changes: Any) -> Release:
+def make_release(web: Web, name: str, **changes: Any) -> Release:
     """A release of the registry whose only file is on the local server, with these other keys."""
     release = releases()[name]
     file = release.files[0].model_copy(update={"url": f"{web.address}/{name}", "git": {}, **changes})

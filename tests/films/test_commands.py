@@ -9,7 +9,7 @@ import pytest
 
 from chestfed.films.registry import releases
 from tests.command_line import call
-from tests.films.server import film, release_of, served, zipped
+from tests.films.server import film, make_release, served, zipped
 
 
 def test_the_list_has_every_release(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_release_is_shown_with_its_license(tmp_path: Path) -> None:
 def test_get_says_how_to_cite(tmp_path: Path) -> None:
     with served() as web:
         web.files["/guangzhou"] = zipped({"chest_xray/train/NORMAL/IM-0115-0001.jpeg": film(1)})
-        with patch("chestfed.films.registry.releases", lambda: {"guangzhou": release_of(web, "guangzhou")}):
+        with patch("chestfed.films.registry.releases", lambda: {"guangzhou": make_release(web, "guangzhou")}):
             refused = call("films", "get", "guangzhou", "--data", "d", folder=tmp_path)
             done = call("films", "get", "guangzhou", "--data", "d", "--trust-first-download", folder=tmp_path)
     assert refused.code == 1

@@ -17,7 +17,7 @@ from chestfed.films.registry import Release, find_release, releases
 from chestfed.films.unpack import git_id
 from chestfed.sites import load_site_config, open_site
 from tests.cases import assert_refused, each
-from tests.films.server import Web, film, release_of, served, sha256, tarred, zipped
+from tests.films.server import Web, film, make_release, served, sha256, tarred, zipped
 
 GUANGZHOU = {
     "chest_xray/train/NORMAL/IM-0115-0001.jpeg": film(1),
@@ -37,7 +37,7 @@ def web() -> Iterator[Web]:
 @pytest.fixture
 def guangzhou(web: Web) -> Release:
     web.files["/guangzhou"] = zipped(GUANGZHOU)
-    return release_of(web, "guangzhou", digest=sha256(web.files["/guangzhou"]), size=len(web.files["/guangzhou"]))
+    return make_release(web, "guangzhou", digest=sha256(web.files["/guangzhou"]), size=len(web.files["/guangzhou"]))
 
 
 def test_a_release_becomes_a_site(tmp_path: Path, guangzhou: Release) -> None:
@@ -95,12 +95,12 @@ def test_ctrl_c_leaves_a_part_to_continue(tmp_path: Path, guangzhou: Release) ->
 def test_a_wrong_digest_is_refused(tmp_path: Path, web: Web) -> None:
     web.files["/guangzhou"] = zipped(GUANGZHOU)
     with pytest.raises(DamagedError):
-        fetch_release(release_of(web, "guangzhou", digest=sha256(b"another")), tmp_path)
+        fetch_release(make_release(web, "guangzhou", digest=sha256(b"another")), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_digest_is_trusted_once(tmp_path: Path, web: Web, guangzhou: Release) -> None:
-    release = release_of(web, "guangzhou", digest=None)
+    release = make_release(web, "guangzhou", digest=None)
     with assert_refused(ConfigError, "first download not trusted"):
         fetch_release(release, tmp_path)
     assert web.asked == []
@@ -118,13 +118,13 @@ def test_a_repository_is_checked_by_content(tmp_path: Path, web: Web) -> None:
     web.files["/hannover"] = tarred({"r-1/data.csv": b"a,b\n", "r-1/png/a.png": b"a", "r-1/png/b.png": b"b"})
     ids = {"data.csv": "7d9e2ce7e6b3bb6a0f4fdb4d4a4a0c3a3a0b0a00", "png": "0" * 40}
     with assert_refused(DamagedError, "not the file of the release"):
-        fetch_release(release_of(web, "hannover", git=ids), tmp_path)
+        fetch_release(make_release(web, "hannover", git=ids), tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "png").mkdir()
     for name in ("a", "b"):
         (tmp_path / "png" / f"{name}.png").write_bytes(name.encode())
     right = {"png": git_id(tmp_path / "png")}
-    assert fetch_release(release_of(web, "hannover", git=right), tmp_path) == 1
+    assert fetch_release(make_release(web, "hannover", git=right), tmp_path) == 1
 
 
 def test_git_ids_are_those_of_git(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def link(name: str, kind: bytes) -> tarfile.TarInfo:
 def test_a_hostile_archive_is_refused(tmp_path: Path, content: bytes, keys: dict[str, int]) -> None:
     with served() as web:
         web.files["/hannover"] = content
-        release = release_of(web, "hannover", digest=sha256(content), **keys)
+        release = make_release(web, "hannover", digest=sha256(content), **keys)
         with pytest.raises(DamagedError):
             fetch_release(release, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
@@ -177,7 +177,7 @@ def test_a_hostile_archive_is_refused(tmp_path: Path, content: bytes, keys: dict
 
 
 def test_a_much_larger_file_is_refused(tmp_path: Path, web: Web, guangzhou: Release) -> None:
-    release = release_of(web, "guangzhou", digest=guangzhou.files[0].digest, size=100)
+    release = make_release(web, "guangzhou", digest=guangzhou.files[0].digest, size=100)
     with assert_refused(ChestfedError, "larger than the release"):
         fetch_release(release, tmp_path)
 

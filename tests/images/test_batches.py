@@ -37,11 +37,11 @@ def batches(rows: int = 7, size: int = 3, **options: object) -> TrainBatches:
 
 def test_tensors_are_normalized_as_imagenet() -> None:
     gray = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5) * 6
-    found = normalize(gray)
-    assert found.shape == (2, 3, 4, 5)
-    assert found.dtype == torch.float32
+    images = normalize(gray)
+    assert images.shape == (2, 3, 4, 5)
+    assert images.dtype == torch.float32
     for channel, (mean, std) in enumerate(((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))):
-        np.testing.assert_allclose(found[:, channel].numpy(), (gray / 255 - mean) / std, atol=1e-5)
+        np.testing.assert_allclose(images[:, channel].numpy(), (gray / 255 - mean) / std, atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -54,9 +54,9 @@ def test_a_position_gives_its_batches(rows: int, size: int, position: int, worke
     there.next()
     there.seek(position)
     for _ in range(3):
-        expected, found = run.next(), there.next()
-        assert torch.equal(expected.images, found.images)
-        assert torch.equal(expected.labels.nan_to_num(-1), found.labels.nan_to_num(-1))
+        expected, batch = run.next(), there.next()
+        assert torch.equal(expected.images, batch.images)
+        assert torch.equal(expected.labels.nan_to_num(-1), batch.labels.nan_to_num(-1))
     there.close()
     assert there.position == position + 3
 
@@ -143,9 +143,9 @@ def test_a_buffer_waits_for_its_copy() -> None:
 
 def test_evaluation_keeps_the_order_of_rows() -> None:
     images: Any = Images(np.arange(5))
-    found, seen = [], []
+    labels, seen = [], []
     for batch in EvalBatches(images, np.arange(5.0)[:, None], 2):
-        found.append(batch.labels[:, 0].tolist())
+        labels.append(batch.labels[:, 0].tolist())
         seen.append(batch.images.clone())  # the next batch is written over it
-    assert found == [[0, 1], [2, 3], [4]]
+    assert labels == [[0, 1], [2, 3], [4]]
     assert torch.equal(torch.cat(seen), normalize(images.read(range(5))))

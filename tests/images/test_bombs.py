@@ -45,10 +45,10 @@ print(peak() - before, told)
 needs_proc = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by /proc")
 
 
-def peak_of(path: Path) -> tuple[int, str]:
+def measure_peak(path: Path) -> tuple[int, str]:
     done = subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True)
-    needed, _, told = done.stdout.partition(" ")
-    return int(needed), told
+    needed, _, message = done.stdout.partition(" ")
+    return int(needed), message
 
 
 @needs_proc
@@ -56,8 +56,8 @@ def peak_of(path: Path) -> tuple[int, str]:
 def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
     Image.fromarray(picture(0)).save(tmp_path / "bomb", "PNG")
     FILES[name][0](tmp_path / "bomb")
-    needed, told = peak_of(tmp_path / "bomb")
-    assert "refused without" in told
+    needed, message = measure_peak(tmp_path / "bomb")
+    assert "refused without" in message
     assert needed < 20_000_000
 
 
@@ -190,8 +190,8 @@ def test_a_picture_needs_little_memory(tmp_path: Path, kind: str, bytes_per_pixe
     flat = {"16-bit PNG": np.full((side, side), 65_000, np.uint16), "gray PNG": np.full((side, side), 7, np.uint8)}
     image = Image.fromarray(flat[kind]) if kind in flat else Image.new("RGB", (side, side), (9, 200, 9))
     image.save(tmp_path / "a", "JPEG" if "JPEG" in kind else "PNG", **({"progressive": True} if "JPEG" in kind else {}))
-    needed, told = peak_of(tmp_path / "a")
-    assert not told.strip()
+    needed, message = measure_peak(tmp_path / "a")
+    assert not message.strip()
     assert 1 < needed / side**2 < bytes_per_pixel
 
 

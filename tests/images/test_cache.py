@@ -75,9 +75,9 @@ def expected(table: Table, row: int, preprocess: Preprocess = SMALL) -> np.ndarr
 
 def test_the_cache_has_the_decoded_squares(tmp_path: Path) -> None:
     table = make_site(tmp_path)
-    told: list[tuple[int, int]] = []
-    images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (6, 6)
+    calls: list[tuple[int, int]] = []
+    images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (6, 6)
     for row in range(6):
         np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
     assert len(set(images.digests.tolist())) == 6
@@ -120,11 +120,11 @@ def test_a_picture_digest_tells_its_levels(tmp_path: Path) -> None:
         levels = np.asarray(picture)
     other = levels.copy()
     other[0, 0] ^= 1
-    found = []
+    digests = []
     for number, gray in enumerate((255 - levels, levels.reshape(50, 40), other)):
         Image.fromarray(gray).save(path)
-        found.append(fill_cache(table, tmp_path / str(number), SMALL).sources[0])
-    assert first.tolist() not in [one.tolist() for one in found]
+        digests.append(fill_cache(table, tmp_path / str(number), SMALL).sources[0])
+    assert first.tolist() not in [digest.tolist() for digest in digests]
 
 
 @settings(deadline=None, max_examples=10)

@@ -71,10 +71,10 @@ def test_a_flipped_bit_of_a_png_is_refused(tmp_path: Path, kind: str, read: Call
         flipped[place // 8] ^= 1 << place % 8
         (tmp_path / "bad").write_bytes(flipped)
         try:
-            found = read(tmp_path / "bad")
+            pixels = read(tmp_path / "bad")
         except ImageError:
             continue
-        np.testing.assert_array_equal(found, whole, err_msg=f"bit {place}")
+        np.testing.assert_array_equal(pixels, whole, err_msg=f"bit {place}")
 
 
 def test_a_png_without_its_end_is_refused(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_jpeg_has_pillows_pixels(tmp_path: Path, options: dict[str, bool], lea
     with Image.open(tmp_path / "a.jpg") as image:
         drafted = image.draft("L", image.size if least is None else (least, least))
         assert drafted is not None
-        found = decode_stored(tmp_path / "a.jpg", least=least)
-        np.testing.assert_array_equal(found.gray, np.asarray(image.convert("L")))
-        assert found.extent == pytest.approx(drafted[1][:1:-1])
+        result = decode_stored(tmp_path / "a.jpg", least=least)
+        np.testing.assert_array_equal(result.gray, np.asarray(image.convert("L")))
+        assert result.extent == pytest.approx(drafted[1][:1:-1])
 
 
 @each("orientation", range(1, 9))

@@ -45,7 +45,7 @@ def read(table: Table, cache: Path) -> list[Any]:
     """Everything that a cache says of the images."""
     images: CachedImages = fill_cache(table, cache, SMALL, skip_unreadable=True)
     pixels = [images.read([row])[0].tolist() for row in np.flatnonzero(images.records >= 0)]
-    return [pixels, images.digests.tolist(), images.sources.tolist(), [str(one) for one in images.quarantined]]
+    return [pixels, images.digests.tolist(), images.sources.tolist(), [str(entry) for entry in images.quarantined]]
 
 
 def flip_cell(cell: Any, bit: int) -> Any:

@@ -45,18 +45,18 @@ def test_8_bit_pictures_keep_their_levels(tmp_path: Path, mode: str, suffix: str
         return
     gray = (RAMP * 255).astype(np.uint8)
     Image.fromarray(gray).convert(mode).save(tmp_path / f"a{suffix}", quality=100)
-    found = decode(tmp_path / f"a{suffix}")
-    assert found.dtype == np.uint8
-    assert np.abs(found.astype(int) - gray).max() <= (2 if suffix == ".jpg" else 0)
+    pixels = decode(tmp_path / f"a{suffix}")
+    assert pixels.dtype == np.uint8
+    assert np.abs(pixels.astype(int) - gray).max() <= (2 if suffix == ".jpg" else 0)
 
 
 @each(("bits", "largest"), [(None, 65_535), (16, 65_535), (16, 900), (12, 4095), (12, 900), (9, 511)])
 def test_16_bit_png_keeps_its_range(tmp_path: Path, bits: int | None, largest: int) -> None:
     stored = (RAMP * largest).astype(np.uint16)
     Image.fromarray(stored).save(tmp_path / "a.png")
-    found = decode(tmp_path / "a.png", Stored(bits=bits))
-    assert np.abs(found - stored * (255 / (2 ** (bits or 16) - 1))).max() <= 0.51
-    np.testing.assert_array_equal(decode(tmp_path / "a.png", Stored(inverted=True, bits=bits)), 255 - found)
+    pixels = decode(tmp_path / "a.png", Stored(bits=bits))
+    assert np.abs(pixels - stored * (255 / (2 ** (bits or 16) - 1))).max() <= 0.51
+    np.testing.assert_array_equal(decode(tmp_path / "a.png", Stored(inverted=True, bits=bits)), 255 - pixels)
 
 
 @each(("bits", "largest"), [(None, 4095), (None, 32_767), (None, 0), (12, 4096), (9, 65_535)])
@@ -97,9 +97,9 @@ def test_stored_takes_the_whole_range(tmp_path: Path, signed: int, slope: str) -
     stored = (RAMP * 4095).astype(np.int16) - 2048 * signed
     elements = {"RescaleSlope": slope, "RescaleIntercept": "-70", "WindowCenter": "90", "WindowWidth": "20"}
     plain = dicom(stored, PixelRepresentation=signed, PixelData=stored.tobytes(), **elements)
-    found = decode(save(plain, tmp_path / "a.dcm"), levels="stored")
+    pixels = decode(save(plain, tmp_path / "a.dcm"), levels="stored")
     expected = (RAMP if slope == "1" else 1 - RAMP) * 255
-    assert np.abs(found - expected).max() <= 1.01
+    assert np.abs(pixels - expected).max() <= 1.01
 
 
 def test_the_content_tells_the_kind(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_the_content_tells_the_kind(tmp_path: Path) -> None:
 def test_dicom_is_rescaled_then_windowed(tmp_path: Path) -> None:
     stored = (RAMP * 4095).astype(np.uint16)
     elements = {"RescaleSlope": "2", "RescaleIntercept": "-1000", "WindowCenter": "3000", "WindowWidth": "2000"}
-    found = decode(save(dicom(stored, **elements), tmp_path / "a.dcm"))
+    pixels = decode(save(dicom(stored, **elements), tmp_path / "a.dcm"))
     expected = np.clip((stored * 2.0 - 1000 - 2000) / 2000, 0, 1) * 255
-    assert np.abs(found - expected).max() <= 1
+    assert np.abs(pixels - expected).max() <= 1
     inverted = decode(save(dicom(stored, PhotometricInterpretation="MONOCHROME1", **elements), tmp_path / "b.dcm"))
-    np.testing.assert_array_equal(inverted, 255 - found)
+    np.testing.assert_array_equal(inverted, 255 - pixels)
 
 
 def test_without_a_window_percentiles_count(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_without_a_window_percentiles_count(tmp_path: Path) -> None:
     stored[:4] = 0
     plain = dicom(stored, PhotometricInterpretation="MONOCHROME1")
     plain.add_new("PixelPaddingValue", "US", 0)
-    found = decode(save(plain, tmp_path / "a.dcm"))
-    assert not found[:4].any()
-    assert found[5].mean() > found[-1].mean()
+    pixels = decode(save(plain, tmp_path / "a.dcm"))
+    assert not pixels[:4].any()
+    assert pixels[5].mean() > pixels[-1].mean()
 
 
 @each("photometric", ["MONOCHROME1", "MONOCHROME2"])
@@ -139,11 +139,11 @@ def test_padding_counts_for_no_range(tmp_path: Path, photometric: str, window: d
     plain = dicom(padded, PhotometricInterpretation=photometric, **window)
     plain.add_new("PixelPaddingValue", "US", 0)
     plain.add_new("PixelPaddingRangeLimit", "US", 5)
-    found = decode(save(plain, tmp_path / "a.dcm"))
+    pixels = decode(save(plain, tmp_path / "a.dcm"))
     alone = decode(save(dicom(anatomy, PhotometricInterpretation=photometric, **window), tmp_path / "b.dcm"))
-    np.testing.assert_array_equal(found[:, 12:60], alone)
-    assert not found[:, :12].any()
-    assert not found[:, 60:].any()
+    np.testing.assert_array_equal(pixels[:, 12:60], alone)
+    assert not pixels[:, :12].any()
+    assert not pixels[:, 60:].any()
 
 
 @each(
@@ -167,9 +167,9 @@ def test_an_implausible_window_is_ignored(tmp_path: Path, window: dict[str, str 
 def test_an_exact_window_may_be_below_1(tmp_path: Path) -> None:
     stored = (RAMP * 4095).astype(np.uint16)
     window = {"RescaleSlope": "0.0001", "RescaleIntercept": "0", "WindowCenter": "0.2", "WindowWidth": "0.2"}
-    found = decode(save(dicom(stored, VOILUTFunction="LINEAR_EXACT", **window), tmp_path / "a.dcm"))
+    pixels = decode(save(dicom(stored, VOILUTFunction="LINEAR_EXACT", **window), tmp_path / "a.dcm"))
     expected = np.clip((stored * 0.0001 - 0.1) / 0.2, 0, 1) * 255
-    assert np.abs(found - expected).max() <= 1
+    assert np.abs(pixels - expected).max() <= 1
 
 
 def test_upper_bits_are_refused(tmp_path: Path) -> None:
@@ -236,14 +236,14 @@ def test_png_and_dicom_give_the_same_picture(tmp_path: Path) -> None:
 def test_a_window_shows_its_own_range(tmp_path: Path, function: str) -> None:
     stored = (1000 + RAMP * 1000).astype(np.uint16)
     window = {"WindowCenter": "2000", "WindowWidth": "4000", "VOILUTFunction": function}
-    found = decode(save(dicom(stored, **window), tmp_path / "a.dcm"))
+    pixels = decode(save(dicom(stored, **window), tmp_path / "a.dcm"))
     x = stored.astype(float)
     expected = {
         "LINEAR": (x - 1999.5) / 3999 + 0.5,
         "LINEAR_EXACT": (x - 2000) / 4000 + 0.5,
         "SIGMOID": 1 / (1 + np.exp(-4 * (x - 2000) / 4000)),
     }[function]
-    assert np.abs(found - expected * 255).max() <= 0.51
+    assert np.abs(pixels - expected * 255).max() <= 0.51
 
 
 @each("bits", [8, 10])
@@ -255,8 +255,8 @@ def test_a_voi_table_has_its_range(tmp_path: Path, bits: int, first: int) -> Non
     item.add_new((0x0028, 0x3002), "US", [4096, first, bits])
     item.add_new((0x0028, 0x3006), "US", (np.arange(4096) // step).tolist())
     elements = {"RescaleSlope": "1", "RescaleIntercept": "-1024"} if first else {}
-    found = decode(save(dicom(stored, VOILUTSequence=[item], **elements), tmp_path / "a.dcm"))
-    assert np.abs(found - (stored // step) * (255 / (2**bits - 1))).max() <= 0.51
+    pixels = decode(save(dicom(stored, VOILUTSequence=[item], **elements), tmp_path / "a.dcm"))
+    assert np.abs(pixels - (stored // step) * (255 / (2**bits - 1))).max() <= 0.51
 
 
 @each("orientation", range(1, 10))
@@ -283,13 +283,13 @@ def test_a_picture_decides_on_its_polarity(tmp_path: Path) -> None:
         for column in (False, True):
             by_picture = Stored(inverted=column, by_picture=True)
             np.testing.assert_array_equal(decode(tmp_path / f"{number}.png", by_picture), expected)
-            told = decode(tmp_path / f"{number}.png", Stored(inverted=column))
-            np.testing.assert_array_equal(told, 255 - shown if column else shown)
+            pixels = decode(tmp_path / f"{number}.png", Stored(inverted=column))
+            np.testing.assert_array_equal(pixels, 255 - shown if column else shown)
     noise = np.random.default_rng(0).integers(0, 256, (64, 64)).astype(np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")  # does not tell: the column decides
     for column in (False, True):
-        found = decode(tmp_path / "noise.png", Stored(inverted=column, by_picture=True))
-        np.testing.assert_array_equal(found, 255 - noise if column else noise)
+        noise_pixels = decode(tmp_path / "noise.png", Stored(inverted=column, by_picture=True))
+        np.testing.assert_array_equal(noise_pixels, 255 - noise if column else noise)
     save(dicom((255 - film).astype(np.uint16) * 16, WindowCenter="2040", WindowWidth="4080"), tmp_path / "a.dcm")
     for stored in (Stored(), Stored(inverted=True), Stored(by_picture=True)):
         assert np.abs(decode(tmp_path / "a.dcm", stored).astype(int) - (255 - film)).max() <= 1

@@ -24,7 +24,7 @@ SHOWN = np.asarray(Image.fromarray(COARSE).resize((96, 120), Image.Resampling.BI
 FULL = {"WindowCenter": "2048", "WindowWidth": "4096"}
 
 
-def stored_of(shown: np.ndarray) -> np.ndarray:
+def store_levels(shown: np.ndarray) -> np.ndarray:
     return np.rint(shown * 4095).astype(np.uint16)
 
 
@@ -70,7 +70,7 @@ def test_inversion_is_applied_once(
         "PhotometricInterpretation": photometric,
         **({"PresentationLUTShape": shape} if shape else {}),
     }
-    film = dicom(stored_of(1 - SHOWN if inverted else SHOWN), **elements)
+    film = dicom(store_levels(1 - SHOWN if inverted else SHOWN), **elements)
     if window:
         assert_shows_film(film, tmp_path)
     else:
@@ -93,7 +93,7 @@ def test_window_functions_show_the_film(tmp_path: Path, function: str) -> None:
 
 def test_unknown_window_function_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageError):
-        decode(save(dicom(stored_of(SHOWN), VOILUTFunction="GAMMA", **FULL), tmp_path / "a.dcm"))
+        decode(save(dicom(store_levels(SHOWN), VOILUTFunction="GAMMA", **FULL), tmp_path / "a.dcm"))
 
 
 @each(
@@ -116,7 +116,7 @@ def test_unknown_window_function_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_films_are_turned_by_orientation(tmp_path: Path, orientation: str | list[str], stored: np.ndarray) -> None:
-    film = dicom(stored_of(stored), PatientOrientation=orientation, **FULL)
+    film = dicom(store_levels(stored), PatientOrientation=orientation, **FULL)
     assert_shows_film(film, tmp_path)
     assert decode_stored(tmp_path / "a.dcm").turned == (stored is not SHOWN)
 
@@ -124,7 +124,7 @@ def test_films_are_turned_by_orientation(tmp_path: Path, orientation: str | list
 @each("orientation", [["L", "P"], ["H", "F"], ["L"], ["CR", "CD"], ["L", "DOE"], ["L", "F", "F"]])
 def test_other_orientations_are_refused(tmp_path: Path, orientation: list[str]) -> None:
     with pytest.raises(ImageError) as caught:
-        decode(save(dicom(stored_of(SHOWN), PatientOrientation=orientation, **FULL), tmp_path / "a.dcm"))
+        decode(save(dicom(store_levels(SHOWN), PatientOrientation=orientation, **FULL), tmp_path / "a.dcm"))
     assert "DOE" not in str(caught.value)
 
 
@@ -142,12 +142,12 @@ def test_other_orientations_are_refused(tmp_path: Path, orientation: list[str]) 
 def test_pixels_are_made_square(tmp_path: Path, rows: int, columns: int, elements: dict[str, list[float]]) -> None:
     height, width = SHOWN.shape
     coarse = SHOWN.reshape(height // rows, rows, width // columns, columns).mean(axis=(1, 3))
-    assert_shows_film(dicom(stored_of(coarse), **FULL, **elements), tmp_path)
+    assert_shows_film(dicom(store_levels(coarse), **FULL, **elements), tmp_path)
 
 
 def test_implausible_pixel_aspect_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageError):
-        decode(save(dicom(stored_of(SHOWN), PixelAspectRatio=[5, 1], **FULL), tmp_path / "a.dcm"))
+        decode(save(dicom(store_levels(SHOWN), PixelAspectRatio=[5, 1], **FULL), tmp_path / "a.dcm"))
 
 
 @each(("planar", "syntax"), [(0, None), (1, None), (0, RLELossless), (0, JPEG2000Lossless)])
@@ -185,7 +185,7 @@ def test_real_color_is_refused(tmp_path: Path) -> None:
 def test_other_kinds_need_a_word_of_the_site(
     tmp_path: Path, elements: dict[str, str], accepting: Stored | None
 ) -> None:
-    film = dicom(stored_of(SHOWN), **FULL, **elements)
+    film = dicom(store_levels(SHOWN), **FULL, **elements)
     with pytest.raises(UnsuitableImage) as caught:
         decode(save(film, tmp_path / "a.dcm"))
     assert "DOE" not in str(caught.value)
@@ -203,4 +203,4 @@ def test_other_kinds_need_a_word_of_the_site(
     ],
 )
 def test_chest_films_are_read(tmp_path: Path, elements: dict[str, str]) -> None:
-    assert_shows_film(dicom(stored_of(SHOWN), **FULL, **elements), tmp_path)
+    assert_shows_film(dicom(store_levels(SHOWN), **FULL, **elements), tmp_path)

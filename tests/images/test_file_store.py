@@ -84,7 +84,7 @@ def test_an_error_of_the_machine_is_not_kept(tmp_path: Path, name: str) -> None:
         assert "may be fine" in problem.advice
         assert seen.count("patient00002.png") == (1 if "denied" in name else 3)
         skipping = filled(table, tmp_path / "cache", skip_unreadable=True)
-        assert [one.kind for one in skipping.quarantined] == [NOT_READ_NOW]
+        assert [entry.kind for entry in skipping.quarantined] == [NOT_READ_NOW]
     with pytest.MonkeyPatch.context() as patch, counting(patch) as seen:
         assert filled(table, tmp_path / "cache").quarantined == ()
         assert seen == ["patient00002.png"]
@@ -137,9 +137,9 @@ def test_a_killed_decoder_costs_one_image(tmp_path: Path, monkeypatch: pytest.Mo
     images = fill_cache(table, tmp_path / "cache", SMALL, workers=2, skip_unreadable=True)
     assert [(problem.kind, problem.row) for problem in images.quarantined] == [(NOT_READ_NOW, 4)]
     (table.root / "kill").unlink()
-    told: list[int] = []
-    images = fill_cache(table, tmp_path / "cache", SMALL, workers=2, progress=lambda done, total: told.append(total))
-    assert (images.quarantined, set(told)) == ((), {1})
+    totals: list[int] = []
+    images = fill_cache(table, tmp_path / "cache", SMALL, workers=2, progress=lambda done, total: totals.append(total))
+    assert (images.quarantined, set(totals)) == ((), {1})
 
 
 def move(table: Table) -> Table:
@@ -202,10 +202,10 @@ def test_a_file_that_changes_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     table = make_site(tmp_path)
 
     def growing(path: Path, *how: Any) -> tuple[np.ndarray, bytes]:
-        found = prepared(path, *how)
+        result = prepared(path, *how)
         if path.name == "patient00002.png":
             path.write_bytes(path.read_bytes() + b"more")
-        return found
+        return result
 
     with monkeypatch.context() as patch:
         patch.setattr(cache, "prepared", growing)
@@ -214,7 +214,7 @@ def test_a_file_that_changes_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     filled(table, tmp_path / "cache")
 
 
-def read_as_nobody(table: Table, folder: Path, state: str, told: Connection) -> None:
+def read_as_nobody(table: Table, folder: Path, state: str, pipe: Connection) -> None:
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
@@ -223,13 +223,13 @@ def read_as_nobody(table: Table, folder: Path, state: str, told: Connection) -> 
         cache.prepared = lambda *_: pytest.fail("decoded again")
     try:
         images = fill_cache(table, folder, SMALL)
-        told.send(str(sum(int(images.read([row])[0].sum()) for row in range(len(table.frame)))))
+        pipe.send(str(sum(int(images.read([row])[0].sum()) for row in range(len(table.frame)))))
     except ChestfedError as error:
-        told.send(f"ERROR {error}")
+        pipe.send(f"ERROR {error}")
 
 
 @pytest.fixture
-def others() -> Iterator[Path]:
+def public_folder() -> Iterator[Path]:
     """A folder that other users can enter."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
@@ -253,24 +253,24 @@ def as_reader(root: Path, table: Table, site: str = "site", state: str = "comple
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_a_complete_cache_serves_other_users(others: Path) -> None:
-    table = make_site(others)
-    images = filled(table, others / "cache")
+def test_a_complete_cache_serves_other_users(public_folder: Path) -> None:
+    table = make_site(public_folder)
+    images = filled(table, public_folder / "cache")
     total = str(sum(int(images.read([row])[0].sum()) for row in range(6)))
     if os.geteuid() == 0:
-        assert as_reader(others, table).startswith("ERROR")
-        assert "chmod -R g+rX" in as_reader(others, table)
+        assert as_reader(public_folder, table).startswith("ERROR")
+        assert "chmod -R g+rX" in as_reader(public_folder, table)
     copy(table)
-    (table.root / table.frame["image"][0]).rename(others / "away.png")
-    for path in (others / "cache").rglob("*"):
+    (table.root / table.frame["image"][0]).rename(public_folder / "away.png")
+    for path in (public_folder / "cache").rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    (others / "cache").chmod(0o555)
-    before = {path: path.stat().st_mtime_ns for path in (others / "cache").rglob("*")}
-    assert as_reader(others, table, "copy") == total
-    assert "patient00000.png:2: no such file" in as_reader(others, table)
+    (public_folder / "cache").chmod(0o555)
+    before = {path: path.stat().st_mtime_ns for path in (public_folder / "cache").rglob("*")}
+    assert as_reader(public_folder, table, "copy") == total
+    assert "patient00000.png:2: no such file" in as_reader(public_folder, table)
     Image.new("L", (40, 50)).save(table.root / table.frame["image"][0])
-    assert "cannot be written" in as_reader(others, table, state="lacking")
-    assert {path: path.stat().st_mtime_ns for path in (others / "cache").rglob("*")} == before
+    assert "cannot be written" in as_reader(public_folder, table, state="lacking")
+    assert {path: path.stat().st_mtime_ns for path in (public_folder / "cache").rglob("*")} == before
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")

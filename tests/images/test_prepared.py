@@ -42,12 +42,12 @@ def as_jpeg(gray: np.ndarray, path: Path, **more: object) -> Path:
 def test_a_reduced_jpeg_is_near_the_whole(tmp_path: Path, height: int, width: int, times: int, fit: str) -> None:
     path, preprocess = as_jpeg(film(height, width), tmp_path / "a.jpg"), SMALL.model_copy(update={"fit": fit})
     assert decode_stored(path, least=preprocess.least).gray.shape == (-(-height // times), -(-width // times))
-    found, _ = prepared(path, Stored(), preprocess)
-    apart = np.abs(found.astype(int) - preprocess.apply(decode(path)))
+    pixels, _ = prepared(path, Stored(), preprocess)
+    apart = np.abs(pixels.astype(int) - preprocess.apply(decode(path)))
     assert apart.mean() < (0.5 if times > 1 else 1e-9)
     assert apart.max() <= 40  # at the letters' edges
     inverted, _ = prepared(path, Stored(inverted=True), SMALL)
-    assert found.mean() == pytest.approx(255 - inverted.mean(), abs=1) or fit == "pad"
+    assert pixels.mean() == pytest.approx(255 - inverted.mean(), abs=1) or fit == "pad"
 
 
 @each("save", [{"progressive": True}, {"exif": True}, {"color": True}])
@@ -57,8 +57,8 @@ def test_progressive_and_turned_jpegs_too(tmp_path: Path, save: dict[str, bool])
     exif[0x0112] = 6 if save.get("exif") else 1
     picture = np.stack([gray] * 3, axis=-1) if save.get("color") else gray
     path = as_jpeg(picture, tmp_path / "a.jpg", progressive=save.get("progressive", False), exif=exif)
-    found, _ = prepared(path, Stored(), SMALL)
-    apart = np.abs(found.astype(int) - SMALL.apply(decode(path)))
+    pixels, _ = prepared(path, Stored(), SMALL)
+    apart = np.abs(pixels.astype(int) - SMALL.apply(decode(path)))
     assert apart.mean() < (0 if save.get("exif") else 0.5) + 1e-9
 
 

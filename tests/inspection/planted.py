@@ -268,7 +268,7 @@ class Hospital:
         return path
 
 
-def row_of(number: int) -> int:
+def get_row(number: int) -> int:
     """The row of an image in the table; the header is row 1."""
     return number + 2
 

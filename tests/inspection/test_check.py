@@ -29,8 +29,8 @@ from tests.inspection.planted import (
     Hospital,
     dicom,
     film,
+    get_row,
     picture,
-    row_of,
     write_image,
 )
 from tests.inspection.planted import save as save_dicom
@@ -44,14 +44,14 @@ def check(folder: Path, table: dict[str, Any] | None = None, file: str = "labels
     return check_site(site, folder, cache_root=folder / "cache", workers=1, **keys)
 
 
-def told(report: CheckReport) -> list[tuple[str, int | None]]:
+def list_problems(report: CheckReport) -> list[tuple[str, int | None]]:
     return [(problem.kind, problem.row) for problem in (*report.errors, *report.warnings)]
 
 
 def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
     Hospital(tmp_path).save()
     report = check(tmp_path)
-    assert told(report) == []
+    assert list_problems(report) == []
     assert report.passed
     files = report.counts.files
     assert files is not None
@@ -80,9 +80,9 @@ def test_undeclared_negative_is_reported(tmp_path: Path, number: int, pictures: 
     site = config(tmp_path, ONEHOT, pictures=pictures)
     report = check_site(site, tmp_path, cache_root=tmp_path / "cache", workers=1)
     assert report.passed
-    told, counts = (problem for problem in report.warnings if problem.kind in (POLARITY, PICTURES_READ))
-    assert (told.kind, told.row, counts.kind) == (POLARITY, row_of(number), PICTURES_READ)
-    assert f"the {followed} counts" in told.message
+    polarity, counts = (problem for problem in report.warnings if problem.kind in (POLARITY, PICTURES_READ))
+    assert (polarity.kind, polarity.row, counts.kind) == (POLARITY, get_row(number), PICTURES_READ)
+    assert f"the {followed} counts" in polarity.message
     assert f"of {IMAGES} frontal images 1 contradict" in counts.message
 
 
@@ -112,7 +112,7 @@ def test_other_body_parts_are_counted(tmp_path: Path) -> None:
     hospital.save()
     errors = check(tmp_path).errors
     assert [problem.kind for problem in errors] == [UNSUITABLE] * 3
-    assert errors[0].row == row_of(2)
+    assert errors[0].row == get_row(2)
     assert errors[0].message.startswith(f"2 of {IMAGES} files")
     assert "ABDOMEN" in errors[0].message
     assert "DOE" not in "".join(problem.message for problem in errors)
@@ -130,7 +130,7 @@ def test_planted_file_is_found_alone(tmp_path: Path, name: str) -> None:
     hospital.save()
     report = check(tmp_path)
     (problem,) = (*report.errors, *report.warnings)
-    assert (problem.kind, problem.file, problem.row) == (kind, "labels.csv", row_of(number))
+    assert (problem.kind, problem.file, problem.row) == (kind, "labels.csv", get_row(number))
     assert words in problem.message
     assert report.passed != fails
     if kind != "path outside the root":
@@ -146,19 +146,19 @@ def test_planted_row_is_found_alone(tmp_path: Path, name: str) -> None:
     hospital.save()
     report = check(tmp_path)
     (problem,) = (*report.errors, *report.warnings)
-    assert (problem.kind, problem.file, problem.row) == (kind, "labels.csv", row_of(number))
+    assert (problem.kind, problem.file, problem.row) == (kind, "labels.csv", get_row(number))
     assert words in problem.message
     assert report.passed != fails
 
 
 def test_all_defects_come_in_one_report(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
-    wanted = []
+    expected = []
     spoilt = {"0 bytes": 0, "truncated": 1, "huge rows": 2, "blank": 3, "wrong extension": 6, "removed": 7}
     spoilt["link out"] = 9
     for name, number in spoilt.items():
         FILES[name][0](hospital.image(number))
-        wanted.append((FILES[name][1], row_of(number)))
+        expected.append((FILES[name][1], get_row(number)))
     for number, (name, column, cell) in enumerate(
         [
             ("unknown value", "Edema", "perhaps"),
@@ -169,24 +169,24 @@ def test_all_defects_come_in_one_report(tmp_path: Path) -> None:
         start=10,
     ):
         hospital.rows[number][column] = cell
-        wanted.append((ROWS[name][1], row_of(number)))
+        expected.append((ROWS[name][1], get_row(number)))
     hospital.rows[20]["MRN"] = hospital.rows[14]["MRN"]
-    wanted.append(("patient in two splits", row_of(20)))
+    expected.append(("patient in two splits", get_row(20)))
     hospital.save()
     report = check(tmp_path)
-    assert sorted(told(report), key=str) == sorted(wanted, key=str)
+    assert sorted(list_problems(report), key=str) == sorted(expected, key=str)
 
 
 def test_a_formula_in_a_spreadsheet_is_found(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     hospital.rows[5]["Sex"] = '=HYPERLINK("http://x.example")'
     save_rows(tmp_path / "site/labels.xlsx", hospital.rows)
-    assert told(check(tmp_path, file="labels.xlsx")) == [("formula cell", row_of(5))]
+    assert list_problems(check(tmp_path, file="labels.xlsx")) == [("formula cell", get_row(5))]
 
 
 def test_a_byte_order_mark_is_no_defect(tmp_path: Path) -> None:
     Hospital(tmp_path).save("utf-8-sig")
-    assert told(check(tmp_path)) == []
+    assert list_problems(check(tmp_path)) == []
 
 
 def test_encoding_is_reported_with_the_rest(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_encoding_is_reported_with_the_rest(tmp_path: Path) -> None:
     hospital.rows[9]["Edema"] = "perhaps"
     hospital.save("latin-1")
     report = check(tmp_path)
-    assert told(report) == [("wrong encoding", row_of(5)), ("unknown label", row_of(9))]
+    assert list_problems(report) == [("wrong encoding", get_row(5)), ("unknown label", get_row(9))]
     assert "is not UTF-8 (line 7): cp1252" in report.errors[0].message
     assert "Mül" not in str(report.errors)
 
@@ -209,7 +209,7 @@ def test_rows_of_other_encoding_are_named(tmp_path: Path) -> None:
     for number in (7, 13):
         data[number + 1] = data[number + 1].decode("utf-8").encode("latin-1")
     (tmp_path / "site/labels.csv").write_bytes(b"\n".join(data))
-    assert told(check(tmp_path)) == [("wrong encoding", row_of(7)), ("wrong encoding", row_of(13))]
+    assert list_problems(check(tmp_path)) == [("wrong encoding", get_row(7)), ("wrong encoding", get_row(13))]
 
 
 def test_unknown_term_has_closest_known_one(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_unknown_term_has_closest_known_one(tmp_path: Path) -> None:
     }
     report = check(tmp_path, table)
     (problem,) = report.errors
-    assert (problem.kind, problem.row) == ("unknown finding", row_of(5))
+    assert (problem.kind, problem.row) == ("unknown finding", get_row(5))
     assert "closest: 'atelectasis'" in problem.message
 
 
@@ -265,10 +265,10 @@ def test_shared_rows_are_found(tmp_path: Path) -> None:
 
     Image.fromarray(picture(10)).resize((80, 80), Image.Resampling.LANCZOS).save(tmp_path / "here/site/10.jpg")
     report = check(tmp_path / "here", against=[there])
-    assert told(report) == [
-        ("same picture in another site", row_of(3)),
-        ("patient in another site", row_of(8)),
-        ("nearly the same picture in another site", row_of(10)),
+    assert list_problems(report) == [
+        ("same picture in another site", get_row(3)),
+        ("patient in another site", get_row(8)),
+        ("nearly the same picture in another site", get_row(10)),
     ]
     assert report.against == {"there": IMAGES}
     assert "there: labels.csv:5" in report.errors[0].message
@@ -281,7 +281,7 @@ def test_labels_alone_can_be_checked(tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere.csv"
     path.rename(moved)
     for report in (check(tmp_path, labels_file=moved), check(tmp_path, labels_file=moved, images=False)):
-        assert told(report) == [("unknown label", row_of(5))]
+        assert list_problems(report) == [("unknown label", get_row(5))]
         assert (report.counts.files, report.counts.studies) == (None, None)
 
 
@@ -290,10 +290,10 @@ def test_cache_names_nobody_and_is_reused(tmp_path: Path, monkeypatch: pytest.Mo
     FILES["truncated"][0](hospital.image(9))
     hospital.save()
     first = check(tmp_path)
-    kept = b"".join(file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file())
-    assert not [row["File"] for row in hospital.rows if str(row["File"]).encode() in kept]
-    assert b"p10" not in kept
-    assert b"Doe" not in kept
+    content = b"".join(file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file())
+    assert not [row["File"] for row in hospital.rows if str(row["File"]).encode() in content]
+    assert b"p10" not in content
+    assert b"Doe" not in content
 
     from chestfed.inspection import facts
 
@@ -302,7 +302,7 @@ def test_cache_names_nobody_and_is_reused(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(facts, "decode_stored", again)
     second = check(tmp_path)
-    assert told(second) == told(first)
+    assert list_problems(second) == list_problems(first)
     assert as_json(second) == as_json(first)
 
 
@@ -326,7 +326,7 @@ def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
         check(tmp_path)
     looked.clear()
     monkeypatch.setattr(facts, "decode_stored", lambda *job: (looked.append(job[0]), original(*job))[1])
-    assert told(check(tmp_path)) == []
+    assert list_problems(check(tmp_path)) == []
     assert len(looked) == IMAGES - 8
 
 
@@ -338,11 +338,11 @@ def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     for name, number in (("truncated", 3), ("blank", 6), ("huge rows", 8)):
         FILES[name][0](hospital.image(number))
     hospital.save()
-    one = check(tmp_path)
+    single = check(tmp_path)
     monkeypatch.setattr(file_store, "parallel_map", lambda *args, **keys: parallel_map(*args, **keys, small=1))
     site = config(tmp_path, ONEHOT)
     two = check_site(site, tmp_path, cache_root=tmp_path / "other cache", workers=2)
-    assert as_json(two) == as_json(one)
+    assert as_json(two) == as_json(single)
 
 
 def test_report_steers_no_terminal(tmp_path: Path) -> None:
@@ -394,4 +394,4 @@ def test_damaged_facts_are_made_again(tmp_path: Path, harm: str) -> None:
     (file,) = (tmp_path / "cache").rglob("images.sqlite")
     with closing(sqlite3.connect(file)) as index, index:
         index.execute(f'UPDATE "{FACTS.name}" SET {harm}')
-    assert told(check(tmp_path)) == told(first)
+    assert list_problems(check(tmp_path)) == list_problems(first)

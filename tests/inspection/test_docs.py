@@ -28,8 +28,8 @@ def kinds_of_readers() -> set[str]:
     """The kinds of problem in the source of the readers."""
     source = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "chestfed" / "sites").rglob("*.py"))
     calls = r"(?:problem|bad_rows|report|report_images|Problem|note)\(\s*(?:path, |[~a-z_()!=& ]+, )?"
-    found = set(re.findall(calls + r"\"([a-z][a-zA-Z ]+)\"", source))
-    return found | {"path outside the root", "unknown sex", "formula cell"}
+    kinds = set(re.findall(calls + r"\"([a-z][a-zA-Z ]+)\"", source))
+    return kinds | {"path outside the root", "unknown sex", "formula cell"}
 
 
 def test_all_kinds_are_listed() -> None:

@@ -81,4 +81,4 @@ def test_no_two_patients_real_films_are_near() -> None:
     preprocess = Preprocess()
     hashes = np.array([np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in names])
     patients = [film.name.split("_")[0] for film in names]
-    assert all(patients[one] == patients[other] for one, other in near_pairs(hashes)[0])
+    assert all(patients[image] == patients[other] for image, other in near_pairs(hashes)[0])

@@ -27,6 +27,6 @@ def test_deflated_file_is_described(tmp_path: Path) -> None:
 def test_bad_deflated_header_is_not_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deflated_bomb(tmp_path / "bomb")
     monkeypatch.setattr(facts.dicom_tags, "read", lambda *_: pytest.fail("it was inflated"))
-    found = look_at(tmp_path / "bomb", Stored())
-    assert "refused without" in found.error
-    assert found.syntax == "Deflated Explicit VR Little Endian"
+    header = look_at(tmp_path / "bomb", Stored())
+    assert "refused without" in header.error
+    assert header.syntax == "Deflated Explicit VR Little Endian"

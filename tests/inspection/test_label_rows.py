@@ -54,8 +54,8 @@ def test_label_columns_show_each_cell(tmp_path: Path) -> None:
 
 
 def test_all_cells_of_image_are_shown(tmp_path: Path) -> None:
-    found = [(0, "Edema"), (1, "Normal"), (0, "Effusion")]
-    save_rows(tmp_path / "site/labels.csv", [person(n, Finding=finding) for n, finding in found])
+    findings = [(0, "Edema"), (1, "Normal"), (0, "Effusion")]
+    save_rows(tmp_path / "site/labels.csv", [person(n, Finding=finding) for n, finding in findings])
     table = {"columns": {**COLUMNS, "finding": "Finding"}, "codes": {"findings": meanings()}}
     rows = label_rows(config(tmp_path, table), tmp_path, 5)[2]
     assert rows["cell: Finding"].tolist() == ["Edema / Effusion", "Normal"]
@@ -73,10 +73,10 @@ def test_command_prints_and_writes_rows(tmp_path: Path) -> None:
     config(tmp_path, TERMS)
     files = ["--csv", str(tmp_path / "rows.csv"), "--sheet", str(tmp_path / "sheet.png")]
     command = ["site", "table", str(tmp_path / "site.yaml"), "--data", str(tmp_path), "--sample", "2", *files]
-    found = CliRunner().invoke(app, command)
-    assert found.exit_code == 0, found.output
-    assert "2 of 4 images" in found.output
-    assert "keep it at the site" in found.output
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "2 of 4 images" in result.output
+    assert "keep it at the site" in result.output
     assert "cell: Findings" in pd.read_csv(tmp_path / "rows.csv").columns
     assert (tmp_path / "sheet.png").stat().st_size > 0
 

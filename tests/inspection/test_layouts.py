@@ -95,10 +95,14 @@ def check(site: str, data: Path, cache: Path) -> CheckReport:
     return check_site(load_site_config(CONFIGS / "synthetic" / f"{site}.yaml"), data, cache_root=cache, workers=1)
 
 
-def told(report: CheckReport) -> set[Told]:
+def list_problems(report: CheckReport) -> set[Told]:
     """What was found but for remarks; planted pictures are no films, so their polarity is chance."""
     problems = [*report.errors, *report.warnings]
-    return {(one.kind, one.file, one.row) for one in problems if one.kind not in (REMARK, PICTURES_READ, POLARITY)}
+    return {
+        (problem.kind, problem.file, problem.row)
+        for problem in problems
+        if problem.kind not in (REMARK, PICTURES_READ, POLARITY)
+    }
 
 
 def copied(tiny_hospitals: Path, layout: Layout, folder: Path) -> Path:
@@ -128,7 +132,7 @@ def test_the_clean_hospital_passes(tiny_hospitals: Path, tmp_path: Path, site: s
     report = check(site, tiny_hospitals, tmp_path)
     assert report.passed
     # The phantom VinDr has no edema, as its original; nothing else is worth a warning.
-    assert {file for _, file, _ in told(report)} <= ({"diseases.edema"} if site == "vindr" else set())
+    assert {file for _, file, _ in list_problems(report)} <= ({"diseases.edema"} if site == "vindr" else set())
 
 
 @each("site", LAYOUTS)
@@ -140,7 +144,7 @@ def test_planted_files_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     names = [
         name for name in FILES if name not in (PICTURE_FILES if site == "vindr" else [*PICTURE_FILES, *DICOM_FILES])
     ]
-    expected = told(before)
+    expected = list_problems(before)
     for place, name in enumerate(names):
         FILES[name][0](root / survey.table.frame["image"][place])
         expected.add((FILES[name][1], survey.files[place], int(survey.table.frame["row"][place])))
@@ -157,7 +161,7 @@ def test_planted_files_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     write_image(root / frame["image"][near], picture(900))
     write_image(root / frame["image"][nearer], (picture(900) * 0.97).astype(np.uint8))
     expected.add(("nearly the same picture", survey.files[nearer], int(frame["row"][nearer])))
-    assert told(check(site, tmp_path / "data", tmp_path / "cache")) == expected
+    assert list_problems(check(site, tmp_path / "data", tmp_path / "cache")) == expected
 
 
 @each("site", LAYOUTS)
@@ -178,8 +182,8 @@ def test_planted_cells_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     lines[11][column], lines[12][column] = "é1", "é2"
     write_lines(root / layout.table, lines, latin=13)
     expected.add(("wrong encoding", layout.table, 13))
-    found = told(check(site, tmp_path / "data", tmp_path / "cache"))
-    assert {one for one in found if not one[1].startswith("diseases.")} == expected
+    problems = list_problems(check(site, tmp_path / "data", tmp_path / "cache"))
+    assert {problem for problem in problems if not problem[1].startswith("diseases.")} == expected
 
 
 def test_crossing_patients_are_found(tiny_hospitals: Path, tmp_path: Path) -> None:
@@ -192,7 +196,7 @@ def test_crossing_patients_are_found(tiny_hospitals: Path, tmp_path: Path) -> No
     (root / added).parent.mkdir(parents=True)
     write_image(root / added, picture(1000))
     expected = {("patient in two splits", "valid.csv", len(lines))}
-    assert told(check("chexpert", tmp_path / "data", tmp_path)) == expected
+    assert list_problems(check("chexpert", tmp_path / "data", tmp_path)) == expected
 
     root = copied(tiny_hospitals, LAYOUTS["chestxray8"], tmp_path)
     lines = read_lines(root / _NIH)
@@ -200,7 +204,7 @@ def test_crossing_patients_are_found(tiny_hospitals: Path, tmp_path: Path) -> No
     row = next(number for number, line in enumerate(lines, start=1) if line[0] in tests)
     lines[row - 1][lines[0].index("Patient ID")] = lines[1][lines[0].index("Patient ID")]
     write_lines(root / _NIH, lines)
-    assert told(check("chestxray8", tmp_path / "data", tmp_path)) == {("patient in two splits", _NIH, row)}
+    assert list_problems(check("chestxray8", tmp_path / "data", tmp_path)) == {("patient in two splits", _NIH, row)}
 
     root = copied(tiny_hospitals, LAYOUTS["mimic_cxr"], tmp_path)
     images = read_lines(root / f"{_MIMIC}metadata.csv.gz")
@@ -214,6 +218,6 @@ def test_crossing_patients_are_found(tiny_hospitals: Path, tmp_path: Path) -> No
     write_lines(file, lines)
     first = next(place for place in range(1, len(images)) if people[place] == people[second])
     later = second if first < second else first
-    found = told(check("mimic_cxr", tmp_path / "data", tmp_path))
-    assert ("patient in two splits", f"{_MIMIC}metadata.csv.gz", later + 1) in found
-    assert {kind for kind, *_ in found} == {"patient in two splits"}
+    problems = list_problems(check("mimic_cxr", tmp_path / "data", tmp_path))
+    assert ("patient in two splits", f"{_MIMIC}metadata.csv.gz", later + 1) in problems
+    assert {kind for kind, *_ in problems} == {"patient in two splits"}

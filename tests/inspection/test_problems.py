@@ -7,7 +7,7 @@ from pathlib import Path
 from chestfed.core.errors import Problem
 from chestfed.inspection.problems import REPEATED, Inspection, Problems, split_by_severity
 from chestfed.sites.opening import survey_site
-from tests.inspection.planted import Hospital, row_of
+from tests.inspection.planted import Hospital, get_row
 from tests.sites.own_tables import config
 
 
@@ -16,7 +16,7 @@ def test_problems_of_rows_are_a_sequence(tmp_path: Path) -> None:
     site = Inspection(survey_site(config(tmp_path, {}), tmp_path), None)
     rows = site.report_rows(REPEATED, [3, 5, 4], lambda row, image: f"{image} {row}", "look")
     expected = [
-        Problem(REPEATED, "labels.csv", f"{site.survey.table.frame['image'][n]} {n}", row_of(n), "look")
+        Problem(REPEATED, "labels.csv", f"{site.survey.table.frame['image'][n]} {n}", get_row(n), "look")
         for n in (3, 5, 4)
     ]
     assert [*rows] == expected
@@ -37,5 +37,5 @@ def test_problems_of_rows_are_a_sequence(tmp_path: Path) -> None:
     }
     assert everything.kinds[REPEATED].advice == ["fix", "look"]
     places = {file: lines.tolist() for file, lines in everything.list_rows().items()}
-    assert places == {"labels.csv": [9, row_of(3), row_of(5), row_of(4)], "other.csv": [7, 8]}
+    assert places == {"labels.csv": [9, get_row(3), get_row(5), get_row(4)], "other.csv": [7, 8]}
     assert not Problems([[], site.report_rows(REPEATED, [], lambda row, image: "", "")])

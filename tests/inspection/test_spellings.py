@@ -11,8 +11,8 @@ from chestfed.inspection import check_site
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.reader import group_spellings, plain_id
 from tests.cases import each
-from tests.inspection.planted import Hospital, row_of
-from tests.inspection.test_check import check, told
+from tests.inspection.planted import Hospital, get_row
+from tests.inspection.test_check import check, list_problems
 from tests.inspection.test_splits import site_check
 from tests.sites.own_tables import config
 
@@ -42,15 +42,15 @@ PAIRS = [
 
 def test_accents_written_two_ways_are_one(tmp_path: Path) -> None:
     renamed(tmp_path, {4: "Za\u0308ppa", 5: "Za\u0308ppa", 20: "Z\u00e4ppa", 21: "Z\u00e4ppa"})
-    assert told(check(tmp_path, images=False)) == [("patient in two splits", row_of(20))]
+    assert list_problems(check(tmp_path, images=False)) == [("patient in two splits", get_row(20))]
 
 
 @each("sign", ["\ufeff", "\u200b", "\u200d", "\u00ad", "\u2060", "\u202e"])
 @each("name", ["{}G0", "G{}0", "G0{}", " {} G0"])
 def test_invisible_sign_makes_no_patient(tmp_path: Path, sign: str, name: str) -> None:
     renamed(tmp_path, {4: "G0", 5: name.format(sign), 20: "G0", 21: name.format(sign)})
-    found = [("patient in two splits", row_of(20)), ("how the labels were read", None)]
-    assert told(check(tmp_path, images=False)) == found
+    expected = [("patient in two splits", get_row(20)), ("how the labels were read", None)]
+    assert list_problems(check(tmp_path, images=False)) == expected
     config(tmp_path, {})
     assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
     table = open_site(load_site_config(tmp_path / "site_fixed.yaml"), tmp_path)
@@ -67,17 +67,17 @@ def test_splits_may_have_invisible_signs(tmp_path: Path) -> None:
     assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
     splits = tmp_path / "site.splits.csv"
     splits.write_text(splits.read_text().replace("G0", "G\u200b0"), encoding="utf-8")
-    assert told(check_site(load_site_config(tmp_path / "site_fixed.yaml"), tmp_path, images=False)) == []
+    assert list_problems(check_site(load_site_config(tmp_path / "site_fixed.yaml"), tmp_path, images=False)) == []
 
 
 @each(("train", "test"), PAIRS)
 def test_spellings_in_two_splits_are_refused(tmp_path: Path, train: str, test: str) -> None:
     renamed(tmp_path, {4: train, 5: train, 20: test, 21: test})
     report = check(tmp_path, images=False)
-    assert told(report) == [(KIND, row_of(20))]
+    assert list_problems(report) == [(KIND, get_row(20))]
     assert not report.passed
     (problem,) = report.errors
-    assert f"is in 'train' at labels.csv:{row_of(4)}" in str(problem)
+    assert f"is in 'train' at labels.csv:{get_row(4)}" in str(problem)
     assert train not in str(report.errors)
     assert test not in str(report.errors)
 
@@ -85,17 +85,17 @@ def test_spellings_in_two_splits_are_refused(tmp_path: Path, train: str, test: s
 @each("names", [("A12", "B12"), ("1.2.10", "1.2.1"), ("12", "120"), ("a1b", "a01b"), ("A-1", "A1")])
 def test_other_names_are_other_patients(tmp_path: Path, names: tuple[str, str]) -> None:
     renamed(tmp_path, {4: names[0], 5: names[0], 20: names[1], 21: names[1]})
-    assert told(check(tmp_path, images=False)) == []
+    assert list_problems(check(tmp_path, images=False)) == []
 
 
 def test_spellings_in_one_split_pass(tmp_path: Path) -> None:
     renamed(tmp_path, {4: "G0", 5: "g0", 20: "0012", 21: "12"})
-    assert told(check(tmp_path, images=False)) == []
+    assert list_problems(check(tmp_path, images=False)) == []
 
 
 def test_crossing_name_is_reported_once(tmp_path: Path) -> None:
     renamed(tmp_path, {4: "G0", 5: "G0", 20: "G0", 21: "G0"})
-    assert told(check(tmp_path, images=False)) == [("patient in two splits", row_of(20))]
+    assert list_problems(check(tmp_path, images=False)) == [("patient in two splits", get_row(20))]
 
 
 def test_fixed_splits_join_spellings(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_fixed_splits_join_spellings(tmp_path: Path) -> None:
     config(tmp_path, {})
     assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
     fixed = load_site_config(tmp_path / "site_fixed.yaml")
-    assert told(check_site(fixed, tmp_path, images=False)) == []
+    assert list_problems(check_site(fixed, tmp_path, images=False)) == []
     frame = open_site(fixed, tmp_path).frame
     assert frame["split"].tolist() == ["train"] * 16 + ["test"] * 4 + ["train"] + ["test"] * 3
 
@@ -149,10 +149,10 @@ def test_unknown_views_warn(tmp_path: Path) -> None:
         row["Projection"] = ""
     hospital.save()
     report = check(tmp_path, images=False)
-    assert told(report) == [("views not known", None)]
+    assert list_problems(report) == [("views not known", None)]
     assert "no view of the 24 images is known: laterals, if any" in report.warnings[0].message
-    said = config(tmp_path, {"default_view": "frontal"})
-    assert not check_site(said, tmp_path, images=False).warnings
+    site = config(tmp_path, {"default_view": "frontal"})
+    assert not check_site(site, tmp_path, images=False).warnings
     hospital.rows[3]["Projection"] = "PA"
     hospital.save()
-    assert told(check(tmp_path, images=False)) == []
+    assert list_problems(check(tmp_path, images=False)) == []

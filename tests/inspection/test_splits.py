@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from chestfed.cli import app
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
-from tests.inspection.planted import ROWS, Hospital, row_of
+from tests.inspection.planted import ROWS, Hospital, get_row
 from tests.sites.own_tables import config
 
 
@@ -44,7 +44,7 @@ def test_exit_code_is_0_or_1(tmp_path: Path) -> None:
     crossing(tmp_path / "bad")
     result = site_check(tmp_path / "bad")
     assert (result.exit_code, "FAILED: 2 errors" in result.output) == (1, True)
-    assert f"labels.csv:{row_of(20)}" in result.output
+    assert f"labels.csv:{get_row(20)}" in result.output
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_patient_without_split_is_reported(tmp_path: Path) -> None:
         app, ["site", "check", str(tmp_path / "site_fixed.yaml"), "--data", str(tmp_path), "--no-images"]
     )
     assert result.exit_code == 1
-    assert f"labels.csv:{row_of(9)}: this row's patient is not in site.splits.csv" in result.output
+    assert f"labels.csv:{get_row(9)}: this row's patient is not in site.splits.csv" in result.output
 
 
 def test_splits_file_excludes_other_ways(tmp_path: Path) -> None:

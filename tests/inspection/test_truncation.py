@@ -45,8 +45,8 @@ def test_cut_file_is_refused_or_the_same(tmp_path: Path, kind: str, where: float
     reference = look_at(tmp_path / "whole", Stored())
     assert reference.error == ""
     (tmp_path / "cut").write_bytes(data[: int(where * len(data))])
-    found = look_at(tmp_path / "cut", Stored())
-    assert found.error or found.digest == reference.digest
+    facts = look_at(tmp_path / "cut", Stored())
+    assert facts.error or facts.digest == reference.digest
 
 
 @each("kind", KINDS)

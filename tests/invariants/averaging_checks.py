@@ -53,9 +53,9 @@ def check_coda_leaves_out_who_cannot_tell_an_alpha(module: ModuleType) -> None:
     nan = torch.nan
     duals = [torch.tensor(row).double() for row in ([1.0, 2.0, nan], [2.0, -1.0, nan], [4.0, nan, nan])]
     before = Point(torch.zeros(2).double(), torch.tensor([7.0, 5.0, 3.0]).double())
-    found = module.Coda(WINDOW, LR, DUAL_LR).restart(before, duals, (0.2, 0.3, 0.5)).dual
+    dual = module.Coda(WINDOW, LR, DUAL_LR).restart(before, duals, (0.2, 0.3, 0.5)).dual
     expected = [0.2 * 1 + 0.3 * 2 + 0.5 * 4, (0.2 * 2 - 0.3 * 1) / 0.5, 3.0]
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(dual.numpy(), expected, rtol=0, atol=1e-12)
 
 
 def check_coda_starts_a_stage_at_the_mean_of_the_best_alphas(module: ModuleType) -> None:

@@ -46,8 +46,8 @@ def check_local_sgdam_equals_the_numpy_reference(module: ModuleType) -> None:
             states[k] = [x, y, u, v]
         mean = [average([state[i] for state in states]) for i in range(4)]
         states = [list(mean) for _ in clients]
-    found = (ours.primal, ours.dual, ours.primal_momentum, ours.dual_momentum)
-    for value, expected in zip(found, mean, strict=True):
+    result = (ours.primal, ours.dual, ours.primal_momentum, ours.dual_momentum)
+    for value, expected in zip(result, mean, strict=True):
         np.testing.assert_allclose(value.numpy(), expected, rtol=0, atol=1e-12)
 
 
@@ -79,8 +79,8 @@ def check_local_scgdam_equals_the_numpy_reference(module: ModuleType) -> None:
             states[k] = [x, y, h, u, v]
         mean = [average([state[i] for state in states]) for i in range(5)]
         states = [list(mean) for _ in clients]
-    found = (ours.primal, ours.dual, ours.inner, ours.primal_momentum, ours.dual_momentum)
-    for value, expected in zip(found, mean, strict=True):
+    result = (ours.primal, ours.dual, ours.inner, ours.primal_momentum, ours.dual_momentum)
+    for value, expected in zip(result, mean, strict=True):
         np.testing.assert_allclose(value.numpy(), expected, rtol=0, atol=1e-12)
 
 

@@ -34,7 +34,7 @@ class Nodes:
     nodes: list[Any]
 
 
-def nodes_of(fleet: LocalFleet) -> list[Any]:
+def list_nodes(fleet: LocalFleet) -> list[Any]:
     """The states of all nodes."""
     return [host.kept[max(host.kept)].state for host in fleet.hosts]
 
@@ -49,7 +49,7 @@ def run(
     peers = engine.start_stage(Point(torch.from_numpy(START), NONE), NONE)
     for _ in range(rounds):
         peers, _ = engine.run_round(peers)
-    return Nodes(nodes_of(fleet)), problems
+    return Nodes(list_nodes(fleet)), problems
 
 
 def errors(peers: Nodes, problems: list[saddle.Saddle]) -> tuple[float, float]:
@@ -129,12 +129,12 @@ def check_without_gradients_a_start_in_consensus_stays(module: ModuleType) -> No
     for rule in ("pdmm", "admm"):
         method = module.EdgeConsensus(rule, 3, 8.0, 1.0, 0.1, "consensus")
         signs = [torch.tensor([1.0 if i < j else -1.0 for j in ring.neighbors(i)]) for i in range(4)]
-        nodes = [method.start_node(point, own, torch.tensor([2.0, 2.0])) for own in signs]
+        nodes = [method.start_node(point, row, torch.tensor([2.0, 2.0])) for row in signs]
         for _ in range(2):
             nodes = [method.local_round(node, lambda w, dual: (0 * w, dual)) for node in nodes]
             ends = [[(j, ring.neighbors(j).index(i)) for j in ring.neighbors(i)] for i in range(4)]
-            sent = [{edge: method.message(nodes[j], back) for edge, (j, back) in enumerate(own)} for own in ends]
-            nodes = [method.exchange(node, own) for node, own in zip(nodes, sent, strict=True)]
+            sent = [{edge: method.message(nodes[j], back) for edge, (j, back) in enumerate(links)} for links in ends]
+            nodes = [method.exchange(node, messages) for node, messages in zip(nodes, sent, strict=True)]
         for node in nodes:
             np.testing.assert_allclose(node.primal.numpy(), START, rtol=0, atol=1e-14)
 

@@ -112,18 +112,18 @@ def check_a_round_of_some_clients_is_theirs_alone(module: ModuleType) -> None:
     method = Scaffold(window, lr, 1.2)
     engine = _engine(module, method, clients, [0.25] * 4, participants=lambda number: turns[number])
     state = engine.start_stage(saddle.origin(problems), ZEROS)
-    x, c, own = np.zeros(4), np.zeros(4), [np.zeros(4) for _ in clients]
+    x, c, controls = np.zeros(4), np.zeros(4), [np.zeros(4) for _ in clients]
     for chosen in turns:
         state, record = engine.run_round(state)
         moves, changes = [], []
         for k in chosen:
             y = x.copy()
             for _ in range(window):
-                y = y - lr * (problems[k].gradients(y, np.zeros(0))[0] - own[k] + c)
-            new = own[k] - c + (x - y) / (window * lr)
-            moves, changes, own[k] = [*moves, y - x], [*changes, new - own[k]], new
+                y = y - lr * (problems[k].gradients(y, np.zeros(0))[0] - controls[k] + c)
+            new = controls[k] - c + (x - y) / (window * lr)
+            moves, changes, controls[k] = [*moves, y - x], [*changes, new - controls[k]], new
         x, c = x + 1.2 * np.mean(moves, axis=0), c + np.sum(changes, axis=0) / 4
-        np.testing.assert_allclose(c, np.mean(own, axis=0), atol=1e-12)  # c stays the mean of all clients' own
+        np.testing.assert_allclose(c, np.mean(controls, axis=0), atol=1e-12)  # c stays the mean of all clients' own
         assert record.bytes_up == record.bytes_down == 2 * 8 * (2 * 4 + 2)
         assert (record.images, record.loss) == (2 * window * 7, np.mean([len(clients[k].name) for k in chosen]))
     np.testing.assert_allclose(state.server.primal.numpy(), x, rtol=0, atol=1e-12)

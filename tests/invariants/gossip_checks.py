@@ -43,9 +43,9 @@ def check_pairwise_exchange_meets_in_the_middle(module: ModuleType) -> None:
 
 
 def check_it_stalls_but_no_further_than_its_step(module: ModuleType) -> None:
-    found = [errors(*run(module.Gossip(1, lr), build_graph("ring", 8), round(10 / lr)))[0] for lr in (0.02, 0.01)]
-    assert 0.02 < found[1] < 0.5
-    assert abs(found[0] / found[1] - 2) < 0.3
+    gaps = [errors(*run(module.Gossip(1, lr), build_graph("ring", 8), round(10 / lr)))[0] for lr in (0.02, 0.01)]
+    assert 0.02 < gaps[1] < 0.5
+    assert abs(gaps[0] / gaps[1] - 2) < 0.3
 
 
 CHECKS: list[Callable[[ModuleType], None]] = [

@@ -55,13 +55,15 @@ def run(make: Callable[[int], Any], rounds: int = ROUNDS, start: Tensor = START)
         for k in range(4)
     ]
     server = rule.start_stage(Point(start, NONE))
-    clients = [one.start_client(Point(start, NONE)) for one in rules]
+    clients = [client_rule.start_client(Point(start, NONE)) for client_rule in rules]
     for _ in range(rounds):
         if isinstance(rule, Preparing):
             point = rule.current(server)
             server = rule.prepared(server, [rule.prepare(point, oracle) for oracle in oracles], WEIGHTS)
         message = rule.message(server)
-        ends = [one.local_round(message, c, o) for one, c, o in zip(rules, clients, oracles, strict=True)]
+        ends = [
+            client_rule.local_round(message, c, o) for client_rule, c, o in zip(rules, clients, oracles, strict=True)
+        ]
         updates, clients = [end[0] for end in ends], [end[1] for end in ends]
         if isinstance(rule, Encoding):
             updates = [rule.decode(message, update) for update in updates]
@@ -165,21 +167,21 @@ def check_q_fedavg(module: ModuleType) -> None:
 
 
 def check_local_parts(module: ModuleType) -> None:
-    own, shared = [1, 3, 4], [0, 2]
+    personal, shared = [1, 3, 4], [0, 2]
     cuts = (slice(1, 2), slice(3, 5))
     for head in (0, 2):
         server, clients, rule = run(lambda k, head=head: module.LocalParts(3, LR, cuts, head))  # type: ignore[misc]
-        x, heads, loops = START, [START[own] for _ in range(4)], [Loop(k) for k in range(4)]
+        x, heads, loops = START, [START[personal] for _ in range(4)], [Loop(k) for k in range(4)]
         for _ in range(ROUNDS):
             ends = []
             for k, loop in enumerate(loops):
                 w = x.clone()
-                w[own] = heads[k]
+                w[personal] = heads[k]
                 for step in range(head + 3):
-                    moved = own if step < head else shared if head else own + shared
+                    moved = personal if step < head else shared if head else personal + shared
                     w[moved] -= LR * loop.next(w)[moved]
                 ends.append(w)
-                heads[k] = w[own]
+                heads[k] = w[personal]
             x = x.clone()
             x[shared] = mean(ends)[shared]
         assert isinstance(rule, Personal)
@@ -187,7 +189,7 @@ def check_local_parts(module: ModuleType) -> None:
         for client, part in zip(clients, heads, strict=True):
             point = rule.local_point(rule.current(server), client).primal
             equal(point[shared], x[shared])
-            equal(point[own], part)
+            equal(point[personal], part)
 
 
 def check_ditto(module: ModuleType) -> None:
@@ -203,8 +205,8 @@ def check_ditto(module: ModuleType) -> None:
             ends.append(w)
         x = mean(ends)
     assert torch.equal(server.primal, run(lambda k: FedProx(3, LR))[0].primal)
-    for client, own in zip(clients, v, strict=True):
-        equal(rule.local_point(rule.current(server), client).primal, own)
+    for client, model in zip(clients, v, strict=True):
+        equal(rule.local_point(rule.current(server), client).primal, model)
 
 
 def check_server_optimizers(module: ModuleType) -> None:
@@ -238,10 +240,10 @@ def check_top_k(module: ModuleType) -> None:
         for k, loop in enumerate(loops):
             change = fedavg(x, loop, 3) - x + errors[k]
             largest = change.abs().argsort(descending=True)[:2]
-            kept = ZERO.clone()
-            kept[largest] = change[largest]
-            errors[k] = change - kept
-            sent.append(kept)
+            sparse = ZERO.clone()
+            sparse[largest] = change[largest]
+            errors[k] = change - sparse
+            sent.append(sparse)
         x = x + mean(sent)
     equal(server.primal, x)
     for client, error in zip(clients, errors, strict=True):

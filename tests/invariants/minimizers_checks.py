@@ -31,22 +31,22 @@ def check_scaffold_equals_the_numpy_reference(module: ModuleType) -> None:
     clients, lr, lr_g, window = problems(), 0.03, 1.2, 5
     ours, states = saddle.run(module.Scaffold(window, lr, lr_g), clients, 4, weights=WEIGHTS, start=start())
     x = start().primal.numpy()
-    c, own = np.zeros(4), [np.zeros(4) for _ in clients]
+    c, controls = np.zeros(4), [np.zeros(4) for _ in clients]
     for _ in range(4):
         moves, changes = [], []
         for k, client in enumerate(clients):
             y = x.copy()
             for _ in range(window):
-                y = y - lr * (client.gradients(y, NONE)[0] - own[k] + c)
-            new = own[k] - c + (x - y) / (window * lr)
+                y = y - lr * (client.gradients(y, NONE)[0] - controls[k] + c)
+            new = controls[k] - c + (x - y) / (window * lr)
             moves.append(y - x)
-            changes.append(new - own[k])
-            own[k] = new
+            changes.append(new - controls[k])
+            controls[k] = new
         x = x + lr_g * np.average(moves, axis=0, weights=WEIGHTS)
         c = c + np.average(changes, axis=0, weights=WEIGHTS)
     np.testing.assert_allclose(ours.primal.numpy(), x, rtol=0, atol=1e-12)
     np.testing.assert_allclose(ours.control.numpy(), c, rtol=0, atol=1e-12)
-    for state, control in zip(states, own, strict=True):
+    for state, control in zip(states, controls, strict=True):
         np.testing.assert_allclose(state.control.numpy(), control, rtol=0, atol=1e-12)
 
 

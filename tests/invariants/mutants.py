@@ -70,7 +70,7 @@ CODASCA_MUTANTS: dict[str, tuple[str, str]] = {
 }
 
 
-def mutant_of(module_name: str, old: str, new: str) -> ModuleType:
+def build_mutant(module_name: str, old: str, new: str) -> ModuleType:
     """The module with one piece of its source replaced; the module itself is untouched."""
     original = importlib.import_module(module_name)
     assert original.__file__ is not None

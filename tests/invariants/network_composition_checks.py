@@ -40,7 +40,9 @@ def start(network: FlatModule) -> Tensor:
     return torch.cat([network.parameters(), torch.tensor([0.6, 0.5, 0.3, 0.2]).double()])
 
 
-def oracle_of(module: ModuleType, network: FlatModule, rho: float, hvp: str, data: Batches, noted: Any = None) -> Any:
+def build_oracle(
+    module: ModuleType, network: FlatModule, rho: float, hvp: str, data: Batches, noted: Any = None
+) -> Any:
     """One whose inner function is on the first batch and whose outer is on the second."""
     objective = CompositionalAuc(AucMargin(RATIOS), rho, hvp)  # type: ignore[arg-type]
     note = (lambda loss, gradient: None) if noted is None else lambda loss, gradient: noted.append((loss, gradient))
@@ -64,7 +66,7 @@ def whole_loss(network: FlatModule, x: Tensor, alpha: Tensor, rho: float, data: 
 def check_the_gradient_equals_automatic_differentiation_through_the_whole(module: ModuleType) -> None:
     network, data = small_network(), batches(2)
     for rho in (0.0, 0.1, 1.5):
-        oracle = oracle_of(module, network, rho, "exact", data)
+        oracle = build_oracle(module, network, rho, "exact", data)
         h = oracle.inner(start(network))
         grad_h, grad_alpha = oracle.outer(h, ALPHA)
         ours = oracle.pull_back(grad_h)
@@ -79,17 +81,17 @@ def check_weight_decay_is_of_the_weights_before_the_inner_step(module: ModuleTyp
     network, data = small_network(), batches(2)
     x, size = start(network), network.size
     for hvp in ("exact", "drop"):
-        plain, decayed = (oracle_of(module, network, 0.5, hvp, data) for _ in range(2))
+        plain, decayed = (build_oracle(module, network, 0.5, hvp, data) for _ in range(2))
         decayed.weight_decay = 0.3
-        found = [one.pull_back(one.outer(one.inner(x), ALPHA)[0]) for one in (plain, decayed)]
-        torch.testing.assert_close(found[1][:size], found[0][:size] + 0.3 * x[:size], rtol=1e-12, atol=1e-14)
-        assert torch.equal(found[1][size:], found[0][size:])
+        gradients = [oracle.pull_back(oracle.outer(oracle.inner(x), ALPHA)[0]) for oracle in (plain, decayed)]
+        torch.testing.assert_close(gradients[1][:size], gradients[0][:size] + 0.3 * x[:size], rtol=1e-12, atol=1e-14)
+        assert torch.equal(gradients[1][size:], gradients[0][size:])
 
 
 def check_the_gradient_equals_finite_differences(module: ModuleType) -> None:
     network, data, step = small_network(), batches(2), 1e-5
     x = start(network)
-    oracle = oracle_of(module, network, 0.7, "exact", data)
+    oracle = build_oracle(module, network, 0.7, "exact", data)
     ours = oracle.pull_back(oracle.outer(oracle.inner(x), ALPHA)[0])
     generator = torch.Generator().manual_seed(2)
     for _ in range(5):
@@ -97,8 +99,8 @@ def check_the_gradient_equals_finite_differences(module: ModuleType) -> None:
         ahead, behind = (
             whole_loss(network, (x + sign * step * direction).requires_grad_(), ALPHA, 0.7, data) for sign in (1, -1)
         )
-        found = float((ahead - behind).detach() / (2 * step))
-        assert abs(found - float(ours @ direction)) < 1e-6 * abs(found) + 1e-9
+        slope = float((ahead - behind).detach() / (2 * step))
+        assert abs(slope - float(ours @ direction)) < 1e-6 * abs(slope) + 1e-9
 
 
 def check_dropping_the_hessian_leaves_q_as_it_is(module: ModuleType) -> None:
@@ -106,7 +108,7 @@ def check_dropping_the_hessian_leaves_q_as_it_is(module: ModuleType) -> None:
     q = torch.linspace(-1, 1, network.size + 4).double()
     pulled = {}
     for rho, hvp in ((0.7, "exact"), (0.7, "drop"), (0.0, "exact")):
-        oracle = oracle_of(module, network, rho, hvp, data)
+        oracle = build_oracle(module, network, rho, hvp, data)
         oracle.inner(start(network))
         pulled[rho, hvp] = oracle.pull_back(q)
     assert torch.equal(pulled[0.7, "drop"], q)
@@ -117,7 +119,7 @@ def check_dropping_the_hessian_leaves_q_as_it_is(module: ModuleType) -> None:
 def check_three_gradients_are_counted_and_the_last_is_the_one_that_is_stepped_along(module: ModuleType) -> None:
     network, data = small_network(), batches(2)
     noted: list[tuple[Tensor | None, Tensor | None]] = []
-    oracle = oracle_of(module, network, 0.7, "exact", data, noted)
+    oracle = build_oracle(module, network, 0.7, "exact", data, noted)
     ours = oracle.pull_back(oracle.outer(oracle.inner(start(network)), ALPHA)[0])
     assert len(noted) == 3
     (loss, _), (_, gradient) = noted[1:]

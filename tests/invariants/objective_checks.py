@@ -39,13 +39,13 @@ def equation_2(logits: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndar
 
 def _equals_equation_2(module: ModuleType, logits: np.ndarray, labels: np.ndarray) -> None:
     a, b, alpha = np.array([0.7, 0.6]), np.array([0.3, 0.2]), np.array([0.4, -0.3])
-    found = module.AucMargin(torch.from_numpy(P)).loss(
+    loss = module.AucMargin(torch.from_numpy(P)).loss(
         torch.from_numpy(logits),
         torch.from_numpy(labels),
         torch.from_numpy(np.concatenate([a, b])),
         torch.from_numpy(alpha),
     )
-    np.testing.assert_allclose(float(found), np.mean(equation_2(logits, labels, a, b, alpha)), rtol=1e-12)
+    np.testing.assert_allclose(float(loss), np.mean(equation_2(logits, labels, a, b, alpha)), rtol=1e-12)
 
 
 def check_auc_margin_is_equation_2_image_by_image(module: ModuleType) -> None:
@@ -85,9 +85,9 @@ def check_the_best_alpha_of_a_disease_without_pairs_is_unknown(module: ModuleTyp
     dual, scores = torch.tensor([0.4, -0.3]).double(), torch.sigmoid(logits)
     usual = module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)
     for p in (0.0, 1.0):
-        found = module.AucMargin(torch.tensor([P[0], p]).double()).best_dual(scores, labels, dual)
-        assert found[1].isnan()
-        assert found[0] == usual[0]
+        best = module.AucMargin(torch.tensor([P[0], p]).double()).best_dual(scores, labels, dual)
+        assert best[1].isnan()
+        assert best[0] == usual[0]
     labels[:, 1] = torch.nan
     assert module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)[1].isnan()
 
@@ -101,10 +101,10 @@ def check_ratio_loss_weighs_each_class(module: ModuleType) -> None:
         z, y = logits[known, j], labels[known, j]
         weight = 0.7 + 0.3 * np.where(y == 1, ratios[j], ratios[2 + j])
         per_disease.append(np.mean(weight * (np.log1p(np.exp(z)) - y * z)))
-    found = module.RatioLoss(2, 0.7, 0.3).loss(
+    loss = module.RatioLoss(2, 0.7, 0.3).loss(
         torch.from_numpy(logits), torch.from_numpy(labels), torch.zeros(0), torch.from_numpy(ratios)
     )
-    np.testing.assert_allclose(float(found), np.mean(per_disease), rtol=1e-12)
+    np.testing.assert_allclose(float(loss), np.mean(per_disease), rtol=1e-12)
 
 
 def check_ratios_are_those_of_the_gradients(module: ModuleType) -> None:
@@ -115,10 +115,12 @@ def check_ratios_are_those_of_the_gradients(module: ModuleType) -> None:
     for value in (1, 0):
         for j in range(2):
             rows, others = labels[:, j] == value, labels[:, j] == 1 - value
-            own, theirs = (np.abs((slopes[r, j][:, None] * features[r]).mean(axis=0).sum()) for r in (rows, others))
-            expected.append(own / theirs)
-    found = module.class_ratios(*(torch.from_numpy(part) for part in (logits, features, labels)))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+            numerator, denominator = (
+                np.abs((slopes[r, j][:, None] * features[r]).mean(axis=0).sum()) for r in (rows, others)
+            )
+            expected.append(numerator / denominator)
+    ratios = module.class_ratios(*(torch.from_numpy(part) for part in (logits, features, labels)))
+    np.testing.assert_allclose(ratios.numpy(), expected, rtol=1e-12)
 
 
 def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
@@ -129,8 +131,8 @@ def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
         z, y = logits[known, j], labels[known, j]
         per_disease.append(np.mean(np.log1p(np.exp(z)) - y * z))
     none = torch.zeros(0)
-    found = module.CrossEntropy().loss(torch.from_numpy(logits), torch.from_numpy(labels), none, none)
-    np.testing.assert_allclose(float(found), np.mean(per_disease), rtol=1e-12)
+    loss = module.CrossEntropy().loss(torch.from_numpy(logits), torch.from_numpy(labels), none, none)
+    np.testing.assert_allclose(float(loss), np.mean(per_disease), rtol=1e-12)
 
 
 def _the_mean_over_all_batches_is_the_whole(
@@ -145,12 +147,12 @@ def _the_mean_over_all_batches_is_the_whole(
     def slopes(rows: list[int], q: torch.Tensor | None) -> list[np.ndarray]:
         parts = [part.clone().requires_grad_() for part in (torch.from_numpy(logits), extra, dual)]
         loss = make(q).loss(parts[0][rows], torch.from_numpy(labels[rows]), *parts[1:])
-        found = torch.autograd.grad(loss, parts, allow_unused=True, materialize_grads=True)
-        return [loss.detach().numpy(), *(part.numpy() for part in found)]
+        gradients = torch.autograd.grad(loss, parts, allow_unused=True, materialize_grads=True)
+        return [loss.detach().numpy(), *(part.numpy() for part in gradients)]
 
     batches = [slopes(list(rows), share) for rows in itertools.combinations(range(9), 3)]
     for number, expected in enumerate(slopes(list(range(9)), None)):
-        np.testing.assert_allclose(np.mean([one[number] for one in batches], axis=0), expected, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(np.mean([batch[number] for batch in batches], axis=0), expected, rtol=0, atol=1e-14)
 
 
 def check_all_batches_make_the_auc_loss_of_the_whole(module: ModuleType) -> None:
@@ -175,17 +177,17 @@ def check_a_labeled_mean_is_that_of_the_labeled(module: ModuleType) -> None:
     sums = np.where(np.isnan(labels), 0.0, logits).sum(axis=0)
     count = (~np.isnan(labels)).sum(axis=0)
     np.testing.assert_allclose(module.labeled_mean(terms, truth).numpy(), sums / count, rtol=1e-12)
-    found = module.labeled_mean(terms, truth, share).numpy()
-    np.testing.assert_allclose(found, sums / (len(labels) * share.numpy()), rtol=1e-12)
+    means = module.labeled_mean(terms, truth, share).numpy()
+    np.testing.assert_allclose(means, sums / (len(labels) * share.numpy()), rtol=1e-12)
     nothing = module.labeled_mean(terms, torch.full_like(truth, torch.nan), torch.zeros(2))
     assert nothing.tolist() == [0, 0]
 
 
 def check_ratios_are_capped_on_both_sides(module: ModuleType) -> None:
     logits, labels = (torch.from_numpy(part) for part in draw())
-    given, kept = torch.tensor([40.0, 2.0, 0.001, 0.5]).double(), torch.tensor([4.0, 2.0, 0.25, 0.5]).double()
-    found = module.RatioLoss(2, 0.7, 0.3, cap=4.0).loss(logits, labels, torch.zeros(0), given)
-    assert torch.equal(found, module.RatioLoss(2, 0.7, 0.3).loss(logits, labels, torch.zeros(0), kept))
+    given, ratios = torch.tensor([40.0, 2.0, 0.001, 0.5]).double(), torch.tensor([4.0, 2.0, 0.25, 0.5]).double()
+    loss = module.RatioLoss(2, 0.7, 0.3, cap=4.0).loss(logits, labels, torch.zeros(0), given)
+    assert torch.equal(loss, module.RatioLoss(2, 0.7, 0.3).loss(logits, labels, torch.zeros(0), ratios))
 
 
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from tests.invariants.mutants import mutant_of
+from tests.invariants.mutants import build_mutant
 from tests.invariants.proofs import CHECKS, MUTANTS, fails
 
 
@@ -17,7 +17,7 @@ def test_a_module_holds_its_checks(name: str, number: int) -> None:
 
 @pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in MUTANTS for mutant in MUTANTS[name]])
 def test_a_mutant_fails_at_least_one_check(name: str, mutant: str) -> None:
-    module = mutant_of(f"chestfed.{name}", *MUTANTS[name][mutant])
+    module = build_mutant(f"chestfed.{name}", *MUTANTS[name][mutant])
     assert any(fails(check, module) for check in CHECKS[name]), f"no check noticed: {mutant}"
 
 

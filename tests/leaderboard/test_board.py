@@ -98,8 +98,8 @@ def test_labels_are_of_this_installation(folder: Path) -> None:
     split = make_split()
     labels = {f"label_{name}": 1 - split.frame[f"label_{name}"] for name in NAMES}
     splits = split, replace(split, frame=split.frame.assign(**labels))
-    boards = [make_board([folder / "ours.zip"], make_benchmark(), {"site0": one}) for one in splits]
-    first, second = (one.rows.query("what == 'auc'")["auc"].to_numpy() for one in boards)
+    boards = [make_board([folder / "ours.zip"], make_benchmark(), {"site0": part}) for part in splits]
+    first, second = (board.rows.query("what == 'auc'")["auc"].to_numpy() for board in boards)
     np.testing.assert_allclose(first, 1 - second)
 
 
@@ -145,7 +145,7 @@ def test_digest_is_of_content_and_grouping() -> None:
         (frame[1:], NAMES),
         (frame, NAMES[::-1]),
     ]
-    assert len({digest, *(digest_split(*one) for one in changed)}) == len(changed) + 1
+    assert len({digest, *(digest_split(*arguments) for arguments in changed)}) == len(changed) + 1
 
 
 def write_benchmark(folder: Path, target: dict[str, Any], pipeline: str = "source_addition_samples") -> Path:
@@ -195,13 +195,13 @@ def test_closed_data_set_discloses_no_image(tiny_hospitals: Path, tmp_path: Path
 
 def test_bundled_benchmarks_are_fixed() -> None:
     benchmarks = [load_benchmark(file.stem)[0] for file in FOLDER.glob("*.yaml")]
-    assert {one.name: one.verifiable for one in benchmarks} == {
+    assert {benchmark.name: benchmark.verifiable for benchmark in benchmarks} == {
         "samples-v1": True,
         "real-films-v1": True,
         "source-addition-v1": False,
     }
-    for one in benchmarks:
-        assert all(bool(digest) == one.verifiable for digest in one.digests.values())
+    for benchmark in benchmarks:
+        assert all(bool(digest) == benchmark.verifiable for digest in benchmark.digests.values())
     with assert_refused(ConfigError, "unknown benchmark", name="none-v1"):
         load_benchmark("none-v1")
 
@@ -225,4 +225,4 @@ def test_datasheet_has_croissants_keys() -> None:
             [*sheet["distribution"], *sheet["recordSet"]]
         )
     films = make_datasheet(*load_benchmark("real-films-v1"))
-    assert [one["license"] for one in films["isBasedOn"]][1:] == ["CC BY 4.0", "CC BY 3.0"]
+    assert [entry["license"] for entry in films["isBasedOn"]][1:] == ["CC BY 4.0", "CC BY 3.0"]

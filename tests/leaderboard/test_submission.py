@@ -137,8 +137,8 @@ def test_secret_names_become_common_ones(tmp_path: Path, monkeypatch: pytest.Mon
     scores = make_scores(open_runs([run]), benchmark, {"site0": split})
     assert sorted(scores.query("k == 2")["image"]) == sorted(common)
     expected = pd.read_parquet(run / "k2" / "predictions.parquet")["score_edema"].to_numpy()
-    found = scores.query("k == 2").set_index("image").loc[common, "edema"]
-    np.testing.assert_array_equal(found.to_numpy(np.float32), expected)
+    values = scores.query("k == 2").set_index("image").loc[common, "edema"]
+    np.testing.assert_array_equal(values.to_numpy(np.float32), expected)
     make_key(tmp_path / "other")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "other"))
     with assert_refused(ChestfedError, "other key", hospital="site0"):

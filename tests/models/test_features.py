@@ -83,7 +83,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert load_frozen(options).digest != before.digest
 
 
-def test_images_are_given_as_the_network_takes_them(own_network: str, images: Tensor) -> None:
+def test_images_have_the_networks_input_form(own_network: str, images: Tensor) -> None:
     Path("gray.py").write_text(
         "from torch import nn\n"
         "def build(num_classes, mean=None):\n"

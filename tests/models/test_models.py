@@ -109,20 +109,20 @@ def test_networks_have_their_published_size(name: str, published: int, features:
 
 def kept_bytes(network: FlatModule) -> tuple[int, list[torch.Tensor]]:
     """Bytes that the first pass of a step keeps for the second; logits, gradient and buffers after two steps."""
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     network.bind(network.parameters())
     network.module.train()
     for _ in range(2):
-        kept.clear()  # the next step may use other addresses
+        sizes.clear()  # the next step may use other addresses
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             logits = network.trained(images(4))
         logits.square().sum().backward()
-    return sum(kept.values()), [logits, network.grad, network.buffers()]
+    return sum(sizes.values()), [logits, network.grad, network.buffers()]
 
 
 @pytest.mark.parametrize("name", ["small", "resnet20"])
@@ -132,7 +132,7 @@ def test_recomputing_keeps_every_bit(name: str) -> None:
     (most, plain), (least, twice) = (
         kept_bytes(FlatModule(build_model(options, 5, 1), recomputed=r)) for r in ("", parts)
     )
-    assert all(torch.equal(one, other) for one, other in zip(plain, twice, strict=True))
+    assert all(torch.equal(value, other) for value, other in zip(plain, twice, strict=True))
     assert least < most / 2
 
 
@@ -160,8 +160,8 @@ def test_compiled_network_equals_the_plain() -> None:
 
     plain, compiled = (FlatModule(pooled_convolution(), channels_last=True, compiled=yes) for yes in (False, True))
     assert type(compiled.trained) is not type(plain.trained)
-    for one, other in zip(kept_bytes(plain)[1], kept_bytes(compiled)[1], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    for value, other in zip(kept_bytes(plain)[1], kept_bytes(compiled)[1], strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -216,10 +216,10 @@ def test_torchvision_weights_are_loaded(tmp_path: Path, suffix: str) -> None:
 
         save_file(torchvision_names(donor), path)
     model = build_model(SMALL.model_copy(update={"initial_weights": str(path)}), 5, seed=1)
-    own, given = model.state_dict(), donor.state_dict()
-    for name in own:
+    state, given = model.state_dict(), donor.state_dict()
+    for name in state:
         if not name.startswith("class_layers.out"):
-            assert torch.equal(own[name], given[name]), name
+            assert torch.equal(state[name], given[name]), name
 
 
 def test_foreign_weights_are_refused(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def test_foreign_option_names_its_owner(tmp_path: Path) -> None:
     for text in ("densenet121, growth_rate: 8", "densenet161, pool: 2", "resnet20, blocks: [1]"):
         with pytest.raises(ConfigError, match=r"c\.yaml:1: unknown key 'model\.\w+': it is an option of small"):
             configured(tmp_path, f"{{name: {text}}}")
-    with pytest.raises(ConfigError, match="did you mean 'growth_rate'"):
+    with assert_refused(ConfigError, "unknown key", key="model.growth_rat"):
         configured(tmp_path, "{name: small, growth_rat: 8}")
-    with pytest.raises(ConfigError, match="unknown network 'densenet12'; did you mean 'densenet121'"):
+    with assert_refused(ConfigError, "invalid value", key="model"):
         configured(tmp_path, "densenet12")
 
 
@@ -55,7 +55,7 @@ def test_own_declaration_is_a_network(own_network: str, tmp_path: Path) -> None:
     network = try_network(options, outputs=3, size=32)
     assert network.module.head.weight.shape == (3, 8)
     assert Configured.model_validate(Configured(model=options).model_dump(mode="json")).model == options
-    with pytest.raises(ConfigError, match=r"unknown key 'model\.depth'"):
+    with assert_refused(ConfigError, "unknown key", key="model.depth"):
         configured(tmp_path, f'{{name: "{own_network}:TINY", depth: 8}}')
     assert MODELS.digest(options.name) != MODELS.digest("small")
 
@@ -192,8 +192,8 @@ def test_foreign_weights_lose_their_prefix(own_network: str, tmp_path: Path) -> 
     for prefix in ("", "module.", "net.backbone."):
         torch.save({"state_dict": {prefix + name: tensor for name, tensor in donor.items()}}, tmp_path / "w.ckpt")
         options = network_options(f"{own_network}:TINY", initial_weights=str(tmp_path / "w.ckpt"))
-        own = build_model(options, 5, seed=1).state_dict()
-        assert all(torch.equal(own[name], donor[name]) for name in own if not name.startswith("head."))
+        state = build_model(options, 5, seed=1).state_dict()
+        assert all(torch.equal(state[name], donor[name]) for name in state if not name.startswith("head."))
     both = {f"{prefix}.{name}": tensor for prefix in ("student", "teacher") for name, tensor in donor.items()}
     torch.save(both, tmp_path / "w.ckpt")
     with assert_refused(ConfigError, "two networks fit"):

@@ -90,8 +90,8 @@ def open_added(home: Path, shape: str) -> SiteTable:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_folder_and_table_become_figures(home: Path, shape: str) -> None:
-    said = add_site(home, shape)
-    assert "SYNTHETIC: Loaded " in said
+    output = add_site(home, shape)
+    assert "SYNTHETIC: Loaded " in output
     stats = chestfed("site", "stats", f"site_configs/st-{shape}.yaml")
     assert "train" in stats
 
@@ -123,9 +123,9 @@ def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
     for name, film in frontal.items():
         row = by_image[name]
         for disease in DISEASES:
-            said = film.said[disease]
-            doubts = said == -1 and shape in ("wide", "delimited", "list", "dicom")
-            assert row[disease] == float(said == 1 or doubts), (name, disease)
+            label = film.said[disease]
+            doubts = label == -1 and shape in ("wide", "delimited", "list", "dicom")
+            assert row[disease] == float(label == 1 or doubts), (name, disease)
         if shape != "readers":
             assert row["view"] == film.view
     patients = {film.patient.number: by_image[name]["patient"] for name, film in frontal.items()}
@@ -134,15 +134,15 @@ def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_and_yaml_name_no_patient(home: Path, shape: str) -> None:
-    said = add_site(home, shape)
-    said = "\n".join(line for line in said.splitlines() if not re.match(r" +row \d+ -> ", line))
+    output = add_site(home, shape)
+    output = "\n".join(line for line in output.splitlines() if not re.match(r" +row \d+ -> ", line))
     written = (home / f"site_configs/st-{shape}.yaml").read_text(encoding="utf-8")
     frame = open_added(home, shape).frame
     names = {*frame["patient"], *frame["study"], *(Path(image).stem for image in frame["image"])}
     names = {name for name in names if len(name) > 3 and not name.startswith("view")}
     assert len(names) > 20 or shape == "long"
     for name in names:
-        assert name not in said
+        assert name not in output
         assert name not in written
 
 
@@ -152,8 +152,8 @@ def test_study_runs_with_all_shapes(home: Path, tmp_path: Path) -> None:
         assert "passed" in chestfed("site", "check", f"site_configs/st-{shape}.yaml")
     ks = (1, 5 + len(SHAPES))
     study = ["study", *list_sites(SHAPES), "--set", f"k={list(ks)}", *SMALL, "--no-tracking", "--out", str(tmp_path)]
-    said = chestfed(*study)
-    assert all(f"st-{shape}" in said for shape in SHAPES)
+    output = chestfed(*study)
+    assert all(f"st-{shape}" in output for shape in SHAPES)
     (folder,) = tmp_path.glob("synthetic-source_addition_samples-*")
     with (folder / "table.csv").open(encoding="utf-8") as file:
         table = list(csv.DictReader(file))
@@ -166,9 +166,9 @@ def test_study_runs_with_all_shapes(home: Path, tmp_path: Path) -> None:
 
 def test_dry_run_finds_a_site_below_the_data(home: Path, tmp_path: Path, copied_hospitals: None) -> None:
     (tmp_path / "synthetic-st-list").symlink_to(home / "mine/synthetic-st-list")
-    said = add_site(home, "list", "--data", home / "mine", "--out", tmp_path)
+    output = add_site(home, "list", "--data", home / "mine", "--out", tmp_path)
     site, data = str(tmp_path / "st-list.yaml"), ["--data", tmp_path]
-    assert f"chestfed study --add-site {site} --data {home / 'mine'}" in said.replace("'", "")
+    assert f"chestfed study --add-site {site} --data {home / 'mine'}" in output.replace("'", "")
     assert "st-list" in chestfed("study", "--add-site", site, "--dry-run", *data, *SMALL)
     assert [path.name for path in tmp_path.glob("synthetic-*")] == ["synthetic-st-list"]
     (tmp_path / "synthetic-chexpert").mkdir()

@@ -100,6 +100,9 @@ def test_no_denial_or_doubt_is_certain(before: str, name: str, behind: str) -> N
         ("history of pneumonia", "None", False),
         ("kardiomegalie (grenzwertig)", "None", False),
         ("dd pneumonie", "None", False),
+        ("ausschluss lungenödem", "None", False),
+        ("v.a. kardiomegalie / erguss", "None", False),
+        ("r/o pneumonia", "None", False),
     ],
 )
 def test_terms_are_proposed(term: str, meaning: str, certain: bool) -> None:

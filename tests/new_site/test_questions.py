@@ -364,9 +364,9 @@ def test_program_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
     """Of a radiologist's and a program's columns a person says which count; they are not joined."""
 
     def change(cells: Row, n: int) -> Row:
-        said = {f"{name}_radiologist": ("no", "yes")[n % 2] for name in ("edema", "effusion")}
-        said |= {f"{name}_AI": ("no", "yes")[n % 3 == 0] for name in ("edema", "effusion")}
-        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | said
+        answers = {f"{name}_radiologist": ("no", "yes")[n % 2] for name in ("edema", "effusion")}
+        answers |= {f"{name}_AI": ("no", "yes")[n % 3 == 0] for name in ("edema", "effusion")}
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | answers
 
     run = bring(change)
     assert run().code == 2
@@ -468,3 +468,31 @@ def test_names_before_conversion_are_matched(bring: Bring, tmp_path: Path) -> No
 def test_columns_with_label_values_are_shown(bring: Bring) -> None:
     out = bring(lambda cells, n: {**cells, "Hydrops": cells["Edema"]})().out
     assert "not used: Hydrops" in " ".join(out.split())
+
+
+def test_spellings_of_given_patients_are_shown(bring: Bring) -> None:
+    out = bring(lambda cells, n: {**cells, "Patient": f"{('HC-', 'hc ')[n % 2]}{n // 2:04}"})(
+        "--column", "patient=Patient"
+    ).out
+    assert "values of 'Patient' are written in several ways" in " ".join(out.split())
+
+
+def test_patient_without_candidates_can_be_named(bring: Bring) -> None:
+    out = bring(lambda cells, n: {"Story": f"no {n // 2}", **{k: v for k, v in cells.items() if k != "Patient"}})().out
+    assert "--column patient=NAME" in out
+
+
+def test_column_of_the_opposite_is_coded_alone(bring: Bring, tmp_path: Path) -> None:
+    def change(cells: Row, n: int) -> Row:
+        cells |= {name: int(cells[name] == "yes") for name in NAMES}
+        return {**cells, "Heart size normal": 1 - cells.pop("Cardiomegaly")}
+
+    call_new = bring(change)
+    given = ("--label", "cardiomegaly=Heart size normal")
+    assert "may say that cardiomegaly is absent" in " ".join(call_new(*given, "--out", "plain").out.split())
+    codes = (f"--code=Heart size normal:{value}={meaning}" for value, meaning in ((1, "negative"), (0, "positive")))
+    assert call_new(*given, *codes).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    opposite = open_site(load_site_config(tmp_path / "plain/hospital.yaml"), tmp_path).frame
+    assert (frame["cardiomegaly"] == 1 - opposite["cardiomegaly"]).all()
+    assert (frame["edema"] == opposite["edema"]).all()

@@ -127,11 +127,11 @@ def test_losses_add_up_with_one_common_p() -> None:
     pooled = {name: np.concatenate([part[name] for part in parts]) for name in ("logits", "labels")} | shared
     whole = evaluate(pooled)[0]
     common = sum(len(part["labels"]) / 100 * evaluate({**part, **shared})[0] for part in parts)
-    own = sum(
+    site_sum = sum(
         len(part["labels"]) / 100 * evaluate({**part, **shared}, part["labels"].mean(axis=0))[0] for part in parts
     )
     assert common == pytest.approx(whole, abs=1e-14)
-    assert abs(own - whole) > 1e-4
+    assert abs(site_sum - whole) > 1e-4
 
 
 @pytest.mark.parametrize("fill", [0.0, 1.0, np.nan])
@@ -174,9 +174,9 @@ def test_best_dual_has_a_zero_derivative() -> None:
     scores = torch.from_numpy(rng.random((40, 4)))
     objective = AucMargin(torch.tensor([0.3, 0.02, 0.4, 0.0], dtype=torch.float64))
     before = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-    found = objective.best_dual(scores, torch.from_numpy(labels), before)
-    assert found.isnan().tolist() == [False, False, True, True]
-    best = found.nan_to_num().requires_grad_()
+    optimum = objective.best_dual(scores, torch.from_numpy(labels), before)
+    assert optimum.isnan().tolist() == [False, False, True, True]
+    best = optimum.nan_to_num().requires_grad_()
     extra = torch.zeros(8, dtype=torch.float64)
     objective.loss_of_scores(scores, torch.from_numpy(labels), extra, best).backward()
     assert best.grad is not None
@@ -223,12 +223,12 @@ def test_site_loss_uses_its_own_variables() -> None:
     scores, labels, ratios = two_sites()
     rng = torch.Generator().manual_seed(4)
     extra, dual = torch.randn(12, generator=rng).double(), torch.randn(6, generator=rng).double()
-    own = torch.cat([extra[3:6], extra[9:12]])
-    found = AucMargin(ratios, 1)
-    assert (found.extra_size, found.dual_size) == (12, 6)
+    variables = torch.cat([extra[3:6], extra[9:12]])
+    objective = AucMargin(ratios, 1)
+    assert (objective.extra_size, objective.dual_size) == (12, 6)
     alone = AucMargin(ratios[1])
     both = scores[1], labels[1]
-    assert found.loss_of_scores(*both, extra, dual) == alone.loss_of_scores(*both, own, dual[3:])
-    best = found.best_dual(*both, dual)
+    assert objective.loss_of_scores(*both, extra, dual) == alone.loss_of_scores(*both, variables, dual[3:])
+    best = objective.best_dual(*both, dual)
     assert torch.equal(best[3:], alone.best_dual(*both, dual[3:]))
     assert best[:3].isnan().all()

@@ -12,7 +12,7 @@ from torch import Tensor
 from chestfed.core import checkpoint
 from chestfed.engines.client import NetworkClient
 from chestfed.objectives.pairs import AveragePrecision, Pairs, PartialAuc
-from tests.training.test_resume_algorithms import Interrupted, pipeline_of, train
+from tests.training.test_resume_algorithms import Interrupted, make_pipeline, train
 
 NONE, MARGIN, RATE, SPREAD, J = torch.zeros(0).double(), 0.8, 0.3, 0.5, 2
 
@@ -54,7 +54,7 @@ def by_hand(logits: Tensor, labels: Tensor, memory: Tensor, precision: bool) -> 
 
 
 @pytest.mark.parametrize("loss", [PartialAuc(J, MARGIN, RATE, SPREAD), AveragePrecision(J, MARGIN, RATE)])
-def test_gradient_and_memory_are_those_of_pairs(loss: Pairs) -> None:
+def test_gradient_and_memory_equal_all_pairs(loss: Pairs) -> None:
     memory = torch.zeros(9, loss.memory_size).double()
     for seed in range(4):
         logits, labels = draw(seed)
@@ -82,7 +82,7 @@ def test_partial_auc_weighs_hard_negatives() -> None:
 def test_memory_survives_a_resume(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     settings = ("methods.*.objective={name: sopa_s, rate: 0.3}", "federated.batch_size=96")
-    pipeline = pipeline_of(algorithm, *settings)
+    pipeline = make_pipeline(algorithm, *settings)
     whole = train(pipeline, tmp_path / "whole")
     for stop_after in (1, 3):
         with pytest.raises(Interrupted):

@@ -35,8 +35,8 @@ def test_loss_is_weighted_cross_entropy() -> None:
             weight = 0.7 + 0.3 * float(ratios[j] if y == 1 else ratios[2 + j])
             terms.append(-weight * np.log(probability if y == 1 else 1 - probability))
         expected.append(np.mean(terms))
-    found = RatioLoss(2, alpha=0.7, beta=0.3).loss(logits, labels, NONE, ratios)
-    assert float(found) == pytest.approx(np.mean(expected), rel=1e-12)
+    loss = RatioLoss(2, alpha=0.7, beta=0.3).loss(logits, labels, NONE, ratios)
+    assert float(loss) == pytest.approx(np.mean(expected), rel=1e-12)
 
 
 def test_zero_beta_is_the_cross_entropy() -> None:
@@ -61,7 +61,7 @@ def test_ratios_follow_from_gradients() -> None:
     _, labels = draw()
     features = torch.rand(30, 5).double()
     classifier = nn.Linear(5, 2).double()
-    found = class_ratios(classifier(features).detach(), features, labels)
+    result = class_ratios(classifier(features).detach(), features, labels)
     for j in range(2):
         sums = []
         for value in (1, 0):
@@ -69,8 +69,8 @@ def test_ratios_follow_from_gradients() -> None:
             loss = nn.functional.binary_cross_entropy_with_logits(classifier(features[rows])[:, j], labels[rows, j])
             (gradient,) = torch.autograd.grad(loss, classifier.weight)
             sums.append(gradient[j].sum().abs())
-        assert float(found[j]) == pytest.approx(float(sums[0] / sums[1]), rel=1e-12)
-        assert float(found[2 + j]) == pytest.approx(float(sums[1] / sums[0]), rel=1e-12)
+        assert float(result[j]) == pytest.approx(float(sums[0] / sums[1]), rel=1e-12)
+        assert float(result[2 + j]) == pytest.approx(float(sums[1] / sums[0]), rel=1e-12)
 
 
 def test_missed_class_has_a_large_ratio() -> None:

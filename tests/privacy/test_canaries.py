@@ -176,11 +176,11 @@ def told_to_others(home: Path) -> str:
     with use(Reporters()):
         (study,) = load_images([read_rows(pipeline, home / "study.yaml", home / DATA)], home / "cache")
     assert study.test is not None
-    own = OwnData(study.clients[0], study.test, study)
-    of_test = [own.told_of_test(study.test, scores_stay=stay)[0] for stay in (False, True)]
-    told = json.dumps([own.told(5, 1)[0], *of_test])
-    assert "edema" in told
-    return told
+    data = OwnData(study.clients[0], study.test, study)
+    of_test = [data.told_of_test(study.test, scores_stay=stay)[0] for stay in (False, True)]
+    text = json.dumps([data.told(5, 1)[0], *of_test])
+    assert "edema" in text
+    return text
 
 
 def check_names(home: Path, run: Path) -> None:
@@ -238,8 +238,8 @@ def break_files(folder: Path) -> int:
 def test_broken_file_quotes_no_header(session: Session) -> None:
     """Figures are of what could be read: the other test looks at them."""
     count = break_files(session.home / DATA / "site")
-    told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
-    assert "problems" in told
+    output = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
+    assert "problems" in output
     # What headers can't tell, a spreadsheet may: now the pictures are opened, and fail.
     root = session.home / DATA / "site"
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*.dcm"))
@@ -250,14 +250,14 @@ def test_broken_file_quotes_no_header(session: Session) -> None:
     labels = {"edema": ["Edema"]}
     site = {**SITE, "label_files": {"table": ["QZTABLE.csv"]}, "labels": labels, "table": table}
     (session.home / YAML).write_text(yaml.safe_dump(site), encoding="utf-8")
-    told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
-    assert "unreadable image" in told
-    told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache", "--skip-unreadable")
-    assert "unreadable images" in told
-    told = session.run(
+    output = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
+    assert "unreadable image" in output
+    output = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache", "--skip-unreadable")
+    assert "unreadable images" in output
+    output = session.run(
         "site", "card", YAML, "--data", str(session.home / DATA), "--out", "card/card.html", "--pictures"
     )
-    assert "FAILED" in told
+    assert "FAILED" in output
     assert len(names) == IMAGES + count
     assert found_in(session.written, session.texts, [CELL]) == []
     assert found_in(session.written, [session.logs], [*PLACES, CELL]) == []

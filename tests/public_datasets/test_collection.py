@@ -132,7 +132,7 @@ def test_torchvisions_idx_files_are_read(tmp_path: Path, name: str, folder: str)
     assert collection.test.classes.tolist() == [3, 9]
     np.testing.assert_array_equal([collection.train.pixels.read(row) for row in range(12)], pictures)
     (tmp_path / folder / "raw" / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 2049, 1) + b"\x03")
-    with pytest.raises(ConfigError, match="1 labels for 2 images"):
+    with assert_refused(ConfigError, "counts differ"):
         open_collection(name, tmp_path)
 
 

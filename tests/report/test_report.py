@@ -71,8 +71,8 @@ def copy(run_folder: Path, tmp_path: Path, unchecked: None) -> Path:
 
 def test_all_sections_are_there(page: Page) -> None:
     headings = [text for _, _, text in page.all("h1", "h2", "h3", "h4")]
-    wanted = ["Who gains?", "AUC of each disease", "Differences", "Curves and operating points"]
-    wanted += [
+    titles = ["Who gains?", "AUC of each disease", "Differences", "Curves and operating points"]
+    titles += [
         "Subgroups",
         "Participants and labels",
         "Training",
@@ -80,7 +80,7 @@ def test_all_sections_are_there(page: Page) -> None:
         "Use and limits",
         "How to reproduce",
     ]
-    assert [text for _, _, text in page.all("h2")] == [*wanted, "Checklists"]
+    assert [text for _, _, text in page.all("h2")] == [*titles, "Checklists"]
     sites = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr", "test images"]
     assert set(headings) >= {
         "ROC",
@@ -125,16 +125,16 @@ def test_answer_comes_first_and_details_fold(html: str, page: Page) -> None:
 
 def test_every_hospital_has_aucs_and_gain(page: Page, run_folder: Path) -> None:
     cells = [text for _, _, text in page.all("td")]
-    found = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean'")
-    assert len(found) == 4
-    for row in found.to_dict("records"):
+    table = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean'")
+    assert len(table) == 4
+    for row in table.to_dict("records"):
         shown = f"{row['auc']:.3f}" if row["takes_part"] else f"({row['auc']:.3f})"
         assert f"{shown}[{row['low']:.3f}, {row['high']:.3f}]" in [cell.replace(" [", "[") for cell in cells]
 
 
 def test_participants_are_counted_to_last(run_folder: Path, home: Path) -> None:
     hospitals = json.loads((run_folder / "sites.json").read_text())["hospitals"]
-    assert [one["site"] for one in hospitals] == ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
+    assert [entry["site"] for entry in hospitals] == ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
     chexpert, cxr8, *_ = hospitals
     rows = [pd.read_csv(home / "synthetic_hospitals" / "synthetic-chexpert" / f"{n}.csv") for n in ("train", "valid")]
     lateral = sum((table["Frontal/Lateral"] == "Lateral").sum() for table in rows)
@@ -202,8 +202,8 @@ def luminance(color: str) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
-def contrast(one: str, other: str) -> float:
-    low, high = sorted([luminance(one), luminance(other)])
+def contrast(color: str, other: str) -> float:
+    low, high = sorted([luminance(color), luminance(other)])
     return (high + 0.05) / (low + 0.05)
 
 
@@ -251,9 +251,9 @@ def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
     assert [card["role"] for card in cards] == ["client"] * 5 + ["test"]
     test = cards[-1]
     assert test["images"] == run.about["scored"]["images"]
-    for one in run.row(1).diseases:
-        assert test["diseases"][one.disease]["positives"] == one.positives
-        assert test["diseases"][one.disease]["negatives"] == one.negatives
+    for disease in run.row(1).diseases:
+        assert test["diseases"][disease.disease]["positives"] == disease.positives
+        assert test["diseases"][disease.disease]["negatives"] == disease.negatives
     for card in cards:
         assert sum(card["gray_levels"]) == card["gray_level_images"] * 64 * 64
     with np.load(run_folder / "thumbnails.npz") as stored:
@@ -390,8 +390,8 @@ def test_hospital_in_no_k_is_marked(copy: Path) -> None:
 
 def test_copies_of_one_disease_attributed(copy: Path) -> None:
     sites = json.loads((copy / "sites.json").read_text())
-    for one in sites["hospitals"]:
-        one["policy"]["upsample"] = {"edema": 2}
+    for hospital in sites["hospitals"]:
+        hospital["policy"]["upsample"] = {"edema": 2}
     (copy / "sites.json").write_text(json.dumps(sites))
     labels = next(grid for grid in participants(RunFolder.open(copy)) if grid.name == "labels")
     assert {line.cells[-1].text for line in labels.lines} == {"3 times: Edema"}
@@ -433,6 +433,6 @@ def test_page_fits_a_narrow_browser(html: str, tmp_path: Path) -> None:
     flags += ["--allow-file-access-from-files", "--virtual-time-budget=10000", "--dump-dom"]
     arguments = [browser, "--headless", *flags, f"file://{tmp_path / 'frame.html'}"]
     result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
-    found = re.search(r"<title>wide (\d+)</title>", result.stdout)
-    assert found, result.stderr[-2000:]
-    assert int(found[1]) <= 375  # a scroll bar may take part of it
+    match = re.search(r"<title>wide (\d+)</title>", result.stdout)
+    assert match, result.stderr[-2000:]
+    assert int(match[1]) <= 375  # a scroll bar may take part of it

@@ -29,7 +29,7 @@ from chestfed.report.site_report.sections import pool_decades
 from chestfed.sites import SiteConfig, load_site_config, open_site
 from chestfed.sites.tables.codebook import Code, write_book
 from tests.cases import assert_refused
-from tests.inspection.planted import FILES, Hospital, dicom, row_of, save
+from tests.inspection.planted import FILES, Hospital, dicom, get_row, save
 from tests.report.pages import (
     Page,
     assert_needs_nothing_else,
@@ -100,7 +100,7 @@ def cell(page: Page, row: str) -> list[str]:
     """The texts of the row with this heading."""
     texts = [(tag, text) for tag, _, text in page.all("th", "td")]
     start = next(place for place, (tag, text) in enumerate(texts) if tag == "th" and text == row)
-    return [text for _, text in itertools.takewhile(lambda one: one[0] == "td", texts[start + 1 :])]
+    return [text for _, text in itertools.takewhile(lambda item: item[0] == "td", texts[start + 1 :])]
 
 
 # ---- what is on it -----------------------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ def test_its_numbers_are_those_of_the_check(card: SiteReport, page: Page, markdo
     counts = card.check.counts
     assert cell(page, "disease without labels")[0] == "warning"
     for disease in LABELED:
-        found = [part.labels[disease] for part in counts.splits]
-        assert cell(page, TITLES[disease])[: len(found)] == [
-            f"{one.prevalence:.3f}n+ {one.positive}, n− {one.negative}" for one in found
+        labels = [part.labels[disease] for part in counts.splits]
+        assert cell(page, TITLES[disease])[: len(labels)] == [
+            f"{entry.prevalence:.3f}n+ {entry.positive}, n− {entry.negative}" for entry in labels
         ]
-        cells = " | ".join(f"{one.prevalence:.3f} (n+ {one.positive}, n− {one.negative})" for one in found)
+        cells = " | ".join(f"{entry.prevalence:.3f} (n+ {entry.positive}, n− {entry.negative})" for entry in labels)
         assert f"| {TITLES[disease]} | {cells} |" in markdown
     files = counts.files
     assert files is not None
@@ -151,13 +151,13 @@ def test_drift_equals_other_computation(card: SiteReport, tiny_hospitals: Path, 
         (a, weights), (b, other_weights) = levels["vindr"], levels[other.name]
         of_levels = wasserstein_distance(a, b, weights, other_weights) / 64
         of_labels = float((prevalence["vindr"] - prevalence[other.name]).abs().mean())
-        found = card.profile.drift_to(other)
-        assert found is not None
-        assert found.gray_levels == pytest.approx(of_levels, abs=1e-12)
-        assert found.prevalence == pytest.approx(of_labels, abs=1e-6)
-        assert found.score == pytest.approx(of_levels + of_labels, abs=1e-6)
-        assert found.score > 0.05
-        shown = [f"{value:.3f}" for value in (found.score, found.gray_levels, found.prevalence or 0)]
+        drift = card.profile.drift_to(other)
+        assert drift is not None
+        assert drift.gray_levels == pytest.approx(of_levels, abs=1e-12)
+        assert drift.prevalence == pytest.approx(of_labels, abs=1e-6)
+        assert drift.score == pytest.approx(of_levels + of_labels, abs=1e-6)
+        assert drift.score > 0.05
+        shown = [f"{value:.3f}" for value in (drift.score, drift.gray_levels, drift.prevalence or 0)]
         assert f"| {other.name} | {' | '.join(shown)} | 4 |" in markdown
     drifts = [text for _, _, text in page.all("td")]
     assert set(shown) <= set(drifts)
@@ -170,14 +170,14 @@ def test_drift_leaves_out_unshared_disease(tmp_path: Path, tiny_hospitals: Path)
     site = own_config(tmp_path, ONEHOT, diseases=["edema"], labels=labels, root=str(tmp_path / "site"))
     card = make_report(site, tiny_hospitals, against=[load("padchest")], cache_root=tmp_path / "cache", workers=1)
     (other,) = card.others
-    found = card.profile.drift_to(other)
-    assert found is not None
+    drift = card.profile.drift_to(other)
+    assert drift is not None
     assert card.profile.shared(other) == ["edema"]
-    own, theirs = card.profile.prevalence["edema"], other.prevalence["edema"]
-    assert own is not None
-    assert theirs is not None
-    assert found.prevalence == pytest.approx(abs(own - theirs))
-    assert found == card.profile.drift_to(other)
+    prevalence, other_prevalence = card.profile.prevalence["edema"], other.prevalence["edema"]
+    assert prevalence is not None
+    assert other_prevalence is not None
+    assert drift.prevalence == pytest.approx(abs(prevalence - other_prevalence))
+    assert drift == card.profile.drift_to(other)
     assert re.search(r"\| padchest \(synthetic\) \|.*\| 1 \|", as_markdown(card))
 
 
@@ -231,13 +231,13 @@ def test_failed_site_has_card(tmp_path: Path) -> None:
     assert not card.check.passed
     text = as_markdown(card)
     assert "FAILED: 3 errors, 3 warnings" in text
-    assert f"| unreadable image | error | table: rows {row_of(0)}–{row_of(1)} | 2 |" in text
+    assert f"| unreadable image | error | table: rows {get_row(0)}–{get_row(1)} | 2 |" in text
     assert "| unknown label | error |" in text
-    assert f"| blank picture | warning | table: row {row_of(3)} | 1 |" in text
+    assert f"| blank picture | warning | table: row {get_row(3)} | 1 |" in text
     assert "Consolidation has no label in 'train'" in text
     assert "| unreadable | 2 |" in text
     page = Page(as_html(card))
-    assert cell(page, "unreadable image") == ["error", f"table: rows {row_of(0)}–{row_of(1)}", "2"]
+    assert cell(page, "unreadable image") == ["error", f"table: rows {get_row(0)}–{get_row(1)}", "2"]
 
 
 def test_rows_are_listed_as_runs() -> None:

@@ -76,9 +76,9 @@ def test_study_without_hospitals_is_refused(study: chestfed.Study) -> None:
 
 def test_studies_are_compared_as_by_command(study: chestfed.Study, tmp_path: Path) -> None:
     other = chestfed.Study.load(write_run(tmp_path / "other", seed=2, lr=0.5))
-    found = study.compare(other, k=1, resamples=20).set_index("disease")
-    assert found.loc["edema", "difference"] == pytest.approx(other.auc(1, "edema") - study.auc(1, "edema"))
-    assert list(found.index) == ["edema", "atelectasis", "mean"]
+    table = study.compare(other, k=1, resamples=20).set_index("disease")
+    assert table.loc["edema", "difference"] == pytest.approx(other.auc(1, "edema") - study.auc(1, "edema"))
+    assert list(table.index) == ["edema", "atelectasis", "mean"]
     with assert_refused(ConfigError, "other images"):
         study.compare(chestfed.Study.load(write_run(tmp_path / "others", images=5)), resamples=20)
 

@@ -21,14 +21,14 @@ from tests.results.finished_runs import NAMES, write_run
 @pytest.fixture
 def folder(tmp_path: Path, unchecked: None) -> Path:
     """Forty images of thirty patients: sex of all but three, one patient above 80, all others below 40."""
-    found = write_run(tmp_path / "run")
-    file = found / "k2" / "predictions.parquet"
+    run = write_run(tmp_path / "run")
+    file = run / "k2" / "predictions.parquet"
     frame = pd.read_parquet(file)
     sex = np.where(frame["patient"] % 2 == 0, "F", "M").astype(object)
     sex[:3] = None
     age = np.where(frame["patient"] == 7, ">=80", "<40")
     frame.assign(group_sex=sex, group_age=age).to_parquet(file, index=False)
-    return found
+    return run
 
 
 def test_group_has_auc_counts_and_interval(folder: Path) -> None:
@@ -60,7 +60,7 @@ def test_intervals_are_by_the_given_method(folder: Path) -> None:
         grid = make_subgroup_grid(RunFolder(folder), how)
         assert grid is not None
         assert f"({how.method})" in grid.caption
-        expected = [pair(one.interval) for one in auc_estimates(scored, how) if one.interval]
+        expected = [pair(estimate.interval) for estimate in auc_estimates(scored, how) if estimate.interval]
         assert [cell.below[0] for cell in grid.lines[0].cells[1:]] == expected
         shown.add(tuple(expected))
     assert len(shown) == 2

@@ -49,8 +49,8 @@ def write_run(
     labels = usual if labels is None else labels
     rows = []
     for k in ks:
-        own = folder / f"k{k}"
-        own.mkdir(parents=True)
+        k_folder = folder / f"k{k}"
+        k_folder.mkdir(parents=True)
         noise = np.random.default_rng([seed, k]).random(labels.shape)
         higher = np.nan_to_num(1 - labels if reversed_labels else labels)
         scores = (0.1 * k * higher + 0.5 * noise).astype(np.float32)
@@ -58,18 +58,23 @@ def write_run(
         frame = pd.DataFrame({"image": names, "patient": patients})
         for j, name in enumerate(NAMES):
             frame[f"score_{name}"], frame[f"label_{name}"] = scores[:, j], labels[:, j]
-        frame.to_parquet(own / "predictions.parquet", index=False)
-        found = Scored(scores, labels, patients, NAMES)
-        rows.append(Row.of_scores(k, [f"site{n}" for n in range(k)], found, 20))
+        frame.to_parquet(k_folder / "predictions.parquet", index=False)
+        sample = Scored(scores, labels, patients, NAMES)
+        rows.append(Row.of_scores(k, [f"site{n}" for n in range(k)], sample, 20))
         counters = {"bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k, "gradients": 8 * k}
         drift = {"drift": 0.0 if k == 1 else 0.5, "gradient_drift": 0.0 if k == 1 else 0.25}
         history = [{"round": n, "stage": n, "loss": 1 / n, **drift, **counters} for n in (1, 2)]
-        history[-1] |= {"auc": {one.disease: one.value for one in rows[-1].diseases}, "mean_auc": rows[-1].mean.value}
-        (own / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history))
-        (own / "seconds.jsonl").write_text("".join(json.dumps({"round": n, "seconds": n / 2}) + "\n" for n in (1, 2)))
-        (own / "time.json").write_text(json.dumps({"seconds": 1.5, "resumed": False, "on": "cpu"}))
-        (own / "result.json").write_text(json.dumps(rows[-1].to_plain()))
-        (own / "model.safetensors").write_bytes(save({"weights": np.zeros(1, np.float32)}))
+        history[-1] |= {
+            "auc": {disease.disease: disease.value for disease in rows[-1].diseases},
+            "mean_auc": rows[-1].mean.value,
+        }
+        (k_folder / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history))
+        (k_folder / "seconds.jsonl").write_text(
+            "".join(json.dumps({"round": n, "seconds": n / 2}) + "\n" for n in (1, 2))
+        )
+        (k_folder / "time.json").write_text(json.dumps({"seconds": 1.5, "resumed": False, "on": "cpu"}))
+        (k_folder / "result.json").write_text(json.dumps(rows[-1].to_plain()))
+        (k_folder / "model.safetensors").write_bytes(save({"weights": np.zeros(1, np.float32)}))
     origin = Origin.SYNTHETIC
     configuration = {
         "seed": seed,

@@ -72,7 +72,7 @@ def test_answer_without_interval_is_unknown() -> None:
     assert answer_study(alone).sentence.startswith("Not tested: ")
 
 
-def test_clients_of_a_collection_have_no_target() -> None:
+def test_collection_clients_have_no_target() -> None:
     answer = answer_study(make_results(0.01, 0.05, adds_hospitals=False, target=""))
     assert answer.question == "Does adding clients help?"
     assert "four other clients" in answer.sentence
@@ -107,12 +107,14 @@ def make_columns(noise: float, seed: int) -> list[Column]:
     return [Column("edema", score, positive, np.arange(300) // 2, 0)]
 
 
-def test_recognized_findings_are_sensitivities() -> None:
+def test_recognized_findings_use_sensitivity() -> None:
     reference, model = make_columns(1.0, 1), make_columns(0.3, 2)
     counts = count_recognized([reference], [model], 400)
     assert counts is not None
     shares = [sensitivity_at_specificity(columns[0]) for columns in (reference, model)]
-    assert [counts.reference, counts.model] == pytest.approx([1000 / 3 * one.sensitivity for one in shares if one])
+    assert [counts.reference, counts.model] == pytest.approx(
+        [1000 / 3 * share.sensitivity for share in shares if share]
+    )
     assert counts.findings == pytest.approx(1000 / 3)
     assert counts.low is not None
     assert counts.high is not None

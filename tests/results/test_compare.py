@@ -130,12 +130,12 @@ def test_seeds_without_auc_table_and_page(tmp_path: Path) -> None:
     """A test set of one class."""
     labels = np.zeros((IMAGES, len(NAMES)), np.float32)
     runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed, labels=labels)) for seed in (1, 2)]
-    found = collect(runs, "Nothing")
+    comparison = collect(runs, "Nothing")
     console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(render_tables(found))
+    console.print(render_tables(comparison))
     assert "Edema: no positive image" in console.export_text()
-    assert {value for key, value in list_metrics(found).items() if key.startswith("auc")} == {None}
-    page = make_page(read_comparison(write_comparison(found, tmp_path)))
+    assert {value for key, value in list_metrics(comparison).items() if key.startswith("auc")} == {None}
+    page = make_page(read_comparison(write_comparison(comparison, tmp_path)))
     assert page.pictures
     assert not any("nan" in picture.alt for picture in page.pictures)
 

@@ -64,9 +64,9 @@ def test_numbers_are_those_of_the_evaluation(tmp_path: Path) -> None:
         frame = pd.read_parquet(folder / f"k{k}" / "predictions.parquet")
         scores = frame[[f"score_{name}" for name in NAMES]].to_numpy(np.float64)
         runs.append([Scored(scores, labels.astype(np.float64), patients, NAMES)])
-    for row, one, untested in zip(rows, compare(*runs, 50), compare(*runs, 50, untested=ONE_SEED), strict=True):
-        assert (row["difference"], (row["low"], row["high"])) == (one.difference, one.interval)
-        assert one.p is not None
+    for row, difference, untested in zip(rows, compare(*runs, 50), compare(*runs, 50, untested=ONE_SEED), strict=True):
+        assert (row["difference"], (row["low"], row["high"])) == (difference.difference, difference.interval)
+        assert difference.p is not None
         assert np.isnan([row["p"], row["p_holm"]]).all()
         assert row["reason"] == untested.reason == ONE_SEED
 
@@ -156,8 +156,8 @@ def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
         file = run / "k2" / "predictions.parquet"
         frame = pd.read_parquet(file)
         frame.assign(label_edema=(frame.index == 7).astype(float)).to_parquet(file, index=False)
-    found = compare_with_first([load_predictions(run) for run in runs], 20)
-    mean = found.set_index("disease").loc["mean"]
+    table = compare_with_first([load_predictions(run) for run in runs], 20)
+    mean = table.set_index("disease").loc["mean"]
     assert not np.isnan(mean["difference"])
     assert np.isnan(mean["low"])
     assert mean["reason"] == "one patient with an image of a class, in a disease: no interval"
@@ -186,13 +186,13 @@ def test_seeds_of_same_settings_one_model(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
     runs += [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.5) for seed in (3, 4, 5)]
     grouped = group_seeds([load_predictions(run) for run in runs])
-    assert [len(one.frames) for one in grouped] == [2, 3]
-    found = compare_with_first(grouped, 20)
-    assert found[["seeds_reference", "seeds_model"]].iloc[0].tolist() == [2, 3]
-    assert "2 seeds" in found["reference"].iloc[0]
-    assert found["p"].isna().all()
-    assert found["reason"].str.contains("not the same training seeds").all()
-    assert found["low"].notna().all()
+    assert [len(group.frames) for group in grouped] == [2, 3]
+    table = compare_with_first(grouped, 20)
+    assert table[["seeds_reference", "seeds_model"]].iloc[0].tolist() == [2, 3]
+    assert "2 seeds" in table["reference"].iloc[0]
+    assert table["p"].isna().all()
+    assert table["reason"].str.contains("not the same training seeds").all()
+    assert table["low"].notna().all()
 
 
 def test_repeated_seed_is_refused(tmp_path: Path) -> None:
@@ -222,10 +222,10 @@ def test_seed_spread_is_beside_the_intervals(tmp_path: Path, chestfed: Callable[
     for run in runs:
         frame = pd.read_parquet(run / "k2" / "predictions.parquet").dropna()
         aucs.append(roc_auc_score(frame["label_edema"], frame["score_edema"]))
-    found = pd.read_csv(tmp_path / "out" / "differences.csv").set_index("disease")
-    assert found.loc["edema", "seed_sd_reference"] == pytest.approx(np.std(aucs, ddof=1))
-    assert found["seed_sd_reference"].notna().all()
-    assert found["seed_sd_model"].isna().all()
+    table = pd.read_csv(tmp_path / "out" / "differences.csv").set_index("disease")
+    assert table.loc["edema", "seed_sd_reference"] == pytest.approx(np.std(aucs, ddof=1))
+    assert table["seed_sd_reference"].notna().all()
+    assert table["seed_sd_model"].isna().all()
 
 
 def test_command_prints_writes_differences(tmp_path: Path, chestfed: Callable[..., Any]) -> None:

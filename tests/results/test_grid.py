@@ -47,8 +47,8 @@ def test_number_interval_below_clear_bold() -> None:
     assert auc(0.5) == Cell("0.500")
     assert auc(None) == Cell("-")
     assert make_auc_cell({"auc": 0.5, "sd": 0.02}) == Cell("0.500", ("±0.020",))
-    found = difference(-0.1, Interval(-0.2, 0.05), 0.01, 0.04)
-    assert found == Cell("−0.100", ("[−0.20, +0.05]", "p 0.010", "Holm 0.040"), strong=True)
+    cell = difference(-0.1, Interval(-0.2, 0.05), 0.01, 0.04)
+    assert cell == Cell("−0.100", ("[−0.20, +0.05]", "p 0.010", "Holm 0.040"), strong=True)
     assert difference(0.1, None, 0.0001).below == ("p < 0.001",)
     assert not difference(0.1, None, 0.01, 0.05).strong
     assert difference(None) == Cell("-")

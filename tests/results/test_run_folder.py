@@ -60,14 +60,14 @@ def test_k_is_readable_before_the_study_ends(run: RunFolder) -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_a_damaged_file_is_named(run: RunFolder) -> None:
     def read_all(folder: Path) -> None:
-        found = RunFolder.open(folder)
-        found.check_finished()
-        assert len(load_results(found).gains("study"))
-        for k in found.ks:
-            found.columns(k)
-            found.rounds(k)
-        assert found.sites["sites"] == []
-        assert found.thumbnails == {}
+        run_folder = RunFolder.open(folder)
+        run_folder.check_finished()
+        assert len(load_results(run_folder).gains("study"))
+        for k in run_folder.ks:
+            run_folder.columns(k)
+            run_folder.rounds(k)
+        assert run_folder.sites["sites"] == []
+        assert run_folder.thumbnails == {}
 
     read_all(run.path)
     for name, content in (

@@ -126,9 +126,9 @@ def test_a_row_is_read_as_it_was_written() -> None:
 def make_study(*rows: tuple[str, str, bool, Row]) -> Results:
     """Results at hospitals, of model, hospital, whether it takes part, and row."""
     estimates = [
-        one
+        entry
         for model, hospital, takes_part, row in rows
-        for one in list_rows([row], view="hospitals", model=model, hospital=hospital, takes_part=takes_part)
+        for entry in list_rows([row], view="hospitals", model=model, hospital=hospital, takes_part=takes_part)
     ]
     return Results("t", Origin.REAL, {"seeds": [1]}, make_estimates(estimates), make_differences([]))
 

@@ -94,13 +94,13 @@ def test_padchest_pictures_span_16_bits(tiny_hospitals: Path) -> None:
 
 def test_padchests_column_is_wrong_at_times() -> None:
     films = [SimpleNamespace(patient=SimpleNamespace(number=number), study=1, number=1) for number in range(2000)]
-    said, stored = (
-        np.array([told(cast(Film, film)) for film in films])
-        for told in (layouts.padchest_monochrome1, layouts.padchest_inverted)
+    monochrome, stored = (
+        np.array([rule(cast(Film, film)) for film in films])
+        for rule in (layouts.padchest_monochrome1, layouts.padchest_inverted)
     )
-    assert 250 < said.sum() < 420
-    assert 20 < (said & ~stored).sum() < 70
-    assert not (stored & ~said).any()
+    assert 250 < monochrome.sum() < 420
+    assert 20 < (monochrome & ~stored).sum() < 70
+    assert not (stored & ~monochrome).any()
 
 
 def test_padchest_has_the_releases_columns(tiny_hospitals: Path) -> None:

@@ -80,11 +80,11 @@ def test_training_labels_err_both_ways() -> None:
 
 def test_doubted_positives_are_subtler() -> None:
     train = films("chexpert", "train")
-    said = {
+    means = {
         value: np.mean([film.severity["atelectasis"] for film in train if film.said["atelectasis"] == value])
         for value in (1, -1)
     }
-    assert said[-1] < said[1] - 0.15
+    assert means[-1] < means[1] - 0.15
 
 
 def test_diseases_come_in_company() -> None:
@@ -99,7 +99,7 @@ def test_a_patient_is_in_one_split_only() -> None:
         splits: dict[int, set[str]] = {}
         for film in films_of(hospital, 1, SIZES["default"]):
             splits.setdefault(film.patient.number, set()).add(film.split)
-        assert all(len(found) == 1 for found in splits.values())
+        assert all(len(names) == 1 for names in splits.values())
 
 
 def test_the_portable_word_goes_with_disease() -> None:

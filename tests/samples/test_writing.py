@@ -120,6 +120,6 @@ def test_a_full_disk_names_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as Pillow's, which names no file
 
     monkeypatch.setattr(writing, "_write_all", full)
-    with assert_refused(ChestfedError, "cannot be written") as told:
+    with assert_refused(ChestfedError, "cannot be written") as error:
         write_hospitals(tmp_path, size="tiny")
-    assert "another folder" in str(told.value)
+    assert "another folder" in str(error.value)

@@ -60,7 +60,7 @@ def score(scorer: Scorer, site: SiteTable, home: Path, protocol: Protocol = "fro
     return evaluate_model(scorer, site, "valid", protocol, home / "cache", MACHINE, how=Intervals(resamples=20))
 
 
-def scores_of(evaluation: Evaluation) -> np.ndarray:
+def read_scores(evaluation: Evaluation) -> np.ndarray:
     return evaluation.predictions[[f"score_{name}" for name in evaluation.scorer.diseases]].to_numpy()
 
 
@@ -87,15 +87,15 @@ def test_weights_and_checkpoints_score_alike(home: Path, site: SiteTable, tmp_pa
     (tmp_path / "m.yaml").write_text(
         f"model: {{name: small, blocks: [1]}}\ndiseases: [{', '.join(DISEASES)}]\npreprocess: {{size: {SIZE}}}\n"
     )
-    own = score(open_scorer(str(tmp_path / "k1"), Declared(), MACHINE), site, home)
-    assert "small DenseNet" in own.scorer.kind
+    reference = score(open_scorer(str(tmp_path / "k1"), Declared(), MACHINE), site, home)
+    assert "small DenseNet" in reference.scorer.kind
     for name, declared in (
         ("m.pth", Declared(config=tmp_path / "m.yaml")),
         ("m.ckpt", Declared(config=tmp_path / "m.yaml")),
     ):
         other = score(open_scorer(str(tmp_path / name), declared, MACHINE), site, home)
-        np.testing.assert_allclose(scores_of(other), scores_of(own), rtol=1e-4, atol=1e-6, err_msg=name)
-        assert other.predictions["image"].tolist() == own.predictions["image"].tolist()
+        np.testing.assert_allclose(read_scores(other), read_scores(reference), rtol=1e-4, atol=1e-6, err_msg=name)
+        assert other.predictions["image"].tolist() == reference.predictions["image"].tolist()
         assert [note for note in other.notes if "loss.weight" in note] == (
             list(other.notes) if name == "m.ckpt" else []
         )
@@ -108,8 +108,8 @@ def test_onnx_program_scores_as_torch_does(home: Path, site: SiteTable, tmp_path
     torch.testing.assert_close(scorer.call(images), images.flatten(1) @ weights.T, rtol=1e-4, atol=1e-5)
     three = open_scorer(str(write_program(tmp_path / "three.onnx", shape=(3, 3, SIZE, SIZE))), ORDER, MACHINE)
     assert (scorer.batch, three.batch) == (None, 3)
-    found = (scores_of(score(one, site, home)) for one in (scorer, three))
-    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-6)
+    scores = (read_scores(score(model, site, home)) for model in (scorer, three))
+    np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-6)
 
 
 def test_onnx_without_onnxruntime_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_order_of_labels_may_not_contradict(home: Path, site: SiteTable, tmp_pat
         open_scorer(carrying, Declared(diseases=DISEASES[::-1]), MACHINE)
     some = open_scorer(carrying, Declared(diseases=("-", "edema", "-", "-", "-")), MACHINE)
     everything = score(open_scorer(carrying, Declared(), MACHINE), site, home)
-    np.testing.assert_array_equal(scores_of(score(some, site, home))[:, 0], scores_of(everything)[:, 1])
+    np.testing.assert_array_equal(read_scores(score(some, site, home))[:, 0], read_scores(everything)[:, 1])
 
 
 def test_weights_need_a_fitting_description(tmp_path: Path) -> None:
@@ -181,28 +181,28 @@ def test_studies_are_scored_as_pandas_would(home: Path, site: SiteTable, tmp_pat
     frame = site.select(split="valid").frame.reset_index(drop=True)
     by_study = images.predictions.drop(columns="image").groupby([frame["patient"], frame["study"]], sort=False)
     for protocol, how in (("study-max", "max"), ("study-mean", "mean")):
-        found = score(scorer, site, home, protocol)  # type: ignore[arg-type]
+        evaluation = score(scorer, site, home, protocol)  # type: ignore[arg-type]
         columns = [f"score_{name}" for name in DISEASES]
-        np.testing.assert_allclose(found.predictions[columns], by_study[columns].agg(how), rtol=1e-6)
+        np.testing.assert_allclose(evaluation.predictions[columns], by_study[columns].agg(how), rtol=1e-6)
         labels = by_study[[f"label_{name}" for name in DISEASES]].max().to_numpy()
-        expected = auc_per_disease(Scored(scores_of(found), labels, np.arange(len(labels)), DISEASES))
-        assert {disease: found.auc[disease] for disease in DISEASES} == expected
-        assert found.summary.units == by_study.ngroups
-        assert found.predictions["image"].is_unique
+        expected = auc_per_disease(Scored(read_scores(evaluation), labels, np.arange(len(labels)), DISEASES))
+        assert {disease: evaluation.auc[disease] for disease in DISEASES} == expected
+        assert evaluation.summary.units == by_study.ngroups
+        assert evaluation.predictions["image"].is_unique
 
 
 def test_unlabeled_disease_null_with_reason(home: Path, site: SiteTable, tmp_path: Path) -> None:
     negative = site.with_frame(site.frame.assign(edema=np.float32(0)))
     declared = Declared(diseases=("edema", "hernia", "cardiomegaly", "-", "-"), size=SIZE)
-    found = score(open_scorer(str(write_program(tmp_path / "m.onnx")), declared, MACHINE), negative, home)
-    summary = found.summary
-    assert (found.auc["edema"], summary.row("edema")["reason"]) == (None, "no positive image")
-    assert (found.auc["hernia"], summary.row("hernia")["reason"]) == (None, "not labeled at site 'chexpert'")
+    evaluation = score(open_scorer(str(write_program(tmp_path / "m.onnx")), declared, MACHINE), negative, home)
+    summary = evaluation.summary
+    assert (evaluation.auc["edema"], summary.row("edema")["reason"]) == (None, "no positive image")
+    assert (evaluation.auc["hernia"], summary.row("hernia")["reason"]) == (None, "not labeled at site 'chexpert'")
     assert summary.row("mean")["over_diseases"] == 1
-    assert found.auc["mean"] == found.auc["cardiomegaly"]
+    assert evaluation.auc["mean"] == evaluation.auc["cardiomegaly"]
     assert summary.row("mean", "brier")["over_diseases"] == 2  # edema has one class, hernia no label
     console = Console(record=True, width=200, file=(tmp_path / "printed").open("w"))
-    console.print(render(found))
+    console.print(render(evaluation))
     assert "Brier and ECE need no second class: their means are over 2 of 3" in console.export_text()
 
 
@@ -261,16 +261,16 @@ def test_k_or_network_of_another_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_numbers_can_be_computed_again(protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path) -> None:
-    found = score(open_scorer(str(write_program(tmp_path / "m.onnx")), ORDER, MACHINE), site, home, protocol)
-    write(found, tmp_path / "out")
+    evaluation = score(open_scorer(str(write_program(tmp_path / "m.onnx")), ORDER, MACHINE), site, home, protocol)
+    write(evaluation, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     scores, labels = (frame[[f"{part}_{name}" for name in DISEASES]].to_numpy() for part in ("score", "label"))
     stored = Scored(scores, labels, frame["patient"].to_numpy(), DISEASES)
-    columns = {name: frame[f"group_{name}"] for name in found.summary.subgroups["column"].unique()}
+    columns = {name: frame[f"group_{name}"] for name in evaluation.summary.subgroups["column"].unique()}
     assert columns
     again = summarize(stored, protocol, Intervals(resamples=20), columns)
     for name in FRAMES:
-        first, second = (getattr(summary, name) for summary in (found.summary, again))
+        first, second = (getattr(summary, name) for summary in (evaluation.summary, again))
         if name == "subgroups":  # text does not keep the order of the bands
             order = {"by": ["column", "group"], "kind": "stable", "ignore_index": True}
             first, second = first.sort_values(**order), second.sort_values(**order)
@@ -316,6 +316,6 @@ def test_excluded_views_name_their_protocol(home: Path, site: SiteTable, tmp_pat
         score(scorer, unknown, home)
     rows = np.flatnonzero((site.frame["split"] == "valid") & site.frame["view"].isin(["pa", "ap"]))[:3]
     some = site.frame.assign(view=site.frame["view"].mask(np.isin(np.arange(len(site.frame)), rows), "unknown"))
-    said = "3 images of unknown view were not scored; if they are frontal, use --protocol all-image."
-    assert said in score(scorer, site.with_frame(some), home).notes
-    assert said not in score(scorer, site.with_frame(some), home, "all-image").notes
+    note = "3 images of unknown view were not scored; if they are frontal, use --protocol all-image."
+    assert note in score(scorer, site.with_frame(some), home).notes
+    assert note not in score(scorer, site.with_frame(some), home, "all-image").notes

@@ -63,10 +63,10 @@ def test_command_scores_images_of_the_study(home: Path, run: Path) -> None:
     options = ["--site", str(SITE), "--data", "data", "--split", "held-out", "--out", "found", "--resamples", "20"]
     called = call("evaluate", run, *options, folder=home)
     assert called.code == 0, called.err
-    found = pd.read_parquet(home / "found" / "predictions.parquet")
+    scores = pd.read_parquet(home / "found" / "predictions.parquet")
     expected = pd.read_parquet(run / "k2" / "predictions.parquet")
-    assert sorted(found["image"]) == sorted(expected["image"])
-    both = found.merge(expected, on="image", suffixes=("", "_study")).drop_duplicates("image")
+    assert sorted(scores["image"]) == sorted(expected["image"])
+    both = scores.merge(expected, on="image", suffixes=("", "_study")).drop_duplicates("image")
     np.testing.assert_allclose(both["score_edema"], both["score_edema_study"], rtol=1e-4)
 
 

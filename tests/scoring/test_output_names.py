@@ -18,8 +18,8 @@ XRV = [
 
 
 def test_case_and_aliases_do_not_matter() -> None:
-    said = ["Cardiomegaly", "EDEMA", "consolidation ", "Pleural Thickening", "Pleural_Effusion"]
-    names, notes = named_outputs(FILE, None, said)
+    outputs = ["Cardiomegaly", "EDEMA", "consolidation ", "Pleural Thickening", "Pleural_Effusion"]
+    names, notes = named_outputs(FILE, None, outputs)
     assert names == ("cardiomegaly", "edema", "consolidation", "pleural_thickening", "pleural_effusion")
     assert notes == ()
     for name in ("Effusion", "pleural-effusion", "Pleural Effusion"):

@@ -101,8 +101,8 @@ def test_two_input_sizes_are_compared(protocol: Protocol, home: Path, site: Site
     first, second = (pd.read_parquet(tmp_path / size / "predictions.parquet") for size in ("64", "48"))
     assert first["image"].tolist() == second["image"].tolist()
     assert (first["score_edema"] != second["score_edema"]).any()
-    found = compare_with_first([load_predictions(tmp_path / "64"), load_predictions(tmp_path / "48")], 20)
-    assert set(found["images"]) == {len(first)}
+    table = compare_with_first([load_predictions(tmp_path / "64"), load_predictions(tmp_path / "48")], 20)
+    assert set(table["images"]) == {len(first)}
 
 
 def test_evaluations_of_two_sites_refused(home: Path, site: SiteTable, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_evaluations_of_two_sites_refused(home: Path, site: SiteTable, tmp_path:
         compare_with_first([load_predictions(tmp_path / "here"), load_predictions(tmp_path / "there")], 20)
 
 
-def aucs_of(evaluation: Evaluation) -> list[float | None]:
+def list_aucs(evaluation: Evaluation) -> list[float | None]:
     return [evaluation.auc[disease] for disease in DISEASES]
 
 
@@ -122,7 +122,7 @@ def scored(predictions: pd.DataFrame) -> Scored:
     return Scored(scores, labels, predictions["patient"].to_numpy(), DISEASES)
 
 
-def shown(evaluation: Evaluation) -> str:
+def render_text(evaluation: Evaluation) -> str:
     """What is printed, its lines joined."""
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(render(evaluation))
@@ -132,8 +132,8 @@ def shown(evaluation: Evaluation) -> str:
 def test_large_logits_keep_the_auc(home: Path, site: SiteTable) -> None:
     plain = score(Pooling(), site, home)
     large = score(Pooling(5000.0), site, home)
-    assert aucs_of(large) == aucs_of(plain)
-    assert len(set(aucs_of(plain))) > 1
+    assert list_aucs(large) == list_aucs(plain)
+    assert len(set(list_aucs(plain))) > 1
     assert not any("--output-type scores" in note for note in plain.notes)
     assert any("use --output-type scores" in note for note in large.notes)
     stored = large.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
@@ -147,13 +147,13 @@ def test_percentages_are_ranked_as_scores(home: Path, site: SiteTable, tmp_path:
         score(percent, site, home, output="probabilities")
     softmax = score(nn.Sequential(Pooling(), nn.Softmax(1)), site, home, output="probabilities")
     assert any("add up to 1, as after a softmax" in note for note in softmax.notes)
-    found = score(percent, site, home, output="scores")
-    assert aucs_of(found) == pytest.approx(aucs_of(plain))
-    assert found.predictions["score_edema"].max() > 1
-    reasons = found.summary.metrics.query("metric == 'ece_equal_mass' and disease != 'mean'")["reason"]
+    evaluation = score(percent, site, home, output="scores")
+    assert list_aucs(evaluation) == pytest.approx(list_aucs(plain))
+    assert evaluation.predictions["score_edema"].max() > 1
+    reasons = evaluation.summary.metrics.query("metric == 'ece_equal_mass' and disease != 'mean'")["reason"]
     assert set(reasons) == {"the scores are an order, not probabilities"}
-    assert "no Brier score, no ECE" in shown(found)
-    write(found, tmp_path / "out")
+    assert "no Brier score, no ECE" in render_text(evaluation)
+    write(evaluation, tmp_path / "out")
     table = pd.read_csv(tmp_path / "out" / "metrics.csv", keep_default_na=False).query("disease == 'edema'")
     brier = table[table["metric"] == "brier"].iloc[0]
     assert (brier["value"], brier["reason"]) == ("", "the scores are an order, not probabilities")
@@ -162,24 +162,24 @@ def test_percentages_are_ranked_as_scores(home: Path, site: SiteTable, tmp_path:
 
 @pytest.mark.parametrize("output", ["logits", "scores"])
 def test_large_outputs_can_be_computed_again(output: Output, home: Path, site: SiteTable, tmp_path: Path) -> None:
-    found = score(Pooling(5000.0), site, home, output=output)
-    write(found, tmp_path / "out")
+    evaluation = score(Pooling(5000.0), site, home, output=output)
+    write(evaluation, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     again = summarize(scored(frame), "frontal-image", Intervals(resamples=20), probabilities=output != "scores")
-    pd.testing.assert_frame_equal(again.metrics, found.summary.metrics, check_exact=True)
-    pd.testing.assert_frame_equal(again.reliability, found.summary.reliability, check_exact=True)
+    pd.testing.assert_frame_equal(again.metrics, evaluation.summary.metrics, check_exact=True)
+    pd.testing.assert_frame_equal(again.reliability, evaluation.summary.reliability, check_exact=True)
 
 
 def test_scoring_reports_its_progress(home: Path, site: SiteTable) -> None:
     scorer = Scorer("own", "a model", "0", DISEASES, Preprocess(size=64), "logits", Pooling().eval())
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     evaluate_model(
         *(scorer, site, "valid", "frontal-image", home / "cache", MACHINE),
         how=Intervals(resamples=0),
         batch_size=10,
-        scored=lambda done, total: told.append((done, total)),
+        scored=lambda done, total: calls.append((done, total)),
     )
-    assert told == [(10, 24), (20, 24), (24, 24)]
+    assert calls == [(10, 24), (20, 24), (24, 24)]
 
 
 class Recorder(nn.Module):
@@ -211,18 +211,18 @@ def test_model_gets_the_declared_input(home: Path, site: SiteTable, tmp_path: Pa
     chosen = site.select(split="valid", views=("pa", "ap", "frontal"))
     images = fill_cache(chosen, home / "cache", Preprocess(size=64))
     gray = images.read(range(len(chosen.frame))).astype(np.float64)
-    for text, mean, std, said in INPUTS:
+    for text, mean, std, note in INPUTS:
         given = IMAGENET if text is None else NetworkInput(**yaml.safe_load(f"{{{text}}}"))
         low, high = given.range
-        found = score(Recorder(), site, home, output="scores", names=(*DISEASES, "-"), given=given)
+        evaluation = score(Recorder(), site, home, output="scores", names=(*DISEASES, "-"), given=given)
         values = [(gray / 255 * (high - low) + low - mean[c]) / std[c] for c in (0, -1)]
         expected = np.stack(
             [*(v.mean((1, 2)) for v in values), *(v.min((1, 2)) for v in values), values[0].max((1, 2))], axis=1
         )
-        got = found.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
+        got = evaluation.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * (high - low) / min(std), err_msg=str(text))
-        assert said in shown(found)
-        write(found, tmp_path / "out")
+        assert note in render_text(evaluation)
+        write(evaluation, tmp_path / "out")
         about = json.loads((tmp_path / "out" / "evaluation.json").read_text())["model"]["input"]
         assert (about["channels"], about["range"]) == (len(mean), [low, high])
 
@@ -318,12 +318,12 @@ def test_one_channel_program_needs_its_input(home: Path, site: SiteTable, tmp_pa
     with assert_refused(ConfigError, "another image size"):
         open_scorer(program, Declared(diseases=DISEASES, config=config, size=128), MACHINE)
     declared = Declared(diseases=DISEASES, config=config)
-    found = score(open_scorer(program, declared, MACHINE), site, home)
+    evaluation = score(open_scorer(program, declared, MACHINE), site, home)
     last = write_program(tmp_path / "last.onnx", shape=(2, 64, 64, 1))
     with assert_refused(ConfigError, "unusable input shape"):
         open_scorer(str(last), declared, MACHINE)
-    aucs = auc_per_disease(scored(found.predictions))
-    assert found.auc == {**aucs, "mean": mean_of(aucs.values())}
+    aucs = auc_per_disease(scored(evaluation.predictions))
+    assert evaluation.auc == {**aucs, "mean": mean_of(aucs.values())}
 
 
 def test_a_model_without_an_end_is_given_up(home: Path, site: SiteTable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ DATA = ["--data", "synthetic_hospitals", "--resamples", "20"]
 
 @pytest.fixture
 def run(tiny_study: Path) -> Path:
-    (found,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
-    return found
+    (folder,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    return folder
 
 
 def evaluate(
@@ -54,24 +54,24 @@ def evaluate(
 def test_hospital_has_the_aucs_of_its_study(tiny_study: Path, run: Path, tmp_path: Path, site: str, split: str) -> None:
     table = pd.read_csv(run / "hospitals.csv").query("hospital == @site").set_index(["k", "disease"])["auc"]
     for k in (1, 2):
-        found, shown = evaluate(tiny_study, tmp_path / str(k), run, site, split, "--k", str(k))
-        aucs = {row["disease"]: row["value"] for row in found["metrics"] if row["metric"] == "auc"}
+        result, shown = evaluate(tiny_study, tmp_path / str(k), run, site, split, "--k", str(k))
+        aucs = {row["disease"]: row["value"] for row in result["metrics"] if row["metric"] == "auc"}
         expected = table.loc[k]
         assert {name: aucs[name] for name in expected.index if aucs[name] is not None} == expected.dropna().to_dict()
-        assert found["batch_norm"] == "own"
+        assert result["batch_norm"] == "own"
         assert describe_statistics("own", "the site's") in shown
 
 
-def read_mean(found: dict[str, Any]) -> float:
-    return next(row["value"] for row in found["metrics"] if (row["disease"], row["metric"]) == ("mean", "auc"))
+def read_mean(result: dict[str, Any]) -> float:
+    return next(row["value"] for row in result["metrics"] if (row["disease"], row["metric"]) == ("mean", "auc"))
 
 
 def test_both_means_are_printed_if_different(tiny_study: Path, run: Path, tmp_path: Path) -> None:
-    own, shown = evaluate(tiny_study, tmp_path / "own", run, "vindr", "test")
+    default, shown = evaluate(tiny_study, tmp_path / "own", run, "vindr", "test")
     stored, plain = evaluate(tiny_study, tmp_path / "stored", run, "vindr", "test", "--batch-norm", "stored")
-    assert read_mean(own) != read_mean(stored)
-    (note,) = (note for note in own["notes"] if "Mean AUC" in note)
-    assert all(f"{read_mean(found):.3f}" in note for found in (own, stored))
+    assert read_mean(default) != read_mean(stored)
+    (note,) = (note for note in default["notes"] if "Mean AUC" in note)
+    assert all(f"{read_mean(result):.3f}" in note for result in (default, stored))
     assert note in shown
     assert describe_statistics("stored") in plain
     assert stored["batch_norm"] == "stored"
@@ -114,8 +114,8 @@ def test_model_without_a_study_is_as_stored(tiny_study: Path, run: Path, tmp_pat
 def test_site_without_training_images_noted(tiny_study: Path, run: Path, tmp_path: Path) -> None:
     scorer, table = open_site_and_model(tiny_study, run)
     tested = table.select(split="test")
-    found = choose_statistics(str(run), scorer, tested, tmp_path)
-    assert (found.choice, found.images, len(found.notes)) == ("stored", None, 1)
+    statistics = choose_statistics(str(run), scorer, tested, tmp_path)
+    assert (statistics.choice, statistics.images, len(statistics.notes)) == ("stored", None, 1)
     with assert_refused(ConfigError, "no training images"):
         choose_statistics(str(run), scorer, tested, tmp_path, "own")
 
@@ -148,9 +148,9 @@ def test_hospital_in_parts_has_studys_aucs(tiny_hospitals: Path, tmp_path: Path)
     expected = study.hospitals().query("disease == 'mean'").set_index("hospital")["auc"]
     for site in ("mimic_cxr", "vindr"):
         opened = chestfed.load_site(SITES / f"{site}.yaml", data=tiny_hospitals, cache=tmp_path / "cache")
-        found = chestfed.evaluate(study, opened, split="held-out", resamples=20, out=tmp_path / site)
-        assert found.auc["mean"] == expected[site]
-        assert (found.statistics.choice, found.statistics.notes) == ("own", ())
+        evaluation = chestfed.evaluate(study, opened, split="held-out", resamples=20, out=tmp_path / site)
+        assert evaluation.auc["mean"] == expected[site]
+        assert (evaluation.statistics.choice, evaluation.statistics.notes) == ("own", ())
 
 
 @pytest.mark.usefixtures("undrawn")

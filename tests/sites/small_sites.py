@@ -12,7 +12,7 @@ from chestfed.sites import SiteConfig, SiteTable, load_site_config, open_site
 CONFIGS = Path(chestfed.__file__).parent.parent / "site_configs"
 
 
-def config_of(site: str, *overrides: str) -> SiteConfig:
+def load_bundled(site: str, *overrides: str) -> SiteConfig:
     """The shipped configuration of a site; its root is the folder `site`."""
     return load_site_config(CONFIGS / f"{site}.yaml", ["one_class=all", *overrides, "root=site"])
 
@@ -29,10 +29,10 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
 
 def open_files(folder: Path, site: str, files: Mapping[str, str | bytes], *overrides: str) -> SiteTable:
     """Write a site's files and open it."""
-    return open_site(config_of(site, *overrides), write_files(folder, files))
+    return open_site(load_bundled(site, *overrides), write_files(folder, files))
 
 
-def problems_of(folder: Path, site: str, files: Mapping[str, str | bytes], *overrides: str) -> list[Problem]:
+def list_problems(folder: Path, site: str, files: Mapping[str, str | bytes], *overrides: str) -> list[Problem]:
     """The problems that opening these files reports; empty if it works."""
     try:
         open_files(folder, site, files, *overrides)

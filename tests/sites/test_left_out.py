@@ -26,7 +26,7 @@ from tests.sites.own_tables import (
     save_dicom,
     wide,
 )
-from tests.sites.small_sites import column, config_of, write_files
+from tests.sites.small_sites import column, load_bundled, write_files
 
 ONEHOT: dict[str, Any] = {}
 
@@ -51,19 +51,19 @@ def images(table: SiteTable) -> list[object]:
 def test_dirty_rows_are_refused_or_counted(
     tmp_path: Path, table: dict[str, Any], dirty: list[dict[str, object]], key: str, left: list[str]
 ) -> None:
-    said = {"Findings": "Edema", "Finding": "Edema", "Reader": "A"}
-    clean = [person(n, **said) if table is not ONEHOT and table is not READERS else wide(n, **said) for n in (1, 9)]
+    cells = {"Findings": "Edema", "Finding": "Edema", "Reader": "A"}
+    clean = [person(n, **cells) if table is not ONEHOT and table is not READERS else wide(n, **cells) for n in (1, 9)]
     terms = {"codes": {"findings": meanings(Mass="ignore")}} if table in (LONG, TERMS) else {}
     rows = [*clean, *dirty]
     assert problems(tmp_path, {**table, **terms}, rows)
     assert problems(tmp_path, {**table, **terms}, rows, rows={"missing_image": "drop"})
     (tmp_path / "site/x").mkdir()
-    found = open_table(tmp_path, {**table, **terms}, rows, rows={key: "drop"})
-    assert images(found) == left
-    number = sum(found.left_out.values())
-    assert found.left_out == {key: number}
+    site_table = open_table(tmp_path, {**table, **terms}, rows, rows={key: "drop"})
+    assert images(site_table) == left
+    number = sum(site_table.left_out.values())
+    assert site_table.left_out == {key: number}
     assert number >= 1
-    assert any(f"rows.{key}: drop" in note and f"{number:,} of" in note for note in found.notes)
+    assert any(f"rows.{key}: drop" in note and f"{number:,} of" in note for note in site_table.notes)
 
 
 def test_differing_duplicates_are_refused(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_differing_duplicates_are_refused(tmp_path: Path) -> None:
 
 def test_unknown_labels_are_never_left_out(tmp_path: Path) -> None:
     every = dict.fromkeys(("contradictory", "duplicate", "total", "unnamed"), "drop")
-    found = problems(tmp_path, ONEHOT, [wide(1), wide(2, *"70000")], rows=every)
-    assert {problem.kind for problem in found} == {"unknown label"}
+    errors = problems(tmp_path, ONEHOT, [wide(1), wide(2, *"70000")], rows=every)
+    assert {problem.kind for problem in errors} == {"unknown label"}
 
 
 def test_damaged_films_are_still_reported(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_damaged_films_are_still_reported(tmp_path: Path) -> None:
     report = check_site(site, tmp_path, cache_root=tmp_path / "cache")
     assert [problem.kind for problem in report.errors] == ["unreadable image"]
     assert report.counts.dropped == {"missing_image": 4}
-    assert any("4 of 5 rows that name an image that does not exist" in one.message for one in report.warnings)
+    assert any("4 of 5 rows that name an image that does not exist" in warning.message for warning in report.warnings)
 
 
 def test_leaving_nothing_is_an_error(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_release_can_leave_rows_out_too(tmp_path: Path) -> None:
     image = tmp_path / "site/CheXpert-v1.0/train/patient00002/study1/view1_frontal.jpg"
     image.parent.mkdir(parents=True)
     image.touch()
-    site = config_of("chexpert").model_copy(update={"root": str(tmp_path / "site")})
+    site = load_bundled("chexpert").model_copy(update={"root": str(tmp_path / "site")})
     survey = survey_site(site, tmp_path)
     assert [problem.kind for problem in survey.problems] == ["duplicate image"]
     rules = site.rows.model_copy(update={"missing_image": "drop", "duplicate": "drop"})

@@ -25,7 +25,7 @@ from chestfed.sites.terms import normal, parse_meaning
 from tests.cases import each
 from tests.command_line import call
 from tests.sites.own_tables import labels
-from tests.sites.small_sites import CONFIGS, column, config_of, open_files, problems_of, write_files
+from tests.sites.small_sites import CONFIGS, column, list_problems, load_bundled, open_files, write_files
 from tests.sites.test_real_labels import data as data
 
 N = None
@@ -53,13 +53,13 @@ def draw(kind: str, gray: np.ndarray = GREY) -> bytes:
     return file.getvalue()
 
 
-def files_of(name: str) -> dict[str, str | bytes]:
+def make_files(name: str) -> dict[str, str | bytes]:
     return {**SETS[name], **{path: draw(kind) for kind, path, *_ in IMAGES[name]}}
 
 
 def open_set(folder: Path, name: str, *overrides: str) -> SiteTable:
     """The set, written and opened with its shipped configuration."""
-    return open_files(folder, f"more/{name}", files_of(name), *overrides)
+    return open_files(folder, f"more/{name}", make_files(name), *overrides)
 
 
 @each("name", SETS)
@@ -118,7 +118,7 @@ def test_what_is_odd_about_a_set_is_read(tmp_path: Path, name: str, override: st
 
 def test_notes_and_folders_of_sets(tmp_path: Path) -> None:
     assert "1 of 5 rows are not in the joined file 'labels': left out" in open_set(tmp_path, "chexpert_plus").notes[0]
-    inside = {f"CheXphoto-v1.0/{name}": content for name, content in files_of("chexphoto").items()}
+    inside = {f"CheXphoto-v1.0/{name}": content for name, content in make_files("chexphoto").items()}
     table = open_files(tmp_path / "inside", "more/chexphoto", inside)
     assert all((table.root / str(image)).is_file() for image in column(table, "image"))
 
@@ -137,10 +137,10 @@ WRONG = [
 def test_what_a_release_lacks_is_refused(
     tmp_path: Path, name: str, file: str, old: str | None, new: str, expected: tuple[str, int]
 ) -> None:
-    files = files_of(name)
+    files = make_files(name)
     text = str(files.get(file, ""))
     files[file] = text + new if old is None else text.replace(old, new)
-    assert expected in [(problem.kind, problem.row) for problem in problems_of(tmp_path, f"more/{name}", files)]
+    assert expected in [(problem.kind, problem.row) for problem in list_problems(tmp_path, f"more/{name}", files)]
 
 
 def test_padchests_terms_mean_what_they_mean() -> None:
@@ -253,7 +253,7 @@ def test_chexphoto_reads_the_real_table(data: Path) -> None:
     overrides = ["upsample={}", "views=[frontal,pa,ap]"]
     theirs = open_site(load_site_config(CONFIGS / "chexpert.yaml", overrides), data, file)
     small = ["table.images.remove_prefix=CheXpert-v1.0-small/"]
-    ours = open_site(config_of("more/chexphoto", *small), data, file)
+    ours = open_site(load_bundled("more/chexphoto", *small), data, file)
     assert len(ours.frame) == 191_027
     for name in ("image", "patient", "study"):
         assert column(ours, name) == column(theirs, name)

@@ -72,17 +72,17 @@ def test_the_first_hospital_is_read(home: Path) -> None:
 
 
 def test_the_statistics_are_the_pages(home: Path) -> None:
-    found = run(home, "site", "stats", "st_anne.yaml", "--data", "data")
+    output = run(home, "site", "stats", "st_anne.yaml", "--data", "data")
     (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    printed = [line.split() for line in found.splitlines()]
+    printed = [line.split() for line in output.splitlines()]
     for line in shown.splitlines():
-        assert line.split() in printed, found
+        assert line.split() in printed, output
 
 
 def test_the_study_of_the_page_runs(home: Path) -> None:
     options = ["--set", "runtime.threads=1", "--set", "runtime.device=cpu", "--no-tracking"]
-    found = run(home, "study", "st_anne_study.yaml", "--data", "data", *options)
-    assert "K=2" in found
+    output = run(home, "study", "st_anne_study.yaml", "--data", "data", *options)
+    assert "K=2" in output
     assert len(list((home / "runs").glob("*/table.csv"))) == 1
 
 

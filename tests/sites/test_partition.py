@@ -18,7 +18,7 @@ from chestfed.sites.table import SiteTable
 from tests.cases import assert_refused, each
 
 
-def table_of(patients: list[int], labels: np.ndarray) -> SiteTable:
+def make_table(patients: list[int], labels: np.ndarray) -> SiteTable:
     count = len(patients)
     frame = pd.DataFrame(
         {
@@ -40,7 +40,7 @@ def tables(draw: st.DrawFn) -> SiteTable:
     patients = draw(st.lists(st.integers(0, 30), min_size=8, max_size=80).filter(lambda ids: len(set(ids)) >= 8))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     labels = rng.choice([0.0, 1.0, np.nan], p=[0.7, 0.2, 0.1], size=(len(patients), len(DISEASES)))
-    return table_of(patients, labels)
+    return make_table(patients, labels)
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,14 +72,14 @@ def test_the_order_of_rows_does_not_matter(table: SiteTable, seed: int, shuffle:
     order = list(range(len(table.frame)))
     shuffle.shuffle(order)  # type: ignore[attr-defined]
     shuffled = table.with_frame(table.frame.iloc[order].reset_index(drop=True))
-    for one, other in zip(cut_into_clients(table, 3, seed), cut_into_clients(shuffled, 3, seed), strict=True):
-        assert set(one.frame["row"]) == set(other.frame["row"])
+    for client, other in zip(cut_into_clients(table, 3, seed), cut_into_clients(shuffled, 3, seed), strict=True):
+        assert set(client.frame["row"]) == set(other.frame["row"])
 
 
 def rare_table() -> SiteTable:
     rng = np.random.default_rng(5)
     labels = (rng.random((2000, len(DISEASES))) < [0.01, 0.05, 0.005, 0.1, 0.1]).astype(float)
-    return table_of(list(range(2000)), labels)
+    return make_table(list(range(2000)), labels)
 
 
 @each("seed", range(5))
@@ -93,7 +93,7 @@ def test_rare_positives_are_spread(seed: int) -> None:
 def test_unlike_clients_differ_in_diseases() -> None:
     rng = np.random.default_rng(1)
     labels = (rng.random((800, len(DISEASES))) < [0.02, 0.05, 0.1, 0.15, 0.2]).astype(float)
-    table = table_of(list(range(800)), labels)
+    table = make_table(list(range(800)), labels)
 
     def spread(cut: str) -> np.ndarray:
         """The coefficient of variation of each disease's prevalence over the clients."""
@@ -113,13 +113,13 @@ def test_a_held_out_part_has_its_share(fraction: float) -> None:
     table = rare_table()
     held = split_patients(table.frame, DISEASES, fraction, 1, "x")
     assert held.sum() == pytest.approx(fraction * len(held), abs=2)
-    total, kept = np.nansum(table.labels(), axis=0), np.nansum(table.labels()[held], axis=0)
-    assert kept == pytest.approx(fraction * total, abs=float(2 + 0.05 * total.max()))
-    assert (kept >= 1).all()
+    total, positives = np.nansum(table.labels(), axis=0), np.nansum(table.labels()[held], axis=0)
+    assert positives == pytest.approx(fraction * total, abs=float(2 + 0.05 * total.max()))
+    assert (positives >= 1).all()
 
 
 def test_shares_come_from_training_patients() -> None:
-    frame = table_of(list(range(100)), np.zeros((100, len(DISEASES)))).frame
+    frame = make_table(list(range(100)), np.zeros((100, len(DISEASES)))).frame
     frame.loc[:19, "split"] = "test"
     splits = with_shares(frame, DISEASES, {"valid": 0.25, "test": 0.5}, 0, "site")
     assert (splits[:20] == "test").all()
@@ -142,14 +142,14 @@ def test_two_carriers_go_to_two_clients() -> None:
     labels = np.zeros((20, len(DISEASES)))
     labels[3, 2] = labels[11, 2] = labels[3, 0] = 1
     for seed in range(10):
-        one, two = cut_into_clients(table_of(list(range(20)), labels), 2, seed)
-        assert one.frame["consolidation"].sum() == two.frame["consolidation"].sum() == 1
+        first, second = cut_into_clients(make_table(list(range(20)), labels), 2, seed)
+        assert first.frame["consolidation"].sum() == second.frame["consolidation"].sum() == 1
 
 
 def test_too_few_patients_are_refused() -> None:
-    table = table_of([1, 1, 2], np.zeros((3, len(DISEASES))))
+    table = make_table([1, 1, 2], np.zeros((3, len(DISEASES))))
     with assert_refused(ConfigError, "too few patients", patients=2):
         cut_into_clients(table, 3, 1)
-    alone = table_of([1, 1], np.zeros((2, len(DISEASES))))
+    alone = make_table([1, 1], np.zeros((2, len(DISEASES))))
     with assert_refused(ConfigError, "too few patients", patients=1):
         hold_out(alone, 0.2, 1)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from chestfed.core.diseases import DISEASES
 from tests.sites.releases.test_chexpert import HEADER, row
-from tests.sites.small_sites import config_of, open_files
+from tests.sites.small_sites import load_bundled, open_files
 
-NAMES = {disease: names[0] for disease, names in config_of("chexpert").labels.items()}
+NAMES = {disease: names[0] for disease, names in load_bundled("chexpert").labels.items()}
 CELLS = st.fixed_dictionaries({disease: st.sampled_from(("1.0", "0.0", "-1.0", "")) for disease in DISEASES})
 #: What a word of a policy makes of a finding.
 LABELS = {"positive": 1.0, "negative": 0.0, "missing": np.nan}
@@ -37,7 +37,7 @@ def test_findings_follow_the_policy(rows: list[dict[str, str]], policy: dict) ->
     with TemporaryDirectory() as folder:
         table = open_files(Path(folder), "chexpert", {"train.csv": text}, *overrides)
     known = {"1.0": 1.0, "0.0": 0.0}
-    wanted = [
+    expected = [
         [
             known[cells[disease]]
             if cells[disease] in known
@@ -46,9 +46,9 @@ def test_findings_follow_the_policy(rows: list[dict[str, str]], policy: dict) ->
         ]
         for cells in rows
     ]
-    np.testing.assert_array_equal(table.labels(), np.array(wanted, np.float32))
+    np.testing.assert_array_equal(table.labels(), np.array(expected, np.float32))
     copies = [
-        1 + sum(policy["upsample"].get(d, 0) for d, label in zip(table.diseases, one, strict=True) if label == 1)
-        for one in wanted
+        1 + sum(policy["upsample"].get(d, 0) for d, label in zip(table.diseases, values, strict=True) if label == 1)
+        for values in expected
     ]
     assert table.frame["repeats"].tolist() == copies

@@ -24,7 +24,7 @@ def data() -> Path:
     return folder
 
 
-def table_of(data: Path, site: str, file: str, *overrides: str) -> SiteTable:
+def open_labels(data: Path, site: str, file: str, *overrides: str) -> SiteTable:
     return open_site(load_site_config(CONFIGS / f"{site}.yaml", overrides), data, data / "labels" / file)
 
 
@@ -39,7 +39,7 @@ def table_of(data: Path, site: str, file: str, *overrides: str) -> SiteTable:
 def test_the_papers_table_comes_out(
     data: Path, site: str, file: str, images: int, rows: int, ratios: list[float]
 ) -> None:
-    frame = dataset_table([table_of(data, site, file)])
+    frame = dataset_table([open_labels(data, site, file)])
     diseases = ["cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion"]
     ours, paper = frame.iloc[-2], frame.iloc[-1]  # with repeated positives, where there are such
     assert (ours["part"], paper["part"]) == ("train, repeated" if rows > images else "train", "paper")
@@ -49,17 +49,19 @@ def test_the_papers_table_comes_out(
 
 
 def test_chexpert_has_its_own_ratios(data: Path) -> None:
-    table = table_of(data, "chexpert", "chexpert_train.csv.gz", "upsample.cardiomegaly=0", "upsample.consolidation=0")
+    table = open_labels(
+        data, "chexpert", "chexpert_train.csv.gz", "upsample.cardiomegaly=0", "upsample.consolidation=0"
+    )
     np.testing.assert_allclose(table.positive_ratios(), [0.1224, 0.3219, 0.0680, 0.3119, 0.4026], rtol=0, atol=0.00006)
 
 
 def test_chexpert_has_all_its_patients(data: Path) -> None:
-    table = table_of(data, "chexpert", "chexpert_train.csv.gz", "views=all")
+    table = open_labels(data, "chexpert", "chexpert_train.csv.gz", "views=all")
     assert (len(table.frame), table.frame["patient"].nunique()) == (223_414, 64_540)
 
 
 def test_a_majority_is_rarer_than_any(data: Path) -> None:
-    table = table_of(data, "vindr", "vinbigdata-train.csv.gz", "reader.raters=majority")
+    table = open_labels(data, "vindr", "vinbigdata-train.csv.gz", "reader.raters=majority")
     ratios = [0.1211, np.nan, 0.0081, 0.0041, 0.0423]
     np.testing.assert_allclose(table.positive_ratios(), ratios, rtol=0, atol=0.00006)
 

@@ -15,7 +15,7 @@ from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
 from tests.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
 from tests.sites.releases.test_chexpert import P1, P2, T1, V1
 from tests.sites.releases.test_chexpert import row as chexpert_row
-from tests.sites.small_sites import config_of, open_files, write_files
+from tests.sites.small_sites import load_bundled, open_files, write_files
 
 LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}
 
@@ -57,7 +57,7 @@ def test_left_out_views_have_their_row(tmp_path: Path) -> None:
         ("views=[pa, ap, frontal]", ["train", "all views", "paper"]),
         ("views=all", ["train", "paper"]),
     ):
-        config = config_of("chexpert", override)
+        config = load_bundled("chexpert", override)
         survey = survey_site(config, tmp_path)
         frame = dataset_table([survey.table], [of_all_views(survey, config)])
         assert frame["part"].tolist() == parts

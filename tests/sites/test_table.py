@@ -11,19 +11,20 @@ import pytest
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import SiteTable, open_site
+from tests.cases import assert_refused
 from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
-from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
+from tests.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
 
 ENTRIES = "Data_Entry_2017.csv"
 LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}
 
 
-def table_of(folder: Path, text: str = HEADER + THREE, *overrides: str) -> SiteTable:
+def open_entries(folder: Path, text: str = HEADER + THREE, *overrides: str) -> SiteTable:
     return open_files(folder, "chestxray8", {ENTRIES: text, **LISTS}, *overrides)
 
 
 def test_the_frame_has_its_columns_and_types(tmp_path: Path) -> None:
-    frame = table_of(tmp_path).frame
+    frame = open_entries(tmp_path).frame
     start = ["image", "patient", "study", "view", "split", "sex", "age", "row", "inverted"]
     assert list(frame.columns) == [*start, *DISEASES, "repeats"]
     assert [frame[name].dtype.kind for name in ("row", "inverted", "repeats", "age", *DISEASES)] == list("ibiffffff")
@@ -33,7 +34,7 @@ def test_the_frame_has_its_columns_and_types(tmp_path: Path) -> None:
 
 
 def test_rows_are_selected_by_split_and_view(tmp_path: Path) -> None:
-    table = table_of(tmp_path)
+    table = open_entries(tmp_path)
     assert column(table.select(split="train"), "row") == [2, 3]
     assert column(table.select(views=("ap",)), "row") == [4]
     assert column(table.select("train", ("ap",)), "row") == []
@@ -42,7 +43,7 @@ def test_rows_are_selected_by_split_and_view(tmp_path: Path) -> None:
 
 
 def test_labels_have_a_column_per_disease(tmp_path: Path) -> None:
-    labels = table_of(tmp_path).labels()
+    labels = open_entries(tmp_path).labels()
     assert labels.dtype == np.float32
     assert labels.shape == (3, len(DISEASES))
 
@@ -77,13 +78,13 @@ def test_all_problems_come_in_one_report(tmp_path: Path) -> None:
 
 
 def test_views_that_keep_nothing_are_refused(tmp_path: Path) -> None:
-    (problem,) = problems_of(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE}, "views=[lateral]")
+    (problem,) = list_problems(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE}, "views=[lateral]")
     assert problem.message == "no image has one of the views lateral; found: pa (2), ap (1)"
 
 
 def test_a_missing_root_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SiteError) as caught:
-        open_site(config_of("chestxray8"), tmp_path)
+        open_site(load_bundled("chestxray8"), tmp_path)
     (problem,) = caught.value.problems
     assert problem.kind == "missing root"
     assert problem.file == str(tmp_path / "site")
@@ -94,10 +95,10 @@ def test_a_root_may_have_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_files(tmp_path, {ENTRIES: HEADER + THREE})
     for root in (str(tmp_path / "site"), "$MY_CHEST_FILES/site"):
         monkeypatch.setenv("MY_CHEST_FILES", str(tmp_path))
-        config = config_of("chestxray8").model_copy(update={"root": root})
+        config = load_bundled("chestxray8").model_copy(update={"root": root})
         assert open_site(config, Path("/nowhere")).root == tmp_path / "site"
     monkeypatch.delenv("MY_CHEST_FILES")
-    with pytest.raises(ConfigError, match="MY_CHEST_FILES"):
+    with assert_refused(ConfigError, "environment variable not set", variable="MY_CHEST_FILES"):
         open_site(config, tmp_path)
 
 
@@ -107,9 +108,9 @@ def test_the_marker_makes_a_site_synthetic(tmp_path: Path, place: str) -> None:
     table = open_files(tmp_path, "chestxray8", {place: b""})
     assert table.synthetic
     assert table.title == "ChestXray8 (synthetic)"
-    given = open_site(config_of("chestxray8"), Path("/nowhere"), tmp_path / "site" / ENTRIES)
+    given = open_site(load_bundled("chestxray8"), Path("/nowhere"), tmp_path / "site" / ENTRIES)
     assert given.synthetic
 
 
 def test_opening_a_site_needs_no_image(tmp_path: Path) -> None:
-    assert len(table_of(tmp_path).frame) == 3
+    assert len(open_entries(tmp_path).frame) == 3

@@ -78,16 +78,18 @@ def client(store: str) -> MlflowClient:
 
 @pytest.fixture(scope="module")
 def parent(client: MlflowClient) -> Any:
-    (found,) = [run for run in runs_of(client) if run.data.tags["kind"] == "study"]
-    return found
+    (study,) = [run for run in list_runs(client) if run.data.tags["kind"] == "study"]
+    return study
 
 
 @pytest.fixture(scope="module")
 def children(client: MlflowClient) -> list[Any]:
-    return sorted((run for run in runs_of(client) if run.data.tags["kind"] == "K"), key=lambda run: run.data.tags["k"])
+    return sorted(
+        (run for run in list_runs(client) if run.data.tags["kind"] == "K"), key=lambda run: run.data.tags["k"]
+    )
 
 
-def runs_of(client: MlflowClient) -> list[Any]:
+def list_runs(client: MlflowClient) -> list[Any]:
     experiment = client.get_experiment_by_name("chestfed")
     assert experiment is not None
     return list(client.search_runs([experiment.experiment_id]))
@@ -104,13 +106,13 @@ def scored_images(home: Path) -> list[str]:
     return [str(chosen.root / image) for image in chosen.frame["image"]]
 
 
-def rows_of(run_folder: Path) -> dict[int, dict[str, Any]]:
+def read_results(run_folder: Path) -> dict[int, dict[str, Any]]:
     run = RunFolder(run_folder)
     return {
         k: {
             "mean_auc": row.mean.value,
             "clients": row.clients,
-            "diseases": {one.disease: one.record("auc") for one in row.diseases},
+            "diseases": {disease.disease: disease.record("auc") for disease in row.diseases},
         }
         for k, row in ((k, run.row(k)) for k in run.ks)
     }
@@ -142,7 +144,7 @@ def test_study_is_one_run_with_a_child_per_k(parent: Any, children: list[Any]) -
 def test_auc_of_the_study_has_k_as_its_step(
     client: MlflowClient, parent: Any, children: list[Any], run_folder: Path
 ) -> None:
-    rows = rows_of(run_folder)
+    rows = read_results(run_folder)
     assert values(client, parent, "auc/mean") == [(k, row["mean_auc"]) for k, row in rows.items()]
     edema = [(k, row["diseases"]["edema"]["auc"]) for k, row in rows.items()]
     assert values(client, parent, "auc_per_disease/edema") == edema
@@ -159,14 +161,14 @@ def test_every_round_is_there_auc_first(client: MlflowClient, children: list[Any
 
 
 def test_the_list_of_runs_has_auc_columns(parent: Any, run_folder: Path) -> None:
-    found, rows = parent.data.metrics, rows_of(run_folder)
-    assert {k: found[f"auc/K{k}"] for k in rows} == {k: row["mean_auc"] for k, row in rows.items()}
+    metrics, rows = parent.data.metrics, read_results(run_folder)
+    assert {k: metrics[f"auc/K{k}"] for k in rows} == {k: row["mean_auc"] for k, row in rows.items()}
     gains = pd.read_csv(run_folder / "significance.csv").set_index("disease")
     mean = gains.loc["mean"]
-    assert [found[f"gain/{name}"] for name in ("mean", "low", "high")] == mean[["difference", "low", "high"]].tolist()
-    assert found["gain_per_disease/edema"] == gains.loc["edema", "difference"]
+    assert [metrics[f"gain/{name}"] for name in ("mean", "low", "high")] == mean[["difference", "low", "high"]].tolist()
+    assert metrics["gain_per_disease/edema"] == gains.loc["edema", "difference"]
     hospitals = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean' and k == 2").set_index("hospital")
-    assert {name: found[f"auc_at/{name}"] for name in hospitals.index} == hospitals["auc"].to_dict()
+    assert {name: metrics[f"auc_at/{name}"] for name in hospitals.index} == hospitals["auc"].to_dict()
 
 
 def test_costs_are_sums_over_all_rounds(client: MlflowClient, children: list[Any], run_folder: Path) -> None:
@@ -193,11 +195,11 @@ def test_the_k_table_is_a_table_of_the_page(
     client: MlflowClient, parent: Any, run_folder: Path, tmp_path: Path
 ) -> None:
     table = logged_table(client, parent, "auc_by_k.json", tmp_path)
-    rows = rows_of(run_folder)
+    rows = read_results(run_folder)
     assert list(table["K"]) == list(rows)
     assert list(table["mean"]) == pytest.approx([row["mean_auc"] for row in rows.values()], abs=6e-5)
     edema = [row["diseases"]["edema"] for row in rows.values()]
-    assert list(table["Edema"]) == pytest.approx([one["auc"] for one in edema], abs=6e-5)
+    assert list(table["Edema"]) == pytest.approx([cell["auc"] for cell in edema], abs=6e-5)
     assert set(table["data"]) == {"synthetic"}
 
 
@@ -213,22 +215,22 @@ def test_the_significance_table_is_there(client: MlflowClient, parent: Any, run_
 def test_every_child_has_a_table_per_disease(
     client: MlflowClient, children: list[Any], run_folder: Path, tmp_path: Path
 ) -> None:
-    for child, row in zip(children, rows_of(run_folder).values(), strict=True):
+    for child, row in zip(children, read_results(run_folder).values(), strict=True):
         table = logged_table(client, child, "auc_per_disease.json", tmp_path / child.info.run_id)
         assert list(table["disease"])[-1] == "mean"
-        found = list(row["diseases"].values())
-        assert list(table["auc"])[:-1] == pytest.approx([one["auc"] for one in found], abs=6e-5)
-        assert list(table["low"])[:-1] == pytest.approx([one["low"] for one in found], abs=6e-5)
-        assert list(table["positives"])[:-1] == [one["positives"] for one in found]
-        assert list(table["negatives"])[:-1] == [one["negatives"] for one in found]
+        cells = list(row["diseases"].values())
+        assert list(table["auc"])[:-1] == pytest.approx([cell["auc"] for cell in cells], abs=6e-5)
+        assert list(table["low"])[:-1] == pytest.approx([cell["low"] for cell in cells], abs=6e-5)
+        assert list(table["positives"])[:-1] == [cell["positives"] for cell in cells]
+        assert list(table["negatives"])[:-1] == [cell["negatives"] for cell in cells]
         assert set(table["data"]) == {"synthetic"}
 
 
 def test_the_figures_are_pngs(client: MlflowClient, parent: Any, tmp_path: Path) -> None:
-    found = client.list_artifacts(parent.info.run_id, "figures")
+    files = client.list_artifacts(parent.info.run_id, "figures")
     names = ["auc_by_k", "hospital-gains", *(f"roc-{disease}" for disease in DISEASES)]
-    assert {file.path for file in found} == {f"figures/{name}.png" for name in names}
-    for file in found:
+    assert {file.path for file in files} == {f"figures/{name}.png" for name in names}
+    for file in files:
         path = Path(client.download_artifacts(parent.info.run_id, file.path, str(tmp_path)))
         assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -237,7 +239,7 @@ def test_the_description_has_the_k_table(parent: Any, children: list[Any], run_f
     note = parent.data.tags["mlflow.note.content"]
     assert note.startswith("**SYNTHETIC")
     assert str(answer_study(load_results(RunFolder(run_folder)))) in note
-    for k, row in rows_of(run_folder).items():
+    for k, row in read_results(run_folder).items():
         (line,) = [line for line in note.splitlines() if line.startswith(f"| K={k} | {row['clients'][-1]} | ")]
         assert f" | {row['mean_auc']:.3f} [" in line
     for child in children:
@@ -258,7 +260,7 @@ def test_evaluate_takes_the_run_of_a_k(
     assert chestfed(*words, "--k", 1).code == 1  # the run is that of one K
     metrics = pd.read_csv(tmp_path / "out" / "metrics.csv")
     auc = {row["disease"]: row["value"] for _, row in metrics[metrics["metric"] == "auc"].iterrows()}
-    expected = rows_of(run_folder)[2]
+    expected = read_results(run_folder)[2]
     assert auc["mean"] == pytest.approx(expected["mean_auc"], abs=1e-9)
     assert auc["edema"] == pytest.approx(expected["diseases"]["edema"]["auc"], abs=1e-9)
 
@@ -290,7 +292,7 @@ def test_no_patient_or_image_is_in_the_store(home: Path) -> None:
 
 def test_repeated_command_records_once(home: Path, client: MlflowClient) -> None:
     def state() -> list[Any]:
-        return sorted((run.info.run_id, run.info.end_time) for run in runs_of(client))
+        return sorted((run.info.run_id, run.info.end_time) for run in list_runs(client))
 
     before = state()
     result = study(home, "runs")
@@ -369,7 +371,7 @@ def test_a_killed_start_leaves_one_run(run_folder: Path, tmp_path: Path, monkeyp
         with pytest.raises(KeyboardInterrupt):
             first.study_started(started_in(study))
     MlflowRecord(uri, tmp_path / "artifacts").study_started(started_in(study))
-    (run,) = runs_of(MlflowClient(uri))
+    (run,) = list_runs(MlflowClient(uri))
     assert json.loads((study / "mlflow.json").read_text())["run"] == run.info.run_id
 
 
@@ -385,7 +387,7 @@ def test_note_of_another_run_is_ignored(run_folder: Path, tmp_path: Path, damage
         note = {"part": note["part"].replace("k1", "k2"), "run": f"{int(note['run'], 16) ^ 1:032x}"}
     (study / "k2" / "mlflow.json").write_text(json.dumps(note))
     record.k_started(2)
-    names = [run.info.run_name for run in runs_of(MlflowClient(uri))]
+    names = [run.info.run_name for run in list_runs(MlflowClient(uri))]
     assert len(names) == len({*names}) == 3
 
 
@@ -414,17 +416,17 @@ def test_a_finished_model_counts_no_batches(run_folder: Path) -> None:
 
 
 def sorted_by_name(client: MlflowClient) -> list[Any]:
-    return sorted(runs_of(client), key=lambda run: run.info.run_name)
+    return sorted(list_runs(client), key=lambda run: run.info.run_name)
 
 
 def chromium() -> str:
     """The browser's path; without one, or without playwright, the test is skipped."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-    found = os.environ.get("CHESTFED_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    program = os.environ.get("CHESTFED_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if program is None:
         pytest.skip("no Chromium found: install it (CONTRIBUTING.md), or name it in CHESTFED_CHROMIUM")
-    return found
+    return program
 
 
 @pytest.fixture
@@ -452,8 +454,8 @@ def address(home: Path) -> Iterator[str]:
         server = subprocess.Popen(options, cwd=home, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             wait_for_answer(f"http://127.0.0.1:{port}/health", server)
-            (found,) = re.findall(r"http://\S+/#/\S+", (home / "ui.log").read_text(encoding="utf-8"))
-            yield found
+            (url,) = re.findall(r"http://\S+/#/\S+", (home / "ui.log").read_text(encoding="utf-8"))
+            yield url
         finally:
             server.terminate()  # not SIGKILL: the server is a group of its own, which the command ends
             server.wait(300)
@@ -478,7 +480,7 @@ def test_a_browser_shows_the_report(page: Any, run_folder: Path, tmp_path: Path)
     page.goto((tmp_path / "report.html").as_uri())
     page.locator("summary", has_text="AUC of each disease").click()
     table = page.get_by_role("table").filter(has=page.get_by_text("AUC at the first hospital"))
-    for k, row in rows_of(run_folder).items():
+    for k, row in read_results(run_folder).items():
         line = table.get_by_role("row").filter(has_text=f"K={k}")
         assert row["clients"][-1] in line.first.inner_text()
         assert f"{row['mean_auc']:.3f}" in line.first.inner_text()
@@ -493,7 +495,7 @@ def test_a_browser_shows_mlflows_page(page: Any, address: str, parent: Any, run_
     run = f"{start}/#/experiments/{experiment}/runs/{parent.info.run_id}"
 
     page.goto(run)
-    rows = rows_of(run_folder)
+    rows = read_results(run_folder)
     last = rows[2]
     shown = page.get_by_role("row").filter(has_text="chestxray8")  # in the description
     assert f"{last['mean_auc']:.3f} [" in shown.first.inner_text()

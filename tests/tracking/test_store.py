@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Store:
         return Store(local_store(tmp_path), tmp_path / "artifacts")
 
 
-def client_of(folder: Path) -> module.MlflowClient:
+def connect_client(folder: Path) -> module.MlflowClient:
     return module.connect(local_store(folder))
 
 
@@ -55,7 +55,7 @@ def test_runs_metrics_and_files_arrive(store: Store, tmp_path: Path) -> None:
     assert not store.is_finished(child)
     store.end_run(child)
 
-    client = client_of(tmp_path)
+    client = connect_client(tmp_path)
     run = client.get_run(child)
     assert run.data.metrics == {"auc_edema": 0.75}
     assert run.data.params["window"] == "8"
@@ -93,7 +93,7 @@ def test_a_silent_store_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatc
 
 def test_deleted_runs_and_experiments(store: Store, tmp_path: Path) -> None:
     run = store.start_run("K=1", {})
-    client = client_of(tmp_path)
+    client = connect_client(tmp_path)
     client.delete_run(run)
     assert store.reopen_run(run) == ""
     client.delete_experiment(client.get_experiment_by_name("chestfed").experiment_id)
@@ -106,8 +106,8 @@ def test_names_refused_by_mlflow_are_changed(store: Store, tmp_path: Path) -> No
     run = store.start_run("study", {})
     store.log_params(run, {"dataset.vindr (noise)": "digest"})
     store.log_metrics(run, [(0, {"auc/feddyn:FedDyn, I8": 0.5})])
-    found = client_of(tmp_path).get_run(run).data
-    assert (found.params, found.metrics) == ({"dataset.vindr_noise": "digest"}, {"auc/feddyn_FedDyn_I8": 0.5})
+    data = connect_client(tmp_path).get_run(run).data
+    assert (data.params, data.metrics) == ({"dataset.vindr_noise": "digest"}, {"auc/feddyn_FedDyn_I8": 0.5})
 
 
 def test_parameters_of_a_resumed_run_stay(store: Store, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_parameters_of_a_resumed_run_stay(store: Store, tmp_path: Path) -> None:
     run = store.start_run("study", {})
     store.log_params(run, {"version.commit": "a"})
     store.log_params(run, {"version.commit": "b", "seed": 1})
-    assert client_of(tmp_path).get_run(run).data.params == {"version.commit": "a", "seed": "1"}
+    assert connect_client(tmp_path).get_run(run).data.params == {"version.commit": "a", "seed": "1"}
 
 
 def test_logged_steps_are_listed_with_gaps(store: Store) -> None:
@@ -135,7 +135,7 @@ def test_a_table_is_logged_once(store: Store, tmp_path: Path) -> None:
     run = store.start_run("study", {})
     for _ in range(2):
         store.log_table(run, pd.DataFrame({"K": [1, 2], "mean": [0.5, None]}), "auc_by_k.json")
-    path = client_of(tmp_path).download_artifacts(run, "auc_by_k.json", str(tmp_path))
+    path = connect_client(tmp_path).download_artifacts(run, "auc_by_k.json", str(tmp_path))
     assert json.loads(Path(path).read_text()) == {"columns": ["K", "mean"], "data": [[1, 0.5], [2, None]]}
 
 

@@ -35,16 +35,16 @@ def is_there(process: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks Linux for its processes")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_command_leaves_no_server(tmp_path: Path, number: signal.Signals) -> None:
-    told = tmp_path / "worker"
+    file = tmp_path / "worker"
     command = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, sys.executable, "-c", SERVER, str(told)],
+        [sys.executable, "-c", COMMAND, sys.executable, "-c", SERVER, str(file)],
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
     )
     try:
         until = time.monotonic() + 300
-        while not (told.exists() and told.read_text()) and time.monotonic() < until:
+        while not (file.exists() and file.read_text()) and time.monotonic() < until:
             time.sleep(0.05)
-        worker = int(told.read_text())
+        worker = int(file.read_text())
         assert is_there(worker)
         os.kill(command.pid, number)
         assert command.wait(300) != 0
@@ -58,14 +58,14 @@ def test_stopped_command_leaves_no_server(tmp_path: Path, number: signal.Signals
 
 def test_broken_store_or_taken_port_refused(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("not a database")
-    told = call("ui", "--out", tmp_path)
-    assert told.code == 1
-    assert "mlflow.db: MLflow cannot open it: (sqlite3.DatabaseError) file is not a database" in told.err
+    result = call("ui", "--out", tmp_path)
+    assert result.code == 1
+    assert "mlflow.db: MLflow cannot open it: (sqlite3.DatabaseError) file is not a database" in result.err
     whole = tmp_path / "whole"
     whole.mkdir()
     create_store(whole / "mlflow.db")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = call("ui", "--out", whole, "--port", port)
-    assert told.code == 1
-    assert f"port {port} of this machine cannot be used" in told.err
+        result = call("ui", "--out", whole, "--port", port)
+    assert result.code == 1
+    assert f"port {port} of this machine cannot be used" in result.err

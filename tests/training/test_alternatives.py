@@ -108,17 +108,17 @@ def test_gate_sees_validation_patients_alone(home: Path, folder: Path, monkeypat
         hospitals.append(hospital)
         choose_for(runs, hospital, settings)
 
-    def record(own: str, scores: Any, labels: np.ndarray, patients: np.ndarray, caution: float) -> gate.Choice:
+    def record(site: str, scores: Any, labels: np.ndarray, patients: np.ndarray, caution: float) -> gate.Choice:
         given.append((labels, patients))
         assert {len(values) for values in scores.values()} == {len(labels)}
-        return choose(own, scores, labels, patients, caution)
+        return choose(site, scores, labels, patients, caution)
 
     monkeypatch.setattr(AlternativeRuns, "_choose", record_hospital)
     monkeypatch.setattr(gate, "choose", record)
-    kept = {file: file.read_bytes() for file in (folder / "k2" / "alternatives" / "gate").rglob("choice.json")}
+    choices = {file: file.read_bytes() for file in (folder / "k2" / "alternatives" / "gate").rglob("choice.json")}
     shutil.rmtree(folder / "k2" / "alternatives" / "gate")
     assert run(home, study("--out", "alternatives", "--no-tracking", settings=SETTINGS)).code == 0
-    assert {file: file.read_bytes() for file in kept} == kept
+    assert {file: file.read_bytes() for file in choices} == choices
     assert [hospital.name for hospital in hospitals] == ["chexpert", "chestxray8"]
     for hospital, (labels, patients) in zip(hospitals, given, strict=True):
         assert hospital.validation is not None

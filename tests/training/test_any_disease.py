@@ -104,7 +104,7 @@ def test_mlflow_has_a_metric_per_disease(home: Path, run_folder: Path) -> None:
     experiment = client.get_experiment_by_name("chestfed")
     assert experiment is not None
     metrics = [run.data.metrics for run in client.search_runs([experiment.experiment_id])]
-    assert any({"auc_per_disease/covid_19", "auc_per_disease/rib_notching"} <= found.keys() for found in metrics)
+    assert any({"auc_per_disease/covid_19", "auc_per_disease/rib_notching"} <= values.keys() for values in metrics)
 
 
 def test_the_model_is_evaluated_on_a_site(home: Path, run_folder: Path) -> None:

@@ -35,7 +35,9 @@ class Tiny(nn.Module):
         return self.last(self.drop(self.norm(images).square().mean((2, 3))))
 
 
-def data_of(home: Path, *overrides: str, name: str = "source_addition_samples") -> tuple[Pipeline, Experiment, Machine]:
+def load_data(
+    home: Path, *overrides: str, name: str = "source_addition_samples"
+) -> tuple[Pipeline, Experiment, Machine]:
     file = PIPELINES / f"{name}.yaml"
     pipeline = load_pipeline(file, [*SMALL, *overrides]).resolve()
     (data,) = load_images([read_rows(pipeline, file, home / "synthetic_hospitals")], home / "cache")
@@ -54,39 +56,39 @@ def outputs(network: FlatModule, test: TestSet, machine: Machine, batch: int = 6
 
 
 def test_own_statistics_of_hospital(home: Path, network: FlatModule) -> None:
-    _, data, machine = data_of(home, "k=[1,2]")
+    _, data, machine = load_data(home, "k=[1,2]")
     for client in data.clients[:2]:
         pixels = normalize(torch.from_numpy(client.images.read(np.arange(len(client.labels)))))
         whole = len(pixels) - len(pixels) % 32 if len(pixels) > 32 else len(pixels)
         chosen = pixels[torch.arange(whole) * len(pixels) // whole].split(32)
         test = data.hospitals[client.name]
-        found = outputs(network, test, machine)
+        result = outputs(network, test, machine)
         mean = torch.stack([part.mean((0, 2, 3)) for part in chosen]).mean(0)
         variance = torch.stack([part.var((0, 2, 3)) for part in chosen]).mean(0)
-        torch.testing.assert_close(found.buffers, torch.cat([mean, variance]), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(outputs(network, test, machine, batch=7).scores, found.scores, rtol=1e-6)
-        again = score(network, network.parameters(), found.buffers, replace(test, own=None), 64, machine)
-        assert (again.scores == found.scores).all()  # so a stored model is scored as it was in the study
+        torch.testing.assert_close(result.buffers, torch.cat([mean, variance]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(outputs(network, test, machine, batch=7).scores, result.scores, rtol=1e-6)
+        again = score(network, network.parameters(), result.buffers, replace(test, own=None), 64, machine)
+        assert (again.scores == result.scores).all()  # so a stored model is scored as it was in the study
 
 
 def test_averaged_statistics(home: Path, network: FlatModule) -> None:
-    _, data, machine = data_of(home, "k=[1,2]", "evaluation.batch_norm=averaged")
+    _, data, machine = load_data(home, "k=[1,2]", "evaluation.batch_norm=averaged")
     assert outputs(network, data.test, machine).buffers.tolist() == [5.0] * 3 + [9.0] * 3
-    _, other, _ = data_of(home, "k=[1,2]")
+    _, other, _ = load_data(home, "k=[1,2]")
     assert (outputs(network, other.test, machine).scores != outputs(network, data.test, machine).scores).any()
 
 
 def test_common_set_scored_by_hospital(home: Path, network: FlatModule) -> None:
     parts = [f"sites.{n}.test_fraction=0.3" for n in (0, 1)]
-    _, data, machine = data_of(home, *parts, "evaluation.split=test", "k=[1,2]")
-    found = outputs(network, data.test, machine)
+    _, data, machine = load_data(home, *parts, "evaluation.split=test", "k=[1,2]")
+    result = outputs(network, data.test, machine)
     each = [outputs(network, test, machine).scores for test in data.hospitals.values()]
-    assert (found.scores == np.concatenate(each)).all()
-    assert found.buffers.tolist() == [5.0] * 3 + [9.0] * 3
+    assert (result.scores == np.concatenate(each)).all()
+    assert result.buffers.tolist() == [5.0] * 3 + [9.0] * 3
 
 
 def test_noise_keeps_real_statistics(home: Path) -> None:
-    _, data, _ = data_of(home, "k=[1,2]", "sites.1.control=noise")
+    _, data, _ = load_data(home, "k=[1,2]", "sites.1.control=noise")
     client, test = data.clients[1], data.hospitals["chestxray8"]
     assert isinstance(client.images, NoiseImages)
     assert test.own is not None
@@ -94,7 +96,7 @@ def test_noise_keeps_real_statistics(home: Path) -> None:
 
 
 def test_no_statistics_from_held_out(home: Path) -> None:
-    _, data, _ = data_of(home, "held_out.sites=[chexpert]", name="leave_one_site_out")
+    _, data, _ = load_data(home, "held_out.sites=[chexpert]", name="leave_one_site_out")
     assert data.test.own is None
     assert all(test.own is not None for test in data.hospitals.values())
 

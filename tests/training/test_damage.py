@@ -85,8 +85,8 @@ def assert_repaired(copy: Path, finished: Path, home: Path) -> str:
     """The same command ends in the same files; returns what it printed."""
     again = run(home, command("damaged", "--no-tracking"))
     assert again.code == 0, again.err
-    for one in SAME:
-        assert (study_in(copy) / one).read_bytes() == (study_in(finished) / one).read_bytes(), one
+    for name in SAME:
+        assert (study_in(copy) / name).read_bytes() == (study_in(finished) / name).read_bytes(), name
     assert call("report", study_in(copy), folder=home).code == 0
     return again.out
 

@@ -40,13 +40,13 @@ def test_folder_name_not_utf8_refused(home: Path) -> None:
     assert "--out" in result.err
 
 
-@pytest.mark.parametrize(("room", "told", "option"), [(1_000, "1.0 kB", "--cache"), (2_000_000, "2.0 MB", "--out")])
-def test_too_little_room_is_reported(home: Path, room: int, told: str, option: str) -> None:
+@pytest.mark.parametrize(("room", "amount", "option"), [(1_000, "1.0 kB", "--cache"), (2_000_000, "2.0 MB", "--out")])
+def test_too_little_room_is_reported(home: Path, room: int, amount: str, option: str) -> None:
     cache = "cache-of-no-room" if option == "--cache" else "cache"
     with free(room):
         out = f"no-room{option}"
         big = ["--set", "model.growth_rate=64", "--set", "model.init_features=256"] if option == "--out" else []
         result = run(home, command(out, "--cache", cache, "--no-tracking", *big))
     assert result.code == 1
-    assert f"and {told} are free" in result.err
+    assert f"and {amount} are free" in result.err
     assert option in result.err

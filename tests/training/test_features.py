@@ -54,7 +54,7 @@ def test_a_second_start_computes_nothing(folder: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
-def test_a_run_names_the_network_by_its_digest(folder: Path) -> None:
+def test_run_has_the_digest_of_its_network(folder: Path) -> None:
     run = RunFolder(next(folder.glob("runs/*three-*/study.json")).parent)
     assert run.configuration["model"]["network"] == "network.safetensors"
     assert not run.configuration["augment"]["enabled"]

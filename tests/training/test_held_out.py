@@ -35,7 +35,7 @@ PIPELINE = bundled("pipelines") / "leave_one_site_out.yaml"
 SITES = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
 
 
-def lines_of(home: Path, out: str) -> list[dict[str, str]]:
+def read_lines(home: Path, out: str) -> list[dict[str, str]]:
     (file,) = (home / out).glob("synthetic-held-out-*/held_out.csv")
     return list(csv.DictReader(file.open(encoding="utf-8")))
 
@@ -61,7 +61,7 @@ def test_thresholds_are_transferred(home: Path, finished: str) -> None:
 
 def test_table_has_each_held_out_site(home: Path, finished: str) -> None:
     assert "SYNTHETIC hospitals" in finished
-    held = [line for line in lines_of(home, "runs") if line["takes_part"] == "False"]
+    held = [line for line in read_lines(home, "runs") if line["takes_part"] == "False"]
     assert [(line["model"], line["hospital"]) for line in held] == [("chexpert",) * 2] * 6 + [("vindr",) * 2] * 6
     for line in held:
         if line["disease"] != "mean" and line["auc"]:
@@ -74,7 +74,7 @@ def test_table_has_each_held_out_site(home: Path, finished: str) -> None:
 
 def test_table_has_training_sites(home: Path, finished: str) -> None:
     assert "sites trained on" in finished
-    beside = [line for line in lines_of(home, "runs") if line["takes_part"] == "True"]
+    beside = [line for line in read_lines(home, "runs") if line["takes_part"] == "True"]
     for site in ("chexpert", "vindr"):
         others = [line["hospital"] for line in beside if line["model"] == site and line["disease"] == "mean"]
         assert others == [name for name in SITES if name != site]
@@ -91,7 +91,7 @@ def test_each_fold_is_a_run(home: Path, finished: str) -> None:
         assert list(RunFolder(folder).row().clients) == [name for name in SITES if name != site]
         assert len(list(folder.glob("k4/hospitals/*/predictions.parquet"))) == 4
         hospitals = json.loads((folder / "sites.json").read_text(encoding="utf-8"))["hospitals"]
-        (people,) = (one["people"] for one in hospitals if one["site"] == site)
+        (people,) = (row["people"] for row in hospitals if row["site"] == site)
         assert (people["train"]["images"], people["test"]["images"]) == (0, scored["images"])
     assert call("report", folder, folder=home).code == 0
 
@@ -108,13 +108,13 @@ def test_mlflow_has_folds_and_table(home: Path, finished: str) -> None:
 
 
 def test_finished_folds_are_reused(home: Path, finished: str) -> None:
-    before = lines_of(home, "runs")
+    before = read_lines(home, "runs")
     again = run(
         home, study(str(PIPELINE), "--out", "runs", "--no-tracking", "--set", "held_out.sites=[chexpert,vindr]")
     )
     assert again.code == 0, again.err
     assert again.out.count("(from the earlier run)") == 2
-    assert lines_of(home, "runs") == before
+    assert read_lines(home, "runs") == before
 
 
 def test_dry_run_of_held_out(home: Path) -> None:
@@ -133,12 +133,12 @@ def studies(*overrides: str) -> tuple[Pipeline, list[Pipeline]]:
 
 def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, Experiment]:
     """The study that holds a site out."""
-    pipeline, (own,) = studies(f"held_out.sites=[{site}]")
+    pipeline, (study,) = studies(f"held_out.sites=[{site}]")
     rows = make_experiment(
-        own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(own.runtime)
+        study, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(study.runtime)
     )
     (data,) = load_images([rows], folder / "cache")
-    return own, data
+    return study, data
 
 
 @pytest.mark.parametrize("site", ["chexpert", "padchest"])
@@ -166,9 +166,9 @@ def test_held_out_images_are_not_trained_on(
 
 
 def test_scored_patients_train_nothing(home: Path) -> None:
-    pipeline, (own,) = studies("held_out.sites=[vindr]")
+    pipeline, (study,) = studies("held_out.sites=[vindr]")
     rows = make_experiment(
-        own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(own.runtime)
+        study, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"), prepare_machine(study.runtime)
     )
     clients, hospitals = {name: site for site in rows.sites for name in site.clients}, rows.select_scored()[1]
     assert list(clients) == list(hospitals) == SITES[:-1]
@@ -182,7 +182,7 @@ def test_studies_share_images_of_clients(home: Path, tmp_path: Path) -> None:
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
     noted = replace(sites[0], table=replace(sites[0].table, notes=("7 rows have no term",)))
     machine = prepare_machine(pipeline.runtime)
-    rows = [make_experiment(own, [noted, *sites[1:]], machine) for own in variants]
+    rows = [make_experiment(study, [noted, *sites[1:]], machine) for study in variants]
     first, second = load_images(rows, tmp_path / "cache")
     assert first.notes == {"chexpert": ["7 rows have no term"]}
     assert [client.name for client in first.clients] == ["chexpert", "chestxray8", "mimic_cxr", "vindr"]
@@ -195,14 +195,14 @@ def test_all_images_or_one_split_are_scored(home: Path) -> None:
     def scored(*overrides: str) -> dict[str, int]:
         pipeline, variants = studies(*overrides)
         sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
-        found = [make_experiment(own, sites, prepare_machine(own.runtime)) for own in variants]
-        return {str(rows.held_out): sum(len(site.find(TEST)) for site in rows.sites) for rows in found}
+        experiments = [make_experiment(study, sites, prepare_machine(study.runtime)) for study in variants]
+        return {str(rows.held_out): sum(len(site.find(TEST)) for site in rows.sites) for rows in experiments}
 
     assert scored() == {"chexpert": 48, "chestxray8": 48, "padchest": 48, "mimic_cxr": 66, "vindr": 48}
     assert scored("held_out.images=valid", "held_out.sites=[chexpert]") == {"chexpert": 24}
-    pipeline, (own,) = studies("held_out.sites=[chexpert]", "evaluation.hospitals=none")
+    pipeline, (study,) = studies("held_out.sites=[chexpert]", "evaluation.hospitals=none")
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
-    assert make_experiment(own, sites, prepare_machine(own.runtime)).select_scored()[1] == {}
+    assert make_experiment(study, sites, prepare_machine(study.runtime)).select_scored()[1] == {}
     with assert_refused(ConfigError, "no test image", site="padchest", key="held_out.images: valid"):
         scored("held_out.images=valid", "held_out.sites=[chexpert,padchest]")
 
@@ -227,7 +227,7 @@ def test_unlabeled_disease_has_a_reason(home: Path, two_sites: Path) -> None:
     assert result.code == 0, result.err
     undefined = {
         (line["model"], line["disease"]): line["reason"]
-        for line in lines_of(home, "two")
+        for line in read_lines(home, "two")
         if line["takes_part"] == "False" and not line["auc"]
     }
     assert undefined == {

@@ -24,36 +24,36 @@ from tests.training.tiny_studies import SMALL, command, read_rows, run
 PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
 
 
-def rows_of(home: Path, *overrides: str) -> Experiment:
+def load_experiment(home: Path, *overrides: str) -> Experiment:
     pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides]).resolve()
     return read_rows(pipeline, PIPELINE, home / "synthetic_hospitals")
 
 
 @pytest.fixture
 def folder(tiny_study: Path) -> Path:
-    (found,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
-    return found
+    (run,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    return run
 
 
 def test_each_hospital_has_its_own_split(home: Path) -> None:
-    rows = rows_of(home)
+    rows = load_experiment(home)
     assert rows.joins == {"chexpert": 1, "chestxray8": 2, "padchest": 3, "mimic_cxr": 4, "vindr": 5}
     tests, hospitals = rows.select_scored()
     assert list(hospitals) == list(rows.joins)
     assert hospitals["chexpert"] is tests["chexpert"]
     assert list(tests) == ["chexpert"]
     for site in rows.sites:
-        own, training = hospitals[site.name], site.select(TRAIN)
+        test_set, training = hospitals[site.name], site.select(TRAIN)
         assert len(training.frame)
-        assert set(own.frame["role"]) == {TEST if site.name == "chexpert" else OWN_TEST}
-        assert set(own.frame["split"]) == {"valid" if site.name == "chexpert" else "test"}
-        assert not set(training.frame["patient"]) & set(own.frame["patient"])
+        assert set(test_set.frame["role"]) == {TEST if site.name == "chexpert" else OWN_TEST}
+        assert set(test_set.frame["split"]) == {"valid" if site.name == "chexpert" else "test"}
+        assert not set(training.frame["patient"]) & set(test_set.frame["patient"])
         assert ((site.table.frame["role"] == "unused") == (site.table.frame["reason"] != "")).all()
 
 
 def test_rows_stay_in_the_process(home: Path) -> None:
     """A job of a cluster is a file in the runs folder."""
-    rows = rows_of(home)
+    rows = load_experiment(home)
     stored = pickle.dumps(rows)
     patients = {str(patient) for site in rows.sites for patient in site.table.frame["patient"]}
     assert max(map(len, patients)) > 4
@@ -73,14 +73,14 @@ def test_rows_stay_in_the_process(home: Path) -> None:
     ],
 )
 def test_only_participants_are_scored(home: Path, overrides: list[str], joins: dict[str, int]) -> None:
-    rows = rows_of(home, *overrides)
+    rows = load_experiment(home, *overrides)
     assert rows.joins == joins
     assert list(rows.select_scored()[1]) == list(joins)
 
 
 def test_fractions_share_the_common_test_set(home: Path) -> None:
     parts = [f"sites.{n}.test_fraction=0.3" for n in (0, 1)]
-    rows = rows_of(home, *parts, "evaluation.split=test", "k=[1,2]")
+    rows = load_experiment(home, *parts, "evaluation.split=test", "k=[1,2]")
     tests, hospitals = rows.select_scored()
     assert len(tests) == 2
     assert hospitals == tests
@@ -94,22 +94,22 @@ def test_search_scores_no_hospital(home: Path) -> None:
 
 
 def test_table_holds_auc_of_stored_scores(folder: Path) -> None:
-    found = pd.read_csv(folder / "hospitals.csv")
+    table = pd.read_csv(folder / "hospitals.csv")
     run = RunFolder(folder)
-    assert found.groupby("hospital", sort=False)["k"].unique().map(list).to_dict() == {
+    assert table.groupby("hospital", sort=False)["k"].unique().map(list).to_dict() == {
         "chexpert": [1, 2],
         "chestxray8": [1, 2],
     }
-    assert found.query("hospital == 'chestxray8'").groupby("k")["takes_part"].first().tolist() == [False, True]
+    assert table.query("hospital == 'chestxray8'").groupby("k")["takes_part"].first().tolist() == [False, True]
     for k in (1, 2):
-        (target,) = found.query("hospital == 'chexpert' and disease == 'mean' and k == @k")["auc"]
+        (target,) = table.query("hospital == 'chexpert' and disease == 'mean' and k == @k")["auc"]
         assert target == run.row(k).mean.value
         stored = pd.read_parquet(folder / f"k{k}" / "hospitals" / "chestxray8" / "predictions.parquet")
         label, score = stored["label_edema"].to_numpy(), stored["score_edema"].to_numpy()
         pairs = score[label == 1][:, None] - score[label == 0][None]
-        (auc,) = found.query("hospital == 'chestxray8' and disease == 'edema' and k == @k")["auc"]
+        (auc,) = table.query("hospital == 'chestxray8' and disease == 'edema' and k == @k")["auc"]
         assert auc == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).mean())
-    assert chestfed.Study.load(folder).hospitals()["auc"].tolist() == pytest.approx(found["auc"].tolist(), nan_ok=True)
+    assert chestfed.Study.load(folder).hospitals()["auc"].tolist() == pytest.approx(table["auc"].tolist(), nan_ok=True)
 
 
 def test_gains_are_differences_of_aucs(folder: Path) -> None:

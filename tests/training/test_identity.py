@@ -12,7 +12,7 @@ from chestfed.core.bundled import bundled
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.training.identity import RESULTS_VERSION, Identity, installed_packages, software_versions
-from tests.training.test_resume_algorithms import pipeline_of, train
+from tests.training.test_resume_algorithms import make_pipeline, train
 
 SAMPLES = bundled("pipelines") / "source_addition_samples.yaml"
 EXPECTED = Path(__file__).parent / "expected_numbers.json"
@@ -26,28 +26,28 @@ MINE = AlgorithmSpec("mine", "Mine", "minimization", "-", "-", ("minimization",)
 """
 
 
-def digest_of(*overrides: str) -> str:
+def compute_digest(*overrides: str) -> str:
     return Identity(identity(load_pipeline(SAMPLES, overrides).resolve()), {}, {}).digest
 
 
 def test_algorithm_option_changes_identity() -> None:
-    assert digest_of() == digest_of("selected=[codasca]")
-    assert digest_of() != digest_of("methods.codasca.algorithm.prox=0.5")
+    assert compute_digest() == compute_digest("selected=[codasca]")
+    assert compute_digest() != compute_digest("methods.codasca.algorithm.prox=0.5")
 
 
 def test_compile_changes_identity() -> None:
-    assert digest_of() == digest_of("runtime.recompute=true") != digest_of("runtime.compile=true")
+    assert compute_digest() == compute_digest("runtime.recompute=true") != compute_digest("runtime.compile=true")
 
 
 def test_plug_in_code_changes_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = {}
+    plugins = {}
     for text in (PLUGIN, PLUGIN + "# another line\n"):
-        name = f"plugin_{len(found)}"  # a module is imported once per process
+        name = f"plugin_{len(plugins)}"  # a module is imported once per process
         (tmp_path / f"{name}.py").write_text(text)
         settings = load_pipeline(SAMPLES, [f"selected=[{name}:MINE]"]).resolve()
-        found[name] = identity(settings)["plugins"]
-    assert [list(digests) for digests in found.values()] == [["plugin_0:MINE"], ["plugin_1:MINE"]]
+        plugins[name] = identity(settings)["plugins"]
+    assert [list(digests) for digests in plugins.values()] == [["plugin_0:MINE"], ["plugin_1:MINE"]]
     assert identity(load_pipeline(SAMPLES).resolve())["plugins"] == {}
 
 
@@ -55,13 +55,13 @@ def test_numbers_of_results_version(tmp_path: Path) -> None:
     """If this fails because numbers were meant to change: raise RESULTS_VERSION and write the new numbers down."""
     expected = json.loads(EXPECTED.read_text(encoding="utf-8"))
     assert expected["results_version"] == RESULTS_VERSION
-    found = {}
+    sums = {}
     for name in expected["points"]:
-        trained = train(pipeline_of(name, "augment.enabled=true"), tmp_path / name)
+        trained = train(make_pipeline(name, "augment.enabled=true"), tmp_path / name)
         point = trained.point.primal.double()
-        found[name] = [float(point.abs().sum()), float(point.square().sum()), float(trained.outputs.scores.mean())]
+        sums[name] = [float(point.abs().sum()), float(point.square().sum()), float(trained.outputs.scores.mean())]
     for name, numbers in expected["points"].items():  # processors round differently
-        np.testing.assert_allclose(found[name], numbers, rtol=2e-5, err_msg=f"{name}: {found[name]}")
+        np.testing.assert_allclose(sums[name], numbers, rtol=2e-5, err_msg=f"{name}: {sums[name]}")
 
 
 def test_commit_and_packages_recorded() -> None:

@@ -20,8 +20,8 @@ from tests.training.tiny_studies import command, run
 
 @pytest.fixture(scope="module")
 def before(tiny_study: Path) -> Path:
-    (found,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
-    return found
+    (run,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    return run
 
 
 @pytest.fixture(scope="module")

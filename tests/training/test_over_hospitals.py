@@ -27,8 +27,8 @@ def folder(home: Path) -> Path:
     called = run(home, study("--out", "runs", "--no-tracking", "--verbose", settings=[*SETTINGS, *HELD_OUT]))
     assert called.code == 0, called.err
     assert "mean of the AUCs of 2 hospitals" in " ".join(called.out.split())
-    (found,) = (home / "runs").glob("synthetic-source_addition_samples-*")
-    return found
+    (run_path,) = (home / "runs").glob("synthetic-source_addition_samples-*")
+    return run_path
 
 
 def mean_of_hospitals(predictions: pd.DataFrame, disease: str) -> float:
@@ -46,14 +46,14 @@ def test_auc_is_mean_over_hospitals(folder: Path) -> None:
     for k in (1, 2):
         predictions, row = run_folder.predictions(k), run_folder.row(k)
         assert list(predictions["hospital"].unique()) == ["chexpert", "chestxray8"]
-        expected = [mean_of_hospitals(predictions, one.disease) for one in row.diseases]
-        assert [one.value for one in row.diseases] == pytest.approx(expected)
+        expected = [mean_of_hospitals(predictions, disease.disease) for disease in row.diseases]
+        assert [disease.value for disease in row.diseases] == pytest.approx(expected)
         assert row.mean.value == pytest.approx(np.mean(expected))
         last = run_folder.rounds(k)[-1]
         assert list(last["auc"].values()) == pytest.approx(expected)
     at_hospitals = pd.read_csv(folder / "hospitals.csv").query("k == 2 and disease != 'mean'")
-    own = at_hospitals.groupby("disease")["auc"].mean()
-    assert own.to_dict() == pytest.approx({one.disease: one.value for one in run_folder.row(2).diseases})
+    means = at_hospitals.groupby("disease")["auc"].mean()
+    assert means.to_dict() == pytest.approx({disease.disease: disease.value for disease in run_folder.row(2).diseases})
 
 
 def test_tables_name_what_aucs_are_over(folder: Path, undrawn: None) -> None:
@@ -66,10 +66,10 @@ def test_tables_name_what_aucs_are_over(folder: Path, undrawn: None) -> None:
 
 
 def test_differences_are_of_the_means(folder: Path) -> None:
-    found = pd.read_csv(folder / "significance.csv").set_index("disease")
+    table = pd.read_csv(folder / "significance.csv").set_index("disease")
     rows = [RunFolder.open(folder).row(k) for k in (1, 2)]
-    for one, other in zip(*(row.aucs for row in rows), strict=True):
-        assert found.loc[one.disease, "difference"] == pytest.approx(other.value - one.value)
+    for estimate, other in zip(*(row.aucs for row in rows), strict=True):
+        assert table.loc[estimate.disease, "difference"] == pytest.approx(other.value - estimate.value)
 
 
 def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
@@ -78,7 +78,7 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     for over in ("mean", "pooled"):
         pipeline = load_pipeline(PIPELINE, [*sites, f"evaluation.over_hospitals={over}"]).resolve()
         data += load_images([read_rows(pipeline, PIPELINE, home / "synthetic_hospitals")], home / "cache")
-    mean, pooled = (one.test.scored(np.zeros(one.test.labels.shape)) for one in data)
+    mean, pooled = (part.test.scored(np.zeros(part.test.labels.shape)) for part in data)
     assert mean.hospitals is not None
     assert pooled.hospitals is None
     assert (mean.labels == pooled.labels).all()
@@ -87,10 +87,10 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
 
 def test_mean_over_hospitals_in_digest() -> None:
     several = [
-        load_pipeline(PIPELINE, [*SMALL, *HELD_OUT, f"evaluation.over_hospitals={one}"]).resolve()
-        for one in ("mean", "pooled")
+        load_pipeline(PIPELINE, [*SMALL, *HELD_OUT, f"evaluation.over_hospitals={choice}"]).resolve()
+        for choice in ("mean", "pooled")
     ]
-    assert [identity(one)["evaluation"]["over_hospitals"] for one in several] == ["mean", "pooled"]
+    assert [identity(pipeline)["evaluation"]["over_hospitals"] for pipeline in several] == ["mean", "pooled"]
     with pytest.raises(ConfigError):
         load_pipeline(PIPELINE, [*SMALL, "evaluation.over_hospitals=other"]).resolve()
 

@@ -70,17 +70,17 @@ def copy(source: SiteTable, row: int, target: SiteTable, other: int) -> None:
 
 
 def test_nothing_shared_changes_nothing(tmp_path: Path) -> None:
-    one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
-    for table in (one, two):
+    north, south = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
+    for table in (north, south):
         Image.new("L", (40, 40), 9).save(table.root / "0.png")
-    assert load(tmp_path, one, two) == ([[0, 1, 2, 3], [0, 1, 2, 3]], [])
+    assert load(tmp_path, north, south) == ([[0, 1, 2, 3], [0, 1, 2, 3]], [])
 
 
 def test_shared_image_refused_without_names(tmp_path: Path) -> None:
-    one, two = site(tmp_path, "one"), site(tmp_path, "two")
-    copy(one, 0, two, 3)
+    north, south = site(tmp_path, "one"), site(tmp_path, "two")
+    copy(north, 0, south, 3)
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, one, two)
+        load(tmp_path, north, south)
     text = str(caught.value)
     assert "one and two: 1 pictures, 1 patients" in text
     assert re.search(r"picture [0-9a-f]{32}: row 2 and row 5", text)
@@ -89,41 +89,41 @@ def test_shared_image_refused_without_names(tmp_path: Path) -> None:
 
 
 def test_shared_patient_dropped_at_one_site(tmp_path: Path) -> None:
-    one, two = site(tmp_path, "one"), site(tmp_path, "two")
-    copy(one, 0, two, 3)
-    assert load(tmp_path, one, two, found="drop") == ([[0, 1, 2, 3], [0, 1]], [(("one", "two"), 1, 1, 2)])
+    north, south = site(tmp_path, "one"), site(tmp_path, "two")
+    copy(north, 0, south, 3)
+    assert load(tmp_path, north, south, found="drop") == ([[0, 1, 2, 3], [0, 1]], [(("one", "two"), 1, 1, 2)])
 
 
 def test_scored_images_stay(tmp_path: Path) -> None:
-    one, two = site(tmp_path, "one"), site(tmp_path, "two")
-    copy(one, 5, two, 0)
-    (first, second), (pair,) = load(tmp_path, one, two, found="drop")
+    north, south = site(tmp_path, "one"), site(tmp_path, "two")
+    copy(north, 5, south, 0)
+    (first, second), (pair,) = load(tmp_path, north, south, found="drop")
     assert (len(first), len(second)) == (4, 2)
     assert pair == (("one", "two"), 1, 1, 2)
 
 
 def test_declared_patient_names_compared(tmp_path: Path) -> None:
-    one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
+    north, south = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
     declared = {"same_patient_ids": [["one", "two"]]}
     shared = (Shared(("one", "two"), 0, 2, 4),)
     with assert_refused(ConfigError, "shared patients", shared=shared):
-        load(tmp_path, one, two, **declared)
+        load(tmp_path, north, south, **declared)
     three = site(tmp_path, "three", patients="q")
-    assert load(tmp_path, one, three, same_patient_ids=[["one", "three"]])[1] == []
+    assert load(tmp_path, north, three, same_patient_ids=[["one", "three"]])[1] == []
     with assert_refused(ConfigError, "unknown site", site="four"):
-        load(tmp_path, one, two, same_patient_ids=[["one", "four"]])
+        load(tmp_path, north, south, same_patient_ids=[["one", "four"]])
 
 
 def test_three_equal_hospitals_noticed(tmp_path: Path) -> None:
-    one = site(tmp_path, "one")
+    north = site(tmp_path, "one")
     for name in ("two", "three"):
-        shutil.copytree(one.root, tmp_path / name)
-    others = [SiteTable(name, name, tmp_path / name, True, one.diseases, one.frame) for name in ("two", "three")]
+        shutil.copytree(north.root, tmp_path / name)
+    others = [SiteTable(name, name, tmp_path / name, True, north.diseases, north.frame) for name in ("two", "three")]
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, one, *others)
+        load(tmp_path, north, *others)
     assert str(caught.value).count("4 pictures, 2 patients") == 3
     with assert_refused(ConfigError, "nothing left", site="two", images=4):
-        load(tmp_path, one, *others, found="drop")
+        load(tmp_path, north, *others, found="drop")
 
 
 def test_the_option_names_no_run() -> None:

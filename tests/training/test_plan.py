@@ -38,11 +38,11 @@ def test_duration_has_one_unit(seconds: float, text: str) -> None:
 
 
 def test_busy_machine_is_named() -> None:
-    def told(load: float | None) -> str:
+    def describe(load: float | None) -> str:
         return estimated(60, Timings(1, 0, 0, 0, 0, load))
 
-    assert "BUSY" in told(2.5)
-    assert "BUSY" not in told(0.2) + told(None)
+    assert "BUSY" in describe(2.5)
+    assert "BUSY" not in describe(0.2) + describe(None)
 
 
 def test_time_is_of_the_busiest_rank(monkeypatch: pytest.MonkeyPatch) -> None:

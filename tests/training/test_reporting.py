@@ -48,7 +48,7 @@ def test_reason_is_the_first_cause() -> None:
     warnings: list[str] = []
     for k in (1, 2):
         Reporters([Wrapping(fails_at=k)], warnings.append).tell(lambda reporter, k=k: reporter.k_started(k))
-    assert [re.search(r"\((.*?)\)", one)[1] for one in warnings] == ["no paper", "store: full"]
+    assert [re.search(r"\((.*?)\)", warning)[1] for warning in warnings] == ["no paper", "store: full"]
 
 
 def test_default_is_a_python_warning() -> None:

@@ -51,7 +51,7 @@ class Interrupted(Exception):
     pass
 
 
-def pipeline_of(algorithm: str, *more: str) -> Pipeline:
+def make_pipeline(algorithm: str, *more: str) -> Pipeline:
     replaced = tuple(f"{setting.partition('=')[0]}." for setting in more)
     settings = [setting for setting in SETTINGS if not setting.startswith(replaced or ("-",))]
     return load_pipeline(bundled("pipelines") / "digits_ih.yaml", [*settings, *more], methods=[algorithm]).resolve()
@@ -91,7 +91,7 @@ def test_interrupted_run_has_same_bits(
     algorithm: str, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
-    pipeline = pipeline_of(algorithm, *more)
+    pipeline = make_pipeline(algorithm, *more)
     whole = train(pipeline, tmp_path / "whole")
     rounds = pipeline.federated.rounds
     for stop_after in sorted({1, rounds // 2, rounds // 2 + 1}):  # each goes on where the one before was interrupted
@@ -114,7 +114,7 @@ def test_interrupted_run_has_same_bits(
 def test_dropout_resumes_in_same_bits(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     network = 'model={name: "tests.models.tiny_transformer:TINY", dropout: 0.4, patch: 4}'
-    pipeline = pipeline_of(algorithm, network, "pretrain.epochs=0.05")
+    pipeline = make_pipeline(algorithm, network, "pretrain.epochs=0.05")
     whole = train(pipeline, tmp_path / "whole")
     with pytest.raises(Interrupted):
         train(pipeline, tmp_path / "stopped", stop_after=1)
@@ -122,7 +122,9 @@ def test_dropout_resumes_in_same_bits(algorithm: str, tmp_path: Path, monkeypatc
     again = train(pipeline, tmp_path / "stopped")
     assert torch.equal(again.point.primal, whole.point.primal)
     assert again.history == whole.history
-    without = train(pipeline_of(algorithm, network.replace("0.4", "0.0"), "pretrain.epochs=0.05"), tmp_path / "without")
+    without = train(
+        make_pipeline(algorithm, network.replace("0.4", "0.0"), "pretrain.epochs=0.05"), tmp_path / "without"
+    )
     assert not torch.equal(without.point.primal, whole.point.primal)
 
 
@@ -131,17 +133,17 @@ def test_state_saved_at_end_of_stage(
     seconds: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", seconds)
-    found: list[int] = []
+    lengths: list[int] = []
     original = loop.save_state
 
     def save(path: Path, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        found.append(len(values["history"]))
+        lengths.append(len(values["history"]))
         original(path, tensors, values)
 
     monkeypatch.setattr(loop, "save_state", save)
-    pipeline = pipeline_of("codasca", "federated.stage_steps=6")
+    pipeline = make_pipeline("codasca", "federated.stage_steps=6")
     whole = train(pipeline, tmp_path / "whole")
-    assert found == saved
+    assert lengths == saved
     for stop_after in (2, 4):  # what was not saved is done again
         folder = tmp_path / f"stopped-{stop_after}"
         with pytest.raises(Interrupted):
@@ -153,7 +155,7 @@ def test_state_saved_at_end_of_stage(
 
 def test_reference_point_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
-    pipeline = pipeline_of("codasca", "federated.stage_steps=6")
+    pipeline = make_pipeline("codasca", "federated.stage_steps=6")
     for stop_after in (1, 2):  # within a stage, also after it was loaded from there
         with pytest.raises(Interrupted):
             train(pipeline, tmp_path / "run", stop_after)
@@ -174,8 +176,8 @@ CASES = [
 
 @pytest.mark.parametrize(("algorithm", "objective", "norm"), CASES)
 def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str, tmp_path: Path) -> None:
-    own = [f"model.norm={norm}", f"methods.*.objective={objective}"]
-    pipeline = pipeline_of(algorithm, *own)
+    settings = [f"model.norm={norm}", f"methods.*.objective={objective}"]
+    pipeline = make_pipeline(algorithm, *settings)
     spec = pipeline.federated.spec
     trained = train(pipeline, tmp_path / "run")
     buffers = trained.outputs.buffers.numel()
@@ -203,7 +205,7 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
 
 
 def test_pairs_within_sites_in_messages(tmp_path: Path) -> None:
-    pooled, within = pipeline_of("codasca"), pipeline_of("codasca", WITHIN)
+    pooled, within = make_pipeline("codasca"), make_pipeline("codasca", WITHIN)
     up, _ = bytes_per_client_round(within, 1000, 0, 3)
     assert up - bytes_per_client_round(pooled, 1000, 0, 3)[0] == 4 * 2 * 3 * 2  # J is 1, two further sites
     trained = train(within, tmp_path / "run")
@@ -215,11 +217,11 @@ def test_pairs_within_sites_in_messages(tmp_path: Path) -> None:
 
 def test_pairs_within_sites_need_sites() -> None:
     with pytest.raises(ConfigError, match="pairs"):
-        check_runs([pipeline_of("centralized_auc", WITHIN)])
+        check_runs([make_pipeline("centralized_auc", WITHIN)])
 
 
 def test_centralized_sends_nothing(tmp_path: Path) -> None:
-    pipeline = pipeline_of("centralized_auc")
+    pipeline = make_pipeline("centralized_auc")
     trained = train(pipeline, tmp_path / "run")
     assert trained.history[-1]["images"] == 2 * 3 * 4  # window, clients whose images were moved, batch
     assert all(entry["bytes_up"] == entry["bytes_down"] == 0 for entry in trained.history)
@@ -233,7 +235,7 @@ def test_common_positive_ratio() -> None:
         ("codasca", "images", sites, 0.05),
         ("centralized_auc", None, pool, 0.05),
     ):
-        pipeline = pipeline_of(algorithm, *([f"federated.weights={weights}"] if weights else []))
+        pipeline = make_pipeline(algorithm, *([f"federated.weights={weights}"] if weights else []))
         labeled = torch.ones(len(counts), 1).double()
         federation = assemble.Federation.of(pipeline, counts, np.array(ratios), labeled, torch.device("cpu"), 2)
         assert float(federation.population.positive_ratio) == pytest.approx(p)
@@ -245,7 +247,7 @@ def test_coda_stage_starts_at_best_alpha(
     returned: str, norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With seed 1 the first round of the first stage is drawn, and not the last."""
-    pipeline = pipeline_of("coda", f"federated.stage_output={returned}", f"model.norm={norm}", "federated.window=1")
+    pipeline = make_pipeline("coda", f"federated.stage_output={returned}", f"model.norm={norm}", "federated.window=1")
     drawn = returned_round(pipeline.federated, pipeline.seed, 0)
     assert drawn is None or drawn < pipeline.federated.schedule[0].rounds
     begun: list[Point] = []
@@ -257,9 +259,9 @@ def test_coda_stage_starts_at_best_alpha(
         return original_start(self, point, *more)
 
     def restart(self: Coda, point: Point, duals: list[torch.Tensor], weights: list[float]) -> Point:
-        found = original_restart(self, point, duals, weights)
-        estimated.append((point, found, duals))
-        return found
+        result = original_restart(self, point, duals, weights)
+        estimated.append((point, result, duals))
+        return result
 
     def current(self: ServerEngine, federation: Federation) -> Point:
         points.append(original_current(self, federation))
@@ -271,7 +273,7 @@ def test_coda_stage_starts_at_best_alpha(
     monkeypatch.setattr(ServerEngine, "current", current)
     monkeypatch.setattr(Coda, "restart", restart)
     train(pipeline, tmp_path / "run")
-    ((at, found, duals),) = estimated  # once, for there are two stages
+    ((at, result, duals),) = estimated  # once, for there are two stages
     rounds = pipeline.federated.schedule[0].rounds
     of_first_stage = points[:rounds]
     if returned in ("average", "algorithm"):
@@ -280,17 +282,19 @@ def test_coda_stage_starts_at_best_alpha(
         assert torch.equal(at.primal, of_first_stage[(drawn or rounds) - 1].primal)
     assert torch.equal(begun[1].primal, at.primal)
     torch.testing.assert_close(begun[1].dual, torch.stack(duals).mean(dim=0))
-    assert torch.equal(begun[1].dual, found.dual)
+    assert torch.equal(begun[1].dual, result.dual)
     assert not torch.equal(begun[1].dual, at.dual)
 
 
 def test_other_output_rules_recorded(tmp_path: Path) -> None:
     """One stage, so that the rounds are the same whatever it returns."""
     points: list[Point] = []
-    found = {}
+    results = {}
     for rule in ("last", "average", "algorithm"):
-        pipeline = pipeline_of("coda_plus", f"federated.stage_output={rule}", "model.norm=batch", "federated.stages=1")
-        found[rule] = train(pipeline, tmp_path / rule)
+        pipeline = make_pipeline(
+            "coda_plus", f"federated.stage_output={rule}", "model.norm=batch", "federated.stages=1"
+        )
+        results[rule] = train(pipeline, tmp_path / rule)
     with pytest.MonkeyPatch.context() as patch:
         original = ServerEngine.run_round
 
@@ -300,15 +304,15 @@ def test_other_output_rules_recorded(tmp_path: Path) -> None:
             return state, record
 
         patch.setattr(ServerEngine, "run_round", run_round)
-        train(pipeline_of("coda_plus", "model.norm=batch", "federated.stages=1"), tmp_path / "again")
-    assert torch.equal(found["last"].point.primal, points[-1].primal)
-    torch.testing.assert_close(found["average"].point.primal, sum(p.primal for p in points) / len(points))
-    assert not torch.equal(found["average"].outputs.buffers, found["last"].outputs.buffers)
-    ends = {rule: trained.history[-1] for rule, trained in found.items()}
+        train(make_pipeline("coda_plus", "model.norm=batch", "federated.stages=1"), tmp_path / "again")
+    assert torch.equal(results["last"].point.primal, points[-1].primal)
+    torch.testing.assert_close(results["average"].point.primal, sum(p.primal for p in points) / len(points))
+    assert not torch.equal(results["average"].outputs.buffers, results["last"].outputs.buffers)
+    ends = {rule: trained.history[-1] for rule, trained in results.items()}
     for rule, other in (("last", "average"), ("average", "last"), ("algorithm", "last"), ("algorithm", "average")):
         assert ends[rule][f"auc_of_{other}"] == ends[other]["mean_auc"]
         assert rule == "algorithm" or ends[rule][f"auc_of_{rule}"] == ends[rule]["mean_auc"]
-    d, buffers = found["last"].network.size, found["last"].outputs.buffers.numel()
+    d, buffers = results["last"].network.size, results["last"].outputs.buffers.numel()
     assert ends["average"]["images"] - ends["last"]["images"] == 3 * STATISTICS_BATCHES * 4
     assert ends["average"]["bytes_up"] - ends["last"]["bytes_up"] == 3 * 4 * buffers
     assert ends["average"]["bytes_down"] - ends["last"]["bytes_down"] == 3 * 4 * (d + 2)
@@ -316,7 +320,7 @@ def test_other_output_rules_recorded(tmp_path: Path) -> None:
 
 def test_options_change_bytes_and_steps(tmp_path: Path) -> None:
     plain, sparse, bits, unequal = (
-        train(pipeline_of("fedavg", *more), tmp_path / str(number))
+        train(make_pipeline("fedavg", *more), tmp_path / str(number))
         for number, more in enumerate([(), (TOP_K,), (BITS,), (UNEQUAL,)])
     )
     d = plain.network.size
@@ -345,7 +349,7 @@ def test_options_change_bytes_and_steps(tmp_path: Path) -> None:
 )
 def test_options_that_do_not_go_together(algorithm: str, setting: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
-        check_runs([pipeline_of(algorithm, setting)])
+        check_runs([make_pipeline(algorithm, setting)])
 
 
 def test_fedbn_needs_normalization_layers() -> None:
@@ -357,7 +361,7 @@ def test_fedbn_needs_normalization_layers() -> None:
 @pytest.mark.parametrize("algorithm", ["scaffold", "codasca"])
 def test_drawn_clients_survive_restart(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
-    pipeline = pipeline_of(algorithm, f"methods.{algorithm}.clients_per_round=2", "federated.stage_steps=8")
+    pipeline = make_pipeline(algorithm, f"methods.{algorithm}.clients_per_round=2", "federated.stage_steps=8")
     whole = train(pipeline, tmp_path / "whole")
     assert {entry["images"] for entry in whole.history} == {2 * 2 * 4}  # clients, window, batch
     with pytest.raises(Interrupted):
@@ -372,4 +376,4 @@ def test_drawn_clients_survive_restart(algorithm: str, tmp_path: Path, monkeypat
     assert rounds[0] != rounds[1]
     assert participants_of(settings, 1, 0, 2) is None
     with pytest.raises(ConfigError, match=r"clients_per_round: codasca_minimal .*fedprox, fedavg, .*scaffold"):
-        pipeline_of("codasca_minimal", "federated.clients_per_round=2")
+        make_pipeline("codasca_minimal", "federated.clients_per_round=2")

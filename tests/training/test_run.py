@@ -27,7 +27,7 @@ from tests.results.finished_runs import seal_run
 from tests.training.tiny_studies import command, run
 
 
-def folder_of(home: Path, out: str) -> Path:
+def find_folder(home: Path, out: str) -> Path:
     (folder,) = (home / out).glob("synthetic-source_addition_samples-*")
     return folder
 
@@ -38,7 +38,7 @@ def finished(home: Path) -> Path:
     result = run(home, command("whole", "--no-tracking"))
     assert result.code == 0, result.err
     assert "SYNTHETIC hospitals" in result.out
-    return folder_of(home, "whole")
+    return find_folder(home, "whole")
 
 
 def test_tables_and_parts_are_written(finished: Path) -> None:
@@ -95,7 +95,7 @@ def test_finished_study_gets_new_groups(home: Path, finished: Path) -> None:
     assert file.read_bytes() == whole
     assert result.out.count("from the earlier run") == 2
     assert (finished / "table.csv").read_bytes() == before
-    assert folder_of(home, "whole") == finished
+    assert find_folder(home, "whole") == finished
 
 
 #: A new interpreter would import for seconds.
@@ -130,7 +130,7 @@ def test_killed_study_has_same_tables(home: Path, finished: Path) -> None:
         assert child.exitcode == -signal.SIGKILL, case
     result = run(home, command("killed", "--no-tracking"))
     assert result.code == 0, result.err
-    again = folder_of(home, "killed")
+    again = find_folder(home, "killed")
     for name in (
         "table.csv",
         "significance.csv",
@@ -156,7 +156,7 @@ def test_stopped_study_has_same_tables(home: Path, finished: Path, monkeypatch: 
         stopped = run(home, command("stopped", "--no-tracking"))
     assert (stopped.code, "run the same command again" in stopped.err) == (143, True)
     assert "Traceback" not in stopped.err
-    folder = folder_of(home, "stopped")
+    folder = find_folder(home, "stopped")
     _, saved = load_checkpoint(folder / "k2" / "state.safetensors")
     assert len(saved["history"]) == 1
     assert run(home, command("stopped", "--no-tracking")).code == 0
@@ -189,7 +189,7 @@ def test_missing_tracking_server_is_no_stop(home: Path, finished: Path) -> None:
     result = run(home, command("untracked", "--tracking-uri", "http://127.0.0.1:9"))
     assert result.code == 0, result.err
     assert "MLflow tracking stopped" in result.out
-    assert (folder_of(home, "untracked") / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
+    assert (find_folder(home, "untracked") / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
 
 
 def test_second_process_in_folder_refused(home: Path, finished: Path) -> None:

@@ -34,22 +34,22 @@ from tests.command_line import Called
 from tests.training.tiny_studies import command, run, study
 
 
-def folders_of(home: Path) -> list[Path]:
+def list_folders(home: Path) -> list[Path]:
     """The run folders of seeds 1 and 2."""
-    found = (home / "runs").glob("synthetic-source_addition_samples-*")
-    return sorted(found, key=lambda one: json.loads((one / "study.json").read_text())["configuration"]["seed"])
+    folders = (home / "runs").glob("synthetic-source_addition_samples-*")
+    return sorted(folders, key=lambda folder: json.loads((folder / "study.json").read_text())["configuration"]["seed"])
 
 
 @pytest.fixture(scope="module")
 def alone(home: Path) -> Path:
     """The run folder of seed 2, run by itself."""
     assert run(home, command("runs", "--no-tracking", "--seed", "2")).code == 0
-    (folder,) = folders_of(home)
+    (folder,) = list_folders(home)
     return folder
 
 
 @pytest.fixture(scope="module")
-def both(home: Path, alone: Path) -> Called:
+def both_seeds(home: Path, alone: Path) -> Called:
     """What the command with both seeds printed."""
     assert alone.is_dir()
     called = run(home, command("runs", "--seeds", "2"))
@@ -71,7 +71,7 @@ class Forks:
         return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
 
 
-def test_parallel_seeds_have_same_tables(home: Path, both: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_seeds_have_same_tables(home: Path, both_seeds: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=1))
     called = run(home, command("at_once", "--no-tracking", "--seeds", "2", "--jobs", "2"))
     assert called.code == 0, called.err
@@ -84,7 +84,7 @@ def test_parallel_seeds_have_same_tables(home: Path, both: Called, monkeypatch: 
         assert len(at_once) == 2
 
 
-def test_parallel_ks_have_same_tables(home: Path, both: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_ks_have_same_tables(home: Path, both_seeds: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=0))
     called = run(home, command("several_k", "--no-tracking", "--jobs", "2"))
     assert called.code == 0, called.err
@@ -96,9 +96,9 @@ def test_parallel_ks_have_same_tables(home: Path, both: Called, monkeypatch: pyt
     assert "this is a single run" in alone.err
 
 
-def test_seeds_as_cluster_jobs(home: Path, both: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_as_cluster_jobs(home: Path, both_seeds: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "cluster.yaml").write_text("scheduler: local\nparameters: {timeout_min: 10}\n")
-    with FileLock(folders_of(home)[1] / ".lock"):
+    with FileLock(list_folders(home)[1] / ".lock"):
         called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
     assert "not recorded in MLflow" in called.err + called.out
     assert (home / "runs" / "jobs").is_dir()
@@ -125,16 +125,16 @@ def test_stopped_cluster_job_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture(scope="module")
-def summary(home: Path, both: Called) -> Path:
+def summary(home: Path, both_seeds: Called) -> Path:
     """The folder of both seeds."""
-    assert both.code == 0
+    assert both_seeds.code == 0
     (folder,) = (home / "runs").glob("synthetic-comparison-*")
     return folder
 
 
-def test_finished_seeds_are_reused(home: Path, alone: Path, both: Called) -> None:
-    assert both.out.count("from the earlier run") == 2
-    folders = folders_of(home)
+def test_finished_seeds_are_reused(home: Path, alone: Path, both_seeds: Called) -> None:
+    assert both_seeds.out.count("from the earlier run") == 2
+    folders = list_folders(home)
     assert len(folders) == 2
     assert alone == folders[1]
     assert all((folder / f"k{k}" / "result.json").is_file() for folder in folders for k in (1, 2))
@@ -146,7 +146,7 @@ def test_finished_seeds_are_reused(home: Path, alone: Path, both: Called) -> Non
 
 def test_table_over_seeds(home: Path, summary: Path) -> None:
     table = pd.read_csv(summary / "table.csv").set_index(["model", "disease"])
-    aucs = pd.concat([pd.read_csv(folder / "table.csv") for folder in folders_of(home)])
+    aucs = pd.concat([pd.read_csv(folder / "table.csv") for folder in list_folders(home)])
     expected = aucs.groupby(["k", "disease"])["auc"].agg(["mean", "std"])
     assert len(table) == len(expected) == 12
     for (k, disease), (mean, spread) in zip(expected.index, expected.to_numpy(), strict=True):
@@ -156,15 +156,15 @@ def test_table_over_seeds(home: Path, summary: Path) -> None:
 
 
 def test_differences_over_seeds(home: Path, summary: Path) -> None:
-    found = pd.read_csv(summary / "significance.csv").set_index("disease")
-    runs = {k: [load_predictions(folder, k) for folder in folders_of(home)] for k in (1, 2)}
+    table = pd.read_csv(summary / "significance.csv").set_index("disease")
+    runs = {k: [load_predictions(folder, k) for folder in list_folders(home)] for k in (1, 2)}
     diseases = list(runs[1][0].diseases)
-    scored: dict[int, list[Scored]] = {k: [one.scored(diseases)[0] for one in its] for k, its in runs.items()}
+    scored: dict[int, list[Scored]] = {k: [run.scored(diseases)[0] for run in seeds] for k, seeds in runs.items()}
     first = scored[1][0]
-    for name, row in found.iterrows():
-        its = [diseases.index(str(name))] if name in diseases else list(range(len(diseases)))
-        few, many = ([np.asarray(one.scores[:, its]) for one in scored[k]] for k in (1, 2))
-        expected = seeds_test(few, many, first.labels[:, its], np.asarray(first.patients))
+    for name, row in table.iterrows():
+        columns = [diseases.index(str(name))] if name in diseases else list(range(len(diseases)))
+        few, many = ([np.asarray(data.scores[:, columns]) for data in scored[k]] for k in (1, 2))
+        expected = seeds_test(few, many, first.labels[:, columns], np.asarray(first.patients))
         assert row["difference"] == pytest.approx(expected.difference)
         assert expected.interval is not None
         low, high = (
@@ -175,8 +175,8 @@ def test_differences_over_seeds(home: Path, summary: Path) -> None:
 
 
 def test_compare_equals_study(home: Path, summary: Path) -> None:
-    one, two = folders_of(home)
-    pairs = [str(folder / f"k{k}") for folder in (two, one) for k in (1, 2)]  # in any order of the seeds
+    first, second = list_folders(home)
+    pairs = [str(folder / f"k{k}") for folder in (second, first) for k in (1, 2)]  # in any order of the seeds
     called = run(home, ["", "", "", "compare", "--group-seeds", "--out", "paired", *pairs])
     assert called.code == 0, called.err
     columns = ["disease", "difference", "low", "high", "p", "p_holm", "seed_sd_model"]
@@ -184,25 +184,25 @@ def test_compare_equals_study(home: Path, summary: Path) -> None:
         pd.read_csv(file)[columns] for file in (home / "paired/differences.csv", summary / "significance.csv")
     )
     pd.testing.assert_frame_equal(ours, theirs)
-    called = run(home, ["", "", "", "compare", "--out", "single", str(two / "k1"), str(two / "k2")])
+    called = run(home, ["", "", "", "compare", "--out", "single", str(second / "k1"), str(second / "k2")])
     assert called.code == 0, called.err
     columns = ["disease", "difference", "p", "reason"]
-    ours, theirs = (pd.read_csv(f)[columns] for f in (home / "single/differences.csv", two / "significance.csv"))
+    ours, theirs = (pd.read_csv(f)[columns] for f in (home / "single/differences.csv", second / "significance.csv"))
     pd.testing.assert_frame_equal(ours, theirs)
     assert ours["p"].isna().all()
     assert ours["reason"].str.contains("one training seed").all()
 
 
-def test_headline_over_seeds(home: Path, both: Called, summary: Path) -> None:
-    said = json.loads((summary / "comparison.json").read_text())["verdict"]
+def test_headline_over_seeds(home: Path, both_seeds: Called, summary: Path) -> None:
+    headline = json.loads((summary / "comparison.json").read_text())["verdict"]
     mean = pd.read_csv(summary / "significance.csv").set_index("disease").loc["mean"]
     for part in ("two training runs", f"{abs(mean['difference']):.3f}", "of them"):
-        assert part in said
-    assert " ".join(said.replace("−", "-").split()) in " ".join(both.out.split())
+        assert part in headline
+    assert " ".join(headline.replace("−", "-").split()) in " ".join(both_seeds.out.split())
     assert run(home, ["", "", "", "report", str(summary)]).code == 0
     page = (summary / "report.html").read_text()
-    assert said.partition("? ")[2] in page
-    assert all(folder.name in page for folder in folders_of(home))
+    assert headline.partition("? ")[2] in page
+    assert all(folder.name in page for folder in list_folders(home))
     assert "seed 2" in page
 
 
@@ -220,13 +220,13 @@ def test_one_seed_has_no_p_value(home: Path, alone: Path) -> None:
 
 def test_mlflow_has_run_of_seeds(home: Path, summary: Path) -> None:
     client = MlflowClient(f"sqlite:///{home / 'runs' / 'mlflow.db'}")
-    experiments = [one.experiment_id for one in client.search_experiments()]
-    (found,) = client.search_runs(experiments, "tags.kind = 'summary'")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = client.search_runs(experiments, "tags.kind = 'summary'")
     mean = pd.read_csv(summary / "significance.csv").set_index("disease").loc["mean"]
-    assert found.data.metrics["gain/mean"] == pytest.approx(mean["difference"])
-    assert found.data.metrics["gain/p"] == pytest.approx(mean["p"])
-    assert {"auc/K1", "auc/K2", "auc_sd/K2"} <= set(found.data.metrics)
-    assert {"table.csv", "significance.csv"} <= {file.path for file in client.list_artifacts(found.info.run_id)}
+    assert run.data.metrics["gain/mean"] == pytest.approx(mean["difference"])
+    assert run.data.metrics["gain/p"] == pytest.approx(mean["p"])
+    assert {"auc/K1", "auc/K2", "auc_sd/K2"} <= set(run.data.metrics)
+    assert {"table.csv", "significance.csv"} <= {file.path for file in client.list_artifacts(run.info.run_id)}
 
 
 def test_a_dry_run_says_what_is_finished(home: Path, alone: Path) -> None:
@@ -239,10 +239,10 @@ def test_a_dry_run_says_what_is_finished(home: Path, alone: Path) -> None:
 def test_dry_run_counts_all_runs(home: Path) -> None:
     called = run(home, command("nowhere", "--dry-run", "--seeds", "4,9,11"))
     assert called.code == 0, called.err
-    told = " ".join(called.out.split())
-    assert "3 studies" in told
-    assert "6 runs" in told
-    assert all(f"seed {seed}, K=1, 2" in told for seed in (4, 9, 11))
+    output = " ".join(called.out.split())
+    assert "3 studies" in output
+    assert "6 runs" in output
+    assert all(f"seed {seed}, K=1, 2" in output for seed in (4, 9, 11))
     assert not (home / "nowhere").exists()
 
 
@@ -261,12 +261,12 @@ def test_wrong_seeds_are_a_usage_error(home: Path, options: tuple[str, ...]) -> 
 
 
 def test_hospitals_over_seeds(home: Path, summary: Path) -> None:
-    found, gains = (pd.read_csv(summary / name) for name in ("hospitals.csv", "hospital_gains.csv"))
-    each = pd.concat(pd.read_csv(folder / "hospitals.csv") for folder in folders_of(home))
+    hospitals, gains = (pd.read_csv(summary / name) for name in ("hospitals.csv", "hospital_gains.csv"))
+    each = pd.concat(pd.read_csv(folder / "hospitals.csv") for folder in list_folders(home))
     keys = ["hospital", "k", "disease"]
     of_seeds = each.groupby(keys)["auc"].agg(["mean", "std"])
-    np.testing.assert_allclose(found.set_index(keys)[["auc", "sd"]].loc[of_seeds.index], of_seeds, equal_nan=True)
-    assert (found["seeds"] == 2).all()
+    np.testing.assert_allclose(hospitals.set_index(keys)[["auc", "sd"]].loc[of_seeds.index], of_seeds, equal_nan=True)
+    assert (hospitals["seeds"] == 2).all()
     means = gains.query("disease == 'mean'")
     assert means["hospital"].tolist() == ["chexpert", "chestxray8"]
     assert means["p"].notna().all()

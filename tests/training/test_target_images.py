@@ -63,9 +63,9 @@ def test_fewer_images_are_a_part_of_more(folder: Path) -> None:
         rows = site.find(TRAIN)
         assert count is None or 0 < len(rows) <= count
         assert site.facts["people"]["train"]["images"] == len(rows)
-        kept = set(site.table.frame["patient"].iloc[rows])
-        assert not kept & set(site.table.frame["patient"].iloc[np.concatenate([site.find(TEST), site.find(VALID)])])
-        chosen.append((kept, [part.find(TRAIN).tolist() for part in others]))
+        patients = set(site.table.frame["patient"].iloc[rows])
+        assert not patients & set(site.table.frame["patient"].iloc[np.concatenate([site.find(TEST), site.find(VALID)])])
+        chosen.append((patients, [part.find(TRAIN).tolist() for part in others]))
     assert chosen[0][0] < chosen[1][0] < chosen[2][0]
     assert chosen[0][1] == chosen[2][1]
 

@@ -68,7 +68,7 @@ def test_federation_member_has_no_test_set(tiny_hospitals: Path, tmp_path: Path)
 def test_one_class_diseases_are_named() -> None:
     images: Any = SimpleNamespace(records=np.zeros(2))
     labels = [[1, 1, np.nan, 1], [1, 0, np.nan, 0]], [[0, np.nan, 0, 1], [1, np.nan, 0, 0]]
-    clients = tuple(ClientData("", images, np.array(own), np.ones(2, int)) for own in labels)
+    clients = tuple(ClientData("", images, np.array(values), np.ones(2, int)) for values in labels)
     pipeline: Any = SimpleNamespace(tasks=("edema", "mass", "hernia", "nodule"))
     study = Experiment(pipeline, None, clients=clients)  # type: ignore[arg-type]
     assert study.find_lacking(1) == {"edema": "negatives", "hernia": "labels"}

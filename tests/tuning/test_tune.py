@@ -71,16 +71,16 @@ def trial(number: int, value: float, mean: float | None) -> Trial:
 def test_ranges_of_options_may_be_replaced() -> None:
     pipeline = load_pipeline(DIGITS)
 
-    def found(name: str, **own: Any) -> dict[str, list[Any]]:
-        return {key: one.plain() for key, one in ranges_of(pipeline.resolve(name).federated, own).items()}
+    def list_ranges(name: str, **options: Any) -> dict[str, list[Any]]:
+        return {key: space.plain() for key, space in ranges_of(pipeline.resolve(name).federated, options).items()}
 
-    every = {name: found(name) for name in (method.name for method in pipeline.selected_methods)}
-    assert {tuple(own["local_lr"]) for own in every.values()} == {(0.01, 1.0, "log")}
+    every = {name: list_ranges(name) for name in (method.name for method in pipeline.selected_methods)}
+    assert {tuple(ranges["local_lr"]) for ranges in every.values()} == {(0.01, 1.0, "log")}
     assert set(every["fedprox"]) == {"local_lr", "prox"}
     assert set(every["local_scgdam"]) == {"local_lr", "inner_rate", "momentum_rate", "objective.inner_lr"}
     assert set(every["pdmm"]) == {"local_lr"}  # its eta is `auto`
-    assert found("pdmm", eta=[1, 2, "linear"])["eta"] == [1.0, 2.0, "linear"]
-    assert set(found("fedprox", prox=None)) == {"local_lr"}
+    assert list_ranges("pdmm", eta=[1, 2, "linear"])["eta"] == [1.0, 2.0, "linear"]
+    assert set(list_ranges("fedprox", prox=None)) == {"local_lr"}
     with assert_refused(ConfigError, "unknown setting", keys=("momentum",)):
         declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"], methods=["fedprox"]))
     with assert_refused(ConfigError, "invalid range", method="local_sgdm"):
@@ -202,7 +202,7 @@ def test_search_reads_no_test_label_or_image(home: Path, monkeypatch: pytest.Mon
     study, selected = (load_collection(pipeline.resolve(), None, machine, validation=share) for share in (None, 0.25))
 
     def images(data: Experiment) -> tuple[set[bytes], set[bytes]]:
-        train = {one for client in data.clients for one in client.images.digests.tolist()}
+        train = {digest for client in data.clients for digest in client.images.digests.tolist()}
         return train, set(data.test.images.digests.tolist())
 
     test, (train, chosen_on) = images(study)[1], images(selected)
@@ -247,10 +247,10 @@ def test_tuned_settings_extend_the_pipeline(tmp_path: Path) -> None:
     trial = Trial(folder, "own", "fedprox", 1, {"local_lr": 0.3}, {}, {1: 0.7}, 0.7, "", 1.0, Origin.SYNTHETIC)
     tuned = write_tuned(folder, tmp_path / "own.yaml", [], pipeline, {"fedprox": [trial]}, 2)
     assert yaml.safe_load(tuned.read_text())["extends"] == "../../own.yaml"
-    found = load_pipeline(tuned)
-    assert found.resolve("fedprox").federated.local_lr == 0.3
-    assert [(folder / one.config).resolve() for one in found.sites] == [
-        (base.parent / one.config).resolve() for one in load_pipeline(base).sites
+    tuned_pipeline = load_pipeline(tuned)
+    assert tuned_pipeline.resolve("fedprox").federated.local_lr == 0.3
+    assert [(folder / site.config).resolve() for site in tuned_pipeline.sites] == [
+        (base.parent / site.config).resolve() for site in load_pipeline(base).sites
     ]
 
 
@@ -315,13 +315,13 @@ def test_windows_are_tuned_one_by_one(home: Path) -> None:
 
 def test_every_trial_is_one_run_in_mlflow(tmp_path: Path) -> None:
     record = MlflowRecord(local_store(tmp_path), tmp_path / "artifacts")
-    one = Trial(
+    trial = Trial(
         tmp_path / "1", "digits", "fedprox", 1, {"local_lr": 0.1}, {"local_lr": [0.01, 1.0, "log"]},
         {1001: 0.8, 1002: 0.9}, 0.85, "", 2.0, Origin.SYNTHETIC,
     )  # fmt: skip
     for reused in (False, True):
-        record.trial_done(one, reused=reused)
-    record.trial_done(replace(one, folder=tmp_path / "2", number=2, mean=None, diverged="why"), reused=False)
+        record.trial_done(trial, reused=reused)
+    record.trial_done(replace(trial, folder=tmp_path / "2", number=2, mean=None, diverged="why"), reused=False)
     client = connect(local_store(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("chestfed").experiment_id])
     second, first = sorted(runs, key=lambda run: run.data.tags["trial"], reverse=True)

@@ -35,7 +35,8 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
     Raises
     ------
     ConfigError
-        One message with all mistakes, each with file, line, key and, for an unknown key, a suggestion.
+        One message with all mistakes, each with file, line, key and, for an unknown key, a suggestion. Its kind
+        (unknown key, missing key, invalid value), `key` and `place` are those of the first.
     """
     document = Document(Path(path), model.short_forms)
     document.override_all(overrides)
@@ -47,7 +48,11 @@ def checked(document: Document, model: type[Model]) -> Model:
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(document, model, error))) from None
+        first = error.errors()[0]
+        location = tuple(first["loc"]) or _named_first(first["msg"], document)
+        kind = {"extra_forbidden": "unknown key", "missing": "missing key"}.get(first["type"], "invalid value")
+        key, place = ".".join(map(str, location)), document.place(location)
+        raise ConfigError("\n".join(_explain(document, model, error)), kind=kind, key=key, place=place) from None
 
 
 def _explain(document: Document, model: type[BaseModel], error: ValidationError) -> list[str]:

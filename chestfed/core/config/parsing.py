@@ -97,4 +97,8 @@ class ParsedYaml:
 def refuse_half_characters(value: object, place: str) -> None:
     """Refuse text that UTF-8 cannot write: halves of characters (surrogates), which an escape may name."""
     if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
-        raise ConfigError(f"{place}: the text has half a character, such as \\ud800: write the character itself")
+        raise ConfigError(
+            f"{place}: the text has half a character, such as \\ud800: write the character itself",
+            kind="half a character",
+            place=place,
+        )

@@ -14,7 +14,9 @@ from chestfed.core.errors import ConfigError
 def listed(values: Iterable[Any], key: str) -> list[Any]:
     """An argument of several values; a text or path alone, which would be taken apart, is a `ConfigError`."""
     if isinstance(values, str | Path | Mapping):
-        raise ConfigError(f"{key}={values!r}: give a list, such as {key}=[...], also of one")
+        raise ConfigError(
+            f"{key}={values!r}: give a list, such as {key}=[...], also of one", kind="not a list", key=key
+        )
     return list(values)
 
 

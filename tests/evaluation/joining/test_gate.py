@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from chestfed.evaluation.joining.gate import apply, choose, mix
 
 
-def made(qualities: dict[str, float], n: int = 400, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def make_scores(qualities: dict[str, float], n: int = 400, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     rng = np.random.default_rng(seed)
     labels = (rng.random((n, 2)) < 0.3).astype(float)
     return {name: quality * labels + rng.standard_normal((n, 2)) for name, quality in qualities.items()}, labels
@@ -20,7 +20,7 @@ def mean_auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def test_a_clearly_better_model_is_taken() -> None:
-    scores, labels = made({"own": 0.3, "common": 2.0})
+    scores, labels = make_scores({"own": 0.3, "common": 2.0})
     choice = choose("own", scores, labels, np.arange(400))
     assert (choice.name, choice.mixed) == ("common", False)
     best = choice.candidates[0]
@@ -29,13 +29,13 @@ def test_a_clearly_better_model_is_taken() -> None:
 
 
 def test_a_worse_model_is_not_taken() -> None:
-    scores, labels = made({"own": 3.0, "common": 0.0})
+    scores, labels = make_scores({"own": 3.0, "common": 0.0})
     choice = choose("own", scores, labels, np.arange(400))
     assert (choice.name, choice.mixed) == ("own", False)
 
 
 def test_complementary_models_are_mixed() -> None:
-    scores, labels = made({"own": 1.2, "common": 1.2}, n=1000)
+    scores, labels = make_scores({"own": 1.2, "common": 1.2}, n=1000)
     choice = choose("own", scores, labels, np.arange(1000))
     assert (choice.name, choice.mixed) == ("common", True)
     mixture = mix(scores["own"], scores["common"], scores["own"], scores["common"])
@@ -43,7 +43,7 @@ def test_complementary_models_are_mixed() -> None:
 
 
 def test_caution_decides_how_sure_it_must_be() -> None:
-    scores, labels = made({"own": 1.0, "common": 1.3}, n=200)
+    scores, labels = make_scores({"own": 1.0, "common": 1.3}, n=200)
     (best, *_) = choose("own", scores, labels, np.arange(200), caution=0).candidates
     assert best.difference > 0
     ratio = best.difference / best.error
@@ -52,7 +52,7 @@ def test_caution_decides_how_sure_it_must_be() -> None:
 
 
 def test_clustered_images_widen_the_interval() -> None:
-    scores, labels = made({"own": 1.0, "common": 1.3}, n=200)
+    scores, labels = make_scores({"own": 1.0, "common": 1.3}, n=200)
     every = {name: np.repeat(values, 2, axis=0) for name, values in scores.items()}
     alone = choose("own", scores, labels, np.arange(200))
     twice = choose("own", every, np.repeat(labels, 2, axis=0), np.repeat(np.arange(200), 2))
@@ -60,7 +60,7 @@ def test_clustered_images_widen_the_interval() -> None:
 
 
 def test_one_class_keeps_the_local_model() -> None:
-    scores, labels = made({"own": 0.0, "common": 3.0}, n=20)
+    scores, labels = make_scores({"own": 0.0, "common": 3.0}, n=20)
     choice = choose("own", scores, np.zeros_like(labels), np.arange(20))
     assert choice.name == "own"
     assert choice.reason
@@ -68,24 +68,24 @@ def test_one_class_keeps_the_local_model() -> None:
 
 
 def test_the_choice_is_applied_to_new_images() -> None:
-    scores, labels = made({"own": 1.2, "common": 1.2}, n=1000)
+    scores, labels = make_scores({"own": 1.2, "common": 1.2}, n=1000)
     choice = choose("own", scores, labels, np.arange(1000))
-    new, _ = made({"own": 1.2, "common": 1.2}, n=7, seed=1)
+    new, _ = make_scores({"own": 1.2, "common": 1.2}, n=7, seed=1)
     values = apply(choice, "own", new, scores)
     place = [np.mean(scores[name][:, 0] < new[name][3, 0]) for name in ("own", "common")]
     assert values[3, 0] == pytest.approx(np.mean(place), abs=1e-12)
-    one = apply(choice, "own", {name: rows[3:4] for name, rows in new.items()}, scores)
-    assert one[0].tolist() == values[3].tolist()
+    row = apply(choice, "own", {name: rows[3:4] for name, rows in new.items()}, scores)
+    assert row[0].tolist() == values[3].tolist()
 
 
 def test_places_do_not_depend_on_the_scale() -> None:
-    scores, _ = made({"own": 1.0, "common": 1.0})
+    scores, _ = make_scores({"own": 1.0, "common": 1.0})
     same = mix(*(np.exp(5 * scores[name]) for name in ("own", "common", "own", "common")))
     assert same.tolist() == mix(*(scores[name] for name in ("own", "common", "own", "common"))).tolist()
 
 
 def test_gate_needs_the_local_model() -> None:
-    scores, labels = made({"common": 1.0})
+    scores, labels = make_scores({"common": 1.0})
     with pytest.raises(ValueError, match="own"):
         choose("own", scores, labels, np.arange(400))
     scores["own"] = scores["common"]

@@ -40,14 +40,14 @@ def with_keys(line: StraightLine) -> StraightLine:
     return line
 
 
-def settings_of(algorithm: str, **more: str) -> list[str]:
+def make_settings(algorithm: str, **more: str) -> list[str]:
     options = ", ".join(f"{key}: {value}" for key, value in {"aggregation": "secure_sum", **more}.items())
     return [f"methods=[{{algorithm: {algorithm}, {options}}}]"]
 
 
 @pytest.mark.parametrize("algorithm", ["codasca", "scaffold", "coda_plus", "fedavg"])
-def test_masked_sums_give_table_of_one_process(home: Path, algorithm: str) -> None:
-    settings = settings_of(algorithm)
+def test_masked_sums_equal_one_process(home: Path, algorithm: str) -> None:
+    settings = make_settings(algorithm)
     result = run(home, study("--out", f"plain_{algorithm}", "--no-tracking", settings=[*SETTINGS, *settings]))
     assert result.code == 0, result.err
     line, seen = with_keys(line_at(home, f"masked_{algorithm}")), list[bytes]()
@@ -69,7 +69,7 @@ def test_masked_sums_give_table_of_one_process(home: Path, algorithm: str) -> No
 
 
 def test_restart_within_a_sum_is_made_again(home: Path) -> None:
-    settings, once = settings_of("fedavg"), ["reveal", "share"]
+    settings, once = make_settings("fedavg"), ["reveal", "share"]
     line = with_keys(line_at(home, "restarted_sum"))
 
     def restart(name: str, reply: Parcel) -> Parcel:
@@ -87,8 +87,8 @@ def test_restart_within_a_sum_is_made_again(home: Path) -> None:
     assert table == table_in(home / "plain_again")
 
 
-def test_dropout_leaves_the_sum_of_the_others(home: Path) -> None:
-    settings = [*settings_of("fedavg", absent="drop"), "k=[4]"]
+def test_sum_excludes_a_dropped_hospital(home: Path) -> None:
+    settings = [*make_settings("fedavg", absent="drop"), "k=[4]"]
     line = with_keys(line_at(home, "dropout"))
 
     def drop(name: str, reply: Parcel) -> Parcel:
@@ -106,7 +106,7 @@ def test_dropout_leaves_the_sum_of_the_others(home: Path) -> None:
     assert all(names == ["padchest"] for names in absent)
 
 
-def test_plain_updates_are_refused_by_hospitals(home: Path) -> None:
+def test_hospitals_refuse_plain_updates(home: Path) -> None:
     line = with_keys(line_at(home, "plain_request"))
     participant = line._participants["padchest"]
 
@@ -126,7 +126,7 @@ def test_plain_updates_are_refused_by_hospitals(home: Path) -> None:
 
     participant.answer = record  # type: ignore[method-assign]
     with pytest.raises(TrainingError):
-        over_hospitals(home, line, "plain_request_out", settings=settings_of("fedavg"))
+        over_hospitals(home, line, "plain_request_out", settings=make_settings("fedavg"))
     assert set(refused) == {"secure sum only"}
 
 
@@ -134,7 +134,7 @@ def test_missing_key_of_a_member_is_named(home: Path) -> None:
     line = with_keys(line_at(home, "keyless"))
     (line.hospitals["chexpert"].path("members") / "padchest.pub").unlink()
     with pytest.raises(TrainingError, match="padchest is not in `members` of chexpert"):
-        over_hospitals(home, line, "keyless_out", settings=settings_of("fedavg"))
+        over_hospitals(home, line, "keyless_out", settings=make_settings("fedavg"))
 
 
 def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
 
     def confirm(attempt: int, survivors: list[str], turns: str) -> dict[str, dict[str, object]]:
         head = {"turns": turns, "attempt": attempt}
-        given = {name: one.begin(4, names, {**head, "members": names})["keys"] for name, one in sums.items()}
-        shares = {name: one.share({**head, "keys": given})["shares"] for name, one in sums.items()}
+        given = {name: party.begin(4, names, {**head, "members": names})["keys"] for name, party in sums.items()}
+        shares = {name: party.share({**head, "keys": given})["shares"] for name, party in sums.items()}
         for name in survivors:
             passed = {other: shares[other][name] for other in names if other != name}
             sums[name].mask(np.zeros(2, np.uint64), 7, {"shares": passed})
@@ -168,7 +168,7 @@ def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
     assert confirm(3, names, "8-8-8-8")["anne"] == {"before": three}
 
 
-def test_weighted_mean_is_within_the_fixed_point() -> None:
+def test_weighted_mean_has_fixed_point_error() -> None:
     torch.manual_seed(0)
     weights, works = [0.2, 0.3, 0.5], list[Worked[Point]]()
     for _ in weights:
@@ -183,7 +183,7 @@ def test_weighted_mean_is_within_the_fixed_point() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [settings_of("local_sgdm"), settings_of("coda_plus", stage_output="average"), settings_of("pdmm")]
+    "settings", [make_settings("local_sgdm"), make_settings("coda_plus", stage_output="average"), make_settings("pdmm")]
 )
 def test_unsuitable_pipelines_are_refused(settings: list[str]) -> None:
     with pytest.raises(ConfigError):

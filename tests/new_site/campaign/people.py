@@ -123,13 +123,13 @@ def two_sites(place: Place) -> Case:
     return Case(tell_truth(made), then=["--column=site=Site"])
 
 
-def _filtered(name: str, about: str, column: str, kept: str, dropped: str) -> None:
+def _filtered(name: str, about: str, column: str, included: str, dropped: str) -> None:
     def make(place: Place) -> Case:
         made = make_films()
         place.pictures(made)
-        rows = [{**cells, column: dropped if n % 4 == 0 else kept} for n, cells in enumerate(wide(made))]
+        rows = [{**cells, column: dropped if n % 4 == 0 else included} for n, cells in enumerate(wide(made))]
         place.save(rows)
-        book = {kept.lower(): "keep", dropped.lower(): "drop"}
+        book = {included.lower(): "keep", dropped.lower(): "drop"}
         return Case(tell_truth([film for n, film in enumerate(made) if n % 4]), book=book)
 
     shape(about, name)(make)

@@ -166,8 +166,8 @@ def _long(place: Place, annotators: Sequence[str], *, value: bool = False, colum
         votes = {name: {d: draw.randint(0, 1) for d in DISEASES} for name in annotators or [""]}
         film.findings = {d: int(2 * sum(cast[d] for cast in votes.values()) > len(votes)) for d in DISEASES}
         for name, cast in votes.items():
-            found = list(cast.items()) if value else [(d, 1) for d, vote in cast.items() if vote] or [("normal", 1)]
-            for disease, vote in found:
+            findings = list(cast.items()) if value else [(d, 1) for d, vote in cast.items() if vote] or [("normal", 1)]
+            for disease, vote in findings:
                 cells = {**row(film), "Finding": EN[disease], **({"Present": vote} if value else {})}
                 rows.append({**cells, **({column: name} if annotators else {}), "x_min": draw.randint(0, 10**6)})
     place.save(rows)

@@ -11,7 +11,7 @@ import pytest
 from chestfed.sites.label_files.encodings import likely
 from chestfed.sites.label_files.source import Source
 from tests.cases import each
-from tests.sites.small_sites import config_of, write_files
+from tests.sites.small_sites import load_bundled, write_files
 
 TEXT = "name,value\nmünchen,1\n"
 
@@ -34,9 +34,9 @@ def test_the_written_encoding_is_a_candidate(encoding: str) -> None:
         assert text in [text.encode(encoding).decode(name) for name in likely(text.encode(encoding))]
 
 
-def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> Source:
+def make_source(folder: Path, content: bytes | None, name: str = "train.csv") -> Source:
     write_files(folder, {} if content is None else {name: content})
-    return Source(config_of("chexpert"), folder / "site")
+    return Source(load_bundled("chexpert"), folder / "site")
 
 
 @each(
@@ -53,7 +53,7 @@ def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> S
     ],
 )
 def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> None:
-    source = source_of(tmp_path, content)
+    source = make_source(tmp_path, content)
     frame = source.read(source.root / "train.csv", ["name", "value"])
     assert frame is not None
     assert frame.to_dict("records") == [{"name": "münchen", "value": "1", "row": 2}]
@@ -81,7 +81,7 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
     ],
 )
 def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, message: str) -> None:
-    source = source_of(tmp_path, content)
+    source = make_source(tmp_path, content)
     source.read(source.root / "train.csv", ["name", "value"])
     (problem,) = source.problems
     assert problem.file == "train.csv"
@@ -114,14 +114,14 @@ def test_an_encoding_is_detected_or_refused(encoding: str, count: int) -> None:
     draws = random.Random(f"{encoding} {count}")
     words = draws.choices([word for word in WORDS[encoding].split() if not word.isascii()], k=count)
     text = "image,finding\n" + "".join(f"{place}.png,{word}\n" for place, word in enumerate(words))
-    found = likely(text.encode(encoding))
-    assert text in [text.encode(encoding).decode(name) for name in found]
+    encodings = likely(text.encode(encoding))
+    assert text in [text.encode(encoding).decode(name) for name in encodings]
     if encoding in ("shift_jis", "gb18030", "big5", "cp1251", "cp1256") and count == 300:
-        assert len(found) == 1
+        assert len(encodings) == 1
 
 
 def test_every_ragged_row_is_named(tmp_path: Path) -> None:
-    source = source_of(tmp_path, b"name,value\na,1\nb\n\nc,3,4\nd,5\n")
+    source = make_source(tmp_path, b"name,value\na,1\nb\n\nc,3,4\nd,5\n")
     frame = source.read(source.root / "train.csv", ["name"])
     assert frame is not None
     assert list(zip(frame["name"], frame["row"], strict=True)) == [("a", 2), ("d", 6)]
@@ -129,20 +129,20 @@ def test_every_ragged_row_is_named(tmp_path: Path) -> None:
 
 
 def test_a_cell_may_hold_line_breaks(tmp_path: Path) -> None:
-    source = source_of(tmp_path, b'name,report,value\na,"one\ntwo",1\nb,"three",2\n')
+    source = make_source(tmp_path, b'name,report,value\na,"one\ntwo",1\nb,"three",2\n')
     frame = source.read(source.root / "train.csv", ["name", "value"])
     assert frame is not None
     assert frame["value"].tolist() == ["1", "2"]
 
 
 def test_a_plain_file_wins_over_its_gz(tmp_path: Path) -> None:
-    source = source_of(tmp_path, TEXT.encode())
+    source = make_source(tmp_path, TEXT.encode())
     write_files(tmp_path, {"train.csv.gz": gzip.compress(TEXT.encode())})
     assert source.find("train") == source.root / "train.csv"
 
 
 def test_an_optional_file_may_be_missing(tmp_path: Path) -> None:
-    source = source_of(tmp_path, None)
+    source = make_source(tmp_path, None)
     assert source.find("valid", required=False) is None
     assert source.problems == []
     assert source.find("train") is None
@@ -150,19 +150,19 @@ def test_an_optional_file_may_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_named_label_file_has_to_exist(tmp_path: Path) -> None:
-    source = source_of(tmp_path, None)
+    source = make_source(tmp_path, None)
     assert source.read(tmp_path / "mine.csv", ["name"]) is None
     assert "no such file" in source.problems[0].message
 
 
 def test_an_endless_header_cell_is_a_problem(tmp_path: Path) -> None:
-    source = source_of(tmp_path, b'"' + b"a" * 200_000 + b'",value\nx,1\n')
+    source = make_source(tmp_path, b'"' + b"a" * 200_000 + b'",value\nx,1\n')
     assert source.read(source.root / "train.csv", ["value"]) is None
     assert [problem.kind for problem in source.problems] == ["empty file"]
 
 
 def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = source_of(tmp_path, TEXT.encode())
+    source = make_source(tmp_path, TEXT.encode())
     read: list[Path] = []
     whole = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), whole(path))[1])
@@ -172,7 +172,7 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_header_hides_no_wrong_encoding(tmp_path: Path) -> None:
-    source = source_of(tmp_path, TEXT.encode() + "groß,2\n".encode("latin-1"))
+    source = make_source(tmp_path, TEXT.encode() + "groß,2\n".encode("latin-1"))
     source.keep_going = True
     source.header(source.root / "train.csv")
     source.read(source.root / "train.csv", ["name"])
@@ -180,6 +180,6 @@ def test_a_header_hides_no_wrong_encoding(tmp_path: Path) -> None:
 
 
 def test_a_repeated_column_is_a_problem(tmp_path: Path) -> None:
-    source = source_of(tmp_path, b"name,value,value\nx,1,0\n")
+    source = make_source(tmp_path, b"name,value,value\nx,1,0\n")
     assert source.read(source.root / "train.csv", ["name"], ["value"]) is None
     assert [(problem.kind, problem.row) for problem in source.problems] == [("duplicate column", 1)]

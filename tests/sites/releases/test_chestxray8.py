@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.cases import each
-from tests.sites.small_sites import column, open_files, problems_of
+from tests.sites.small_sites import column, list_problems, open_files
 
 START = "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position"
 HEADER = START + ",OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y]\n"
@@ -94,7 +94,7 @@ def test_lists_that_do_not_fit_are_refused(
 ) -> None:
     lists = {"train_val_list.txt": train, "test_list.txt": test}
     files = {"Data_Entry_2017.csv": HEADER + THREE, **{name: text for name, text in lists.items() if text}}
-    (problem,) = problems_of(tmp_path, "chestxray8", files)
+    (problem,) = list_problems(tmp_path, "chestxray8", files)
     assert (problem.kind, problem.row) == (kind, row)
 
 
@@ -104,7 +104,7 @@ def test_a_patient_in_both_lists_is_refused(tmp_path: Path) -> None:
         "train_val_list.txt": f"{A}\n{B}\n",
         "test_list.txt": f"{C}\n",
     }
-    (problem,) = problems_of(tmp_path, "chestxray8", files)
+    (problem,) = list_problems(tmp_path, "chestxray8", files)
     assert (problem.kind, problem.row) == ("patient in two splits", 4)
 
 
@@ -132,7 +132,7 @@ def test_impossible_ages_are_missing(tmp_path: Path, age: str, years: int | None
 def test_a_bad_row_is_named(tmp_path: Path, bad: str, kind: str, message: str) -> None:
     text = HEADER + row(A) + bad + row(C, patient="3")
     files = {f"images/{A}": b"", f"images/{C}": b"", "Data_Entry_2017.csv": text}
-    problems = problems_of(tmp_path, "chestxray8", files)
+    problems = list_problems(tmp_path, "chestxray8", files)
     assert [(problem.kind, problem.row) for problem in problems] == [(kind, 3)]
     assert message in problems[0].message
 
@@ -160,5 +160,5 @@ def test_an_unlabeled_disease_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("blank", ["train_val_list.txt", "test_list.txt"])
 def test_an_empty_list_is_refused(tmp_path: Path, blank: str) -> None:
     lists = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n", blank: "\n"}
-    found = problems_of(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **lists})
-    assert (blank, "names no image") in [(problem.file, problem.message) for problem in found]
+    problems = list_problems(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **lists})
+    assert (blank, "names no image") in [(problem.file, problem.message) for problem in problems]

@@ -10,7 +10,7 @@ import pytest
 import chestfed
 from chestfed.sites import open_site
 from tests.cases import each
-from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
+from tests.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
 
 NAMES = (
     "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
@@ -60,7 +60,7 @@ def test_the_release_may_be_inside_the_root(tmp_path: Path, release: str) -> Non
 
 def test_two_releases_are_ambiguous(tmp_path: Path) -> None:
     files = {f"{release}/train.csv": HEADER + row(P1) for release in ("CheXpert-v1.0", "CheXpert-v1.0-small")}
-    (problem,) = problems_of(tmp_path, "chexpert", files)
+    (problem,) = list_problems(tmp_path, "chexpert", files)
     assert problem.kind == "ambiguous label file"
     assert "CheXpert-v1.0-small/train.csv" in problem.message
 
@@ -93,7 +93,7 @@ def test_lateral_images_are_checked_too(tmp_path: Path) -> None:
     assert column(table, "view") == ["ap"]
     table = open_files(tmp_path, "chexpert", {}, "views=all")
     assert column(table, "view") == ["ap", "lateral"]
-    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": HEADER + row(P1) + row(lateral, "Lateral,") * 2})
+    (problem,) = list_problems(tmp_path, "chexpert", {"train.csv": HEADER + row(P1) + row(lateral, "Lateral,") * 2})
     assert (problem.kind, problem.row) == ("duplicate image", 4)
 
 
@@ -175,7 +175,7 @@ def test_any_one_label_file_is_enough(tmp_path: Path, name: str) -> None:
     files = {name: header + row(path), "test/patient64741/study1/view1_frontal.jpg": b""}
     table = open_files(tmp_path / "one", "chexpert", files)
     assert len(table.frame) == 1
-    (problem,) = problems_of(tmp_path / "none", "chexpert", {"README.md": ""})
+    (problem,) = list_problems(tmp_path / "none", "chexpert", {"README.md": ""})
     assert problem.kind == "missing file"
     assert name in problem.message
 
@@ -191,7 +191,7 @@ def test_study_labels_go_to_their_images(tmp_path: Path) -> None:
         "test/patient64741/study1/view1_frontal.jpg": b"",
         "test/patient64741/study1/view2_lateral.jpg": b"",
     }
-    (problem,) = problems_of(tmp_path, "chexpert", files)
+    (problem,) = list_problems(tmp_path, "chexpert", files)
     assert (problem.kind, problem.row) == ("missing study", 3)
     files["test/patient64742/study1/view1_frontal.jpg"] = b""
     table = open_files(tmp_path, "chexpert", files, "views=all").select(split="test")
@@ -205,14 +205,14 @@ def test_study_labels_go_to_their_images(tmp_path: Path) -> None:
 
 def test_a_given_label_file_needs_no_root(tmp_path: Path) -> None:
     folder = write_files(tmp_path, {"anything.csv": HEADER + row(P1)})
-    table = open_site(config_of("chexpert"), tmp_path / "nowhere", folder / "site" / "anything.csv")
+    table = open_site(load_bundled("chexpert"), tmp_path / "nowhere", folder / "site" / "anything.csv")
     assert column(table, "image") == ["train/patient00001/study1/view1_frontal.jpg"]
 
 
 def test_a_patient_in_two_splits_is_refused(tmp_path: Path) -> None:
     stray = V1.replace("64541", "00001")
     files = {"train.csv": HEADER + row(P1), "valid.csv": HEADER + row(V1) + row(stray)}
-    (problem,) = problems_of(tmp_path, "chexpert", files)
+    (problem,) = list_problems(tmp_path, "chexpert", files)
     assert (problem.kind, problem.file, problem.row) == ("patient in two splits", "valid.csv", 3)
     assert "train.csv:2" in problem.message
     assert "patient00001" not in str(problem)
@@ -233,7 +233,7 @@ def test_a_patient_in_two_splits_is_refused(tmp_path: Path) -> None:
 )
 def test_a_bad_row_is_named(tmp_path: Path, bad: str, kind: str, message: str) -> None:
     good = row(P2.replace("00002", "00003"))
-    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": HEADER + row(P1) + bad + good})
+    (problem,) = list_problems(tmp_path, "chexpert", {"train.csv": HEADER + row(P1) + bad + good})
     assert (problem.kind, problem.file, problem.row) == (kind, "train.csv", 3)
     assert message in problem.message
     assert problem.advice
@@ -241,27 +241,27 @@ def test_a_bad_row_is_named(tmp_path: Path, bad: str, kind: str, message: str) -
 
 def test_a_missing_column_names_the_others(tmp_path: Path) -> None:
     text = (HEADER + row(P1)).replace("Edema", "Oedema")
-    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": text})
+    (problem,) = list_problems(tmp_path, "chexpert", {"train.csv": text})
     assert problem.kind == "missing column"
     assert "no column 'Edema' (the nearest is 'Oedema') among 19; the columns are Path, Sex," in problem.message
 
 
 def test_an_unknown_observation_is_refused(tmp_path: Path) -> None:
     override = "labels.edema=[Edemas]"
-    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": HEADER + row(P1)}, override)
+    (problem,) = list_problems(tmp_path, "chexpert", {"train.csv": HEADER + row(P1)}, override)
     assert problem.kind == "unknown label name"
     assert "did you mean 'Edema'?" in problem.message
 
 
 def test_a_headless_file_shows_no_patient(tmp_path: Path) -> None:
-    (problem, *others) = problems_of(tmp_path, "chexpert", {"train.csv": row(P1) + row(P2)})
+    (problem, *others) = list_problems(tmp_path, "chexpert", {"train.csv": row(P1) + row(P2)})
     assert problem.kind == "missing column"
-    assert not [one for one in (problem, *others) if "patient0" in str(one)]
+    assert not [item for item in (problem, *others) if "patient0" in str(item)]
 
 
 def test_a_row_passes_eight_files_to_a_label(tmp_path: Path) -> None:
     folder, package = write_files(tmp_path, {"train.csv": HEADER + row(P1)}), Path(chestfed.__file__).parent
-    config, called = config_of("chexpert"), set[str]()
+    config, called = load_bundled("chexpert"), set[str]()
     open_site(config, folder)
     sys.setprofile(lambda frame, _, __: called.add(frame.f_code.co_filename))
     try:
@@ -279,5 +279,5 @@ def test_all_fourteen_observations_are_read(tmp_path: Path) -> None:
     labels = {"No Finding": "1.0", "Fracture": "1.0", "Lung Opacity": "-1.0", "Support Devices": "0.0"}
     table = open_files(tmp_path, "fourteen_diseases/chexpert", {"train.csv": HEADER + row(P1, labels=labels)})
     assert len(table.diseases) == 14
-    found = {name for name, label in zip(table.diseases, table.labels()[0], strict=True) if label == 1}
-    assert found == {"no_finding", "fracture"}
+    diseases = {name for name, label in zip(table.diseases, table.labels()[0], strict=True) if label == 1}
+    assert diseases == {"no_finding", "fracture"}

@@ -12,7 +12,7 @@ import pytest
 from chestfed.sites import open_site, reader
 from chestfed.sites.label_files.source import Source
 from tests.cases import each
-from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
+from tests.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
 
 LABELS = "mimic-cxr-2.0.0-chexpert.csv.gz"
 METADATA = "mimic-cxr-2.0.0-metadata.csv.gz"
@@ -100,12 +100,12 @@ def test_splits_can_be_left_aside(tmp_path: Path) -> None:
 
 def test_files_beside_a_given_label_file(tmp_path: Path) -> None:
     folder = write_files(tmp_path, release())
-    table = open_site(config_of("mimic_cxr"), tmp_path / "nowhere", folder / "site" / LABELS)
+    table = open_site(load_bundled("mimic_cxr"), tmp_path / "nowhere", folder / "site" / LABELS)
     assert len(table.frame) == 2
 
 
 def test_every_missing_file_is_reported(tmp_path: Path) -> None:
-    problems = problems_of(tmp_path, "mimic_cxr", {})
+    problems = list_problems(tmp_path, "mimic_cxr", {})
     assert [problem.kind for problem in problems] == ["missing file"] * 3
 
 
@@ -125,19 +125,19 @@ def test_every_missing_file_is_reported(tmp_path: Path) -> None:
 def test_files_that_do_not_fit_are_refused(
     tmp_path: Path, files: Mapping[str, bytes], kind: str, file: str, row: int
 ) -> None:
-    (problem,) = problems_of(tmp_path, "mimic_cxr", files)
+    (problem,) = list_problems(tmp_path, "mimic_cxr", files)
     assert (problem.kind, problem.file, problem.row) == (kind, file, row)
 
 
 def test_another_releases_labels_are_refused(tmp_path: Path) -> None:
     labels = LABEL_TEXT.replace("50414267", "60414267").replace("57375967", "67375967")
-    (problem,) = problems_of(tmp_path, "mimic_cxr", release(labels=labels))
+    (problem,) = list_problems(tmp_path, "mimic_cxr", release(labels=labels))
     assert "no image belongs to a study of the label file" in problem.message
 
 
 def test_a_cut_download_is_refused(tmp_path: Path) -> None:
     files = {**release(), LABELS: release()[LABELS][:-9]}
-    (problem,) = problems_of(tmp_path, "mimic_cxr", files)
+    (problem,) = list_problems(tmp_path, "mimic_cxr", files)
     assert (problem.kind, problem.file) == ("unreadable file", LABELS)
 
 
@@ -153,7 +153,7 @@ def test_a_copy_is_found_by_its_ending(tmp_path: Path, ending: str) -> None:
 def test_of_many_folders_some_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_LOOKED_FOR", 2)
     folders = [f"files/s{number}" for number in range(9)]
-    source = Source(config_of("mimic_cxr"), tmp_path)
+    source = Source(load_bundled("mimic_cxr"), tmp_path)
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "image.png").touch()
@@ -161,8 +161,8 @@ def test_of_many_folders_some_are_listed(tmp_path: Path, monkeypatch: pytest.Mon
     assert reader.image_files(source, names, ".jpg").tolist() == [f"{name}.png" for name in names]
     (tmp_path / folders[0] / "image.png").rename(tmp_path / folders[0] / "image.dcm")
     (tmp_path / folders[1] / "image.jpg").touch()
-    found = reader.image_files(source, names, ".jpg").tolist()
-    assert found == [f"{names[0]}.dcm", f"{names[1]}.jpg", *(f"{name}.png" for name in names[2:])]
+    files = reader.image_files(source, names, ".jpg").tolist()
+    assert files == [f"{names[0]}.dcm", f"{names[1]}.jpg", *(f"{name}.png" for name in names[2:])]
 
 
 BY_HAND = "mimic-cxr-2.1.0-test-set-labeled.csv"
@@ -198,5 +198,5 @@ def test_radiologists_studies_are_a_test_set(tmp_path: Path) -> None:
     ],
 )
 def test_radiologists_labels_have_to_fit(tmp_path: Path, text: str, kind: str) -> None:
-    problems = problems_of(tmp_path, "more/mimic_cxr_test", {**release(), BY_HAND: text})
+    problems = list_problems(tmp_path, "more/mimic_cxr_test", {**release(), BY_HAND: text})
     assert [problem.kind for problem in problems] == [kind]

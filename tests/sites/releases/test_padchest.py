@@ -11,7 +11,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.sites import SiteTable
 from chestfed.sites.releases.padchest import tree
 from tests.cases import each
-from tests.sites.small_sites import column, config_of, open_files, problems_of
+from tests.sites.small_sites import column, list_problems, load_bundled, open_files
 
 NAME = "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv"
 HEADER = (
@@ -105,12 +105,12 @@ def row(
     return cells + f'{photometric},1,"sin hallazgos, ok",{method},' + ",".join(f'"{cell}"' for cell in quoted) + "\n"
 
 
-def labels_of(folder: Path, cell: str, *overrides: str) -> list[float | None]:
+def read_labels(folder: Path, cell: str, *overrides: str) -> list[float | None]:
     table = open_files(folder, "padchest", {NAME: HEADER + row("1", cell)}, *overrides)
     return [column(table, disease)[0] for disease in table.diseases]  # type: ignore[misc]
 
 
-def note_of(table: SiteTable, words: str) -> str:
+def find_note(table: SiteTable, words: str) -> str:
     (note,) = [note for note in table.notes if words in note]
     return note
 
@@ -120,18 +120,18 @@ def test_no_odd_cell_is_silently_negative(tmp_path: Path) -> None:
     refused = [case for case in CELLS if case[2] == REFUSED]
     rows = [row(str(number), cell, sentences=sentences) for number, (cell, sentences, _) in enumerate(read)]
     table = open_files(tmp_path, "padchest", {NAME: HEADER + "".join(rows)})
-    found = zip(*(column(table, disease) for disease in table.diseases), strict=True)
-    for (cell, sentences, expected), labels in zip(read, found, strict=True):
+    columns = zip(*(column(table, disease) for disease in table.diseases), strict=True)
+    for (cell, sentences, expected), labels in zip(read, columns, strict=True):
         assert list(labels) == expected, (cell, sentences)
-    assert "6 of 40 rows" in (note := note_of(table, "PadChest's tree"))
+    assert "6 of 40 rows" in (note := find_note(table, "PadChest's tree"))
     assert "6 different" in note
     assert "'cardiomegally' (1)" in note
-    assert "5 of 40 rows" in note_of(table, "no term")
-    assert "4 of 40 rows" in note_of(table, "excluded or suboptimal")
-    assert "4 of 40 rows" in (note := note_of(table, "without a normal sentence"))
+    assert "5 of 40 rows" in find_note(table, "no term")
+    assert "4 of 40 rows" in find_note(table, "excluded or suboptimal")
+    assert "4 of 40 rows" in (note := find_note(table, "without a normal sentence"))
     assert "3 have one" in note
-    assert "1 of 40 rows" in note_of(table, "beside another term")
-    problems = problems_of(
+    assert "1 of 40 rows" in find_note(table, "beside another term")
+    problems = list_problems(
         tmp_path, "padchest", {NAME: HEADER + "".join(row(str(n), cell) for n, (cell, _, _) in enumerate(refused))}
     )
     assert [(problem.kind, problem.file, problem.row) for problem in problems] == [
@@ -143,7 +143,7 @@ def test_unchanged_needs_sentences(tmp_path: Path) -> None:
     header = "ImageID,StudyID,PatientID,Projection,Labels\n"
     table = open_files(tmp_path, "padchest", {NAME: header + "a.png,1,2,PA,['unchanged']\n"})
     assert column(table, "edema") == [None]
-    assert "which the file lacks" in note_of(table, "unchanged")
+    assert "which the file lacks" in find_note(table, "unchanged")
 
 
 @each(
@@ -156,14 +156,14 @@ def test_unchanged_needs_sentences(tmp_path: Path) -> None:
     ],
 )
 def test_an_unknown_label_name_is_refused(tmp_path: Path, override: str) -> None:
-    (problem,) = problems_of(tmp_path, "padchest", {NAME: HEADER + row("1")}, override)
+    (problem,) = list_problems(tmp_path, "padchest", {NAME: HEADER + row("1")}, override)
     assert problem.kind == "unknown label name"
     assert ("pleural effusion" if "effusion" in override else "edema'?") in problem.message
 
 
 def test_an_unknown_no_label_term_is_refused() -> None:
     with pytest.raises(ConfigError, match="'exclude'"):
-        config_of("padchest", "reader.no_label=[excluded]")
+        load_bundled("padchest", "reader.no_label=[excluded]")
 
 
 def test_the_tree_has_no_circle() -> None:
@@ -178,15 +178,15 @@ def test_images_of_children_are_left_out(tmp_path: Path) -> None:
     text = HEADER + row("1", pediatric="PED") + row("2") + row("3", pediatric="")
     table = open_files(tmp_path, "padchest", {NAME: text})
     assert column(table, "row") == [3, 4]
-    assert "1 of 3 rows" in note_of(table, "children")
-    kept = open_files(tmp_path, "padchest", {}, "reader.pediatric=keep")
-    assert column(kept, "row") == [2, 3, 4]
-    assert kept.notes == ()
+    assert "1 of 3 rows" in find_note(table, "children")
+    site_table = open_files(tmp_path, "padchest", {}, "reader.pediatric=keep")
+    assert column(site_table, "row") == [2, 3, 4]
+    assert site_table.notes == ()
 
 
 def test_excluded_images_follow_the_policy(tmp_path: Path) -> None:
-    assert labels_of(tmp_path, "['exclude']", "reader.no_label=[]") == [0] * 5
-    assert labels_of(tmp_path, "['exclude']", "blank=negative") == [0] * 5
+    assert read_labels(tmp_path, "['exclude']", "reader.no_label=[]") == [0] * 5
+    assert read_labels(tmp_path, "['exclude']", "blank=negative") == [0] * 5
 
 
 @each(
@@ -208,7 +208,7 @@ def test_only_frontal_images_are_kept(tmp_path: Path) -> None:
 
 
 def test_an_unknown_projection_is_refused(tmp_path: Path) -> None:
-    (problem,) = problems_of(tmp_path, "padchest", {NAME: HEADER + row("1", projection="OBLIQUE")})
+    (problem,) = list_problems(tmp_path, "padchest", {NAME: HEADER + row("1", projection="OBLIQUE")})
     assert (problem.kind, problem.row) == ("unknown view", 2)
 
 
@@ -244,7 +244,7 @@ def test_network_labels_may_be_left_out(tmp_path: Path) -> None:
     assert column(table, "cardiomegaly") == [1.0, 1.0]
     table = open_files(tmp_path, "padchest", {}, "reader.methods=[Physician]")
     assert column(table, "cardiomegaly") == [None, 1.0]
-    (problem,) = problems_of(
+    (problem,) = list_problems(
         tmp_path,
         "padchest",
         {NAME: text.replace("Physician", "Radiologist").replace("RNN", "R")},

@@ -7,7 +7,7 @@ from pathlib import Path
 from chestfed.sites import open_site
 from tests.cases import each
 from tests.sites.own_tables import save_dicom
-from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
+from tests.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
 
 TRAIN = "annotations/image_labels_train.csv"
 TEST = "annotations/image_labels_test.csv"
@@ -57,7 +57,7 @@ def test_two_of_four_are_no_majority(tmp_path: Path) -> None:
 def test_one_radiologist_can_be_named(tmp_path: Path) -> None:
     table = open_files(tmp_path, "vindr", {TRAIN: PHYSIONET}, "reader.raters=R10")
     assert column(table, "consolidation") == [1.0, None]
-    (problem,) = problems_of(tmp_path, "vindr", {TRAIN: PHYSIONET}, "reader.raters=R1")
+    (problem,) = list_problems(tmp_path, "vindr", {TRAIN: PHYSIONET}, "reader.raters=R1")
     assert "no rater 'R1'; found: R10, R11, R8, R9" in problem.message
 
 
@@ -101,7 +101,7 @@ def test_the_extension_is_the_files(tmp_path: Path) -> None:
 
 def test_a_given_test_file_is_the_test_split(tmp_path: Path) -> None:
     folder = write_files(tmp_path, {"image_labels_test.csv": f"image_id,{NAMES}\ncc,0,0,0,0,1,0,0\n"})
-    table = open_site(config_of("vindr"), tmp_path, folder / "site" / "image_labels_test.csv")
+    table = open_site(load_bundled("vindr"), tmp_path, folder / "site" / "image_labels_test.csv")
     assert column(table, "split") == ["test"]
 
 
@@ -118,7 +118,7 @@ def test_a_given_test_file_is_the_test_split(tmp_path: Path) -> None:
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, name: str, text: str, kind: str, row: int) -> None:
-    (problem,) = problems_of(tmp_path, "vindr", {name: text})
+    (problem,) = list_problems(tmp_path, "vindr", {name: text})
     assert (problem.kind, problem.file, problem.row) == (kind, name, row)
     assert "nan" not in problem.message
 
@@ -129,15 +129,15 @@ def test_test_or_train_alone_is_enough(tmp_path: Path) -> None:
     assert column(table, "split") == ["test"]
     assert "no train file" in table.notes[0]
     assert open_files(tmp_path / "train", "vindr", {TRAIN: PHYSIONET}).notes == ()
-    (problem,) = problems_of(tmp_path / "none", "vindr", {"README.md": ""})
+    (problem,) = list_problems(tmp_path / "none", "vindr", {"README.md": ""})
     assert problem.kind == "missing file"
     assert TRAIN in problem.message
     assert TEST in problem.message
 
 
 def test_sex_and_age_are_in_the_headers(tmp_path: Path) -> None:
-    said = {"aa": ("M", "071Y"), "bb": ("O", "000Y")}
-    for image, (sex, age) in said.items():
+    headers = {"aa": ("M", "071Y"), "bb": ("O", "000Y")}
+    for image, (sex, age) in headers.items():
         save_dicom(tmp_path / f"site/train/{image}.dicom", PatientSex=sex, PatientAge=age)
     files = {TRAIN: PHYSIONET + "cc,R8,0,0,0,0,0,0,0\ndd,R8,0,0,0,0,0,0,0\n", "train/dd.dicom": b"DICM"}
     table = open_files(tmp_path, "vindr", files)
@@ -150,7 +150,7 @@ def test_sex_and_age_are_in_the_headers(tmp_path: Path) -> None:
 
 def test_an_image_in_two_splits_is_refused(tmp_path: Path) -> None:
     test = f"image_id,{NAMES}\nbb,0,0,0,0,1,0,0\n"
-    (problem,) = problems_of(tmp_path, "vindr", {TRAIN: PHYSIONET, TEST: test})
+    (problem,) = list_problems(tmp_path, "vindr", {TRAIN: PHYSIONET, TEST: test})
     assert problem.kind == "patient in two splits"
 
 

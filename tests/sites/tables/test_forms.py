@@ -81,8 +81,8 @@ def test_a_findings_column_becomes_a_table(tmp_path: Path) -> None:
 
 
 def test_a_row_per_finding_becomes_a_table(tmp_path: Path) -> None:
-    said = [(1, "Edema"), (2, "Normal"), (1, "no Effusion"), (3, ""), (1, "Edema")]
-    table = open_table(tmp_path, LONG, [person(number, Finding=cell) for number, cell in said])
+    findings = [(1, "Edema"), (2, "Normal"), (1, "no Effusion"), (3, ""), (1, "Edema")]
+    table = open_table(tmp_path, LONG, [person(number, Finding=cell) for number, cell in findings])
     assert column(table, "image") == ["1.png", "2.png", "3.png"]
     assert labels(table) == [[N, 1, N, N, 0], [0] * 5, [N] * 5]
     assert column(table, "row") == [2, 3, 5]
@@ -99,9 +99,11 @@ VALUES = [
 ]
 
 
-@each(("said", "expected"), VALUES)
-def test_a_finding_may_have_a_value(tmp_path: Path, said: list[tuple[str, str]], expected: list[float | None]) -> None:
-    rows = [person(1, Finding=finding, Value=value) for finding, value in said]
+@each(("findings", "expected"), VALUES)
+def test_a_finding_may_have_a_value(
+    tmp_path: Path, findings: list[tuple[str, str]], expected: list[float | None]
+) -> None:
+    rows = [person(1, Finding=finding, Value=value) for finding, value in findings]
     codes = {"findings": meanings(), "labels": {"n.a.": "missing"}}
     assert labels(open_table(tmp_path, {**VALUED, "codes": codes}, rows, uncertain="positive")) == [expected]
 
@@ -323,18 +325,18 @@ def test_columns_and_rows_have_no_order(tmp_path: Path, rows: list[tuple[str, ..
 
 @PROPERTY
 @given(
-    said=st.lists(
+    findings=st.lists(
         st.tuples(st.sampled_from(sorted(NAMES)), st.sampled_from(["{}", "no {}", "possible {}", "{}?", " {} "])),
         unique_by=lambda pair: pair[0],
         min_size=1,
     ),
     seed=st.integers(0, 99),
 )
-def test_every_form_says_the_same(tmp_path: Path, said: list[tuple[str, str]], seed: int) -> None:
-    terms = [form.format(NAMES[disease][0].upper()) for disease, form in said]
+def test_every_form_says_the_same(tmp_path: Path, findings: list[tuple[str, str]], seed: int) -> None:
+    terms = [form.format(NAMES[disease][0].upper()) for disease, form in findings]
     random.Random(seed).shuffle(terms)
     label = {"{}": 1.0, " {} ": 1.0, "no {}": 0.0}
-    expected = [label.get(dict(said).get(disease, "")) for disease in NAMES]
+    expected = [label.get(dict(findings).get(disease, "")) for disease in NAMES]
     forms: list[tuple[dict[str, Any], list[dict[str, object]]]] = [
         (TERMS, [person(1, Findings="|".join(terms))]),
         (TERMS, [person(1, Findings=json.dumps(terms))]),
@@ -342,7 +344,7 @@ def test_every_form_says_the_same(tmp_path: Path, said: list[tuple[str, str]], s
         (VALUED, [person(1, Finding=term, Value="yes") for term in terms]),
     ]
     word = {"{}": "yes", " {} ": "yes", "no {}": "no"}
-    cells = [word.get(form, "uncertain") if (form := dict(said).get(disease)) else "" for disease in NAMES]
+    cells = [word.get(form, "uncertain") if (form := dict(findings).get(disease)) else "" for disease in NAMES]
     forms.append(({}, [wide(1, *cells) | {"Pulmonary Edema": ""}]))
     for table, rows in forms:
         assert labels(open_table(tmp_path, table, rows)) == [expected]

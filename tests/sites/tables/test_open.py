@@ -24,7 +24,7 @@ from chestfed.sites.label_files.text import FILE, ROW
 from chestfed.sites.tables.schema import FileFormat
 from tests.cases import each
 from tests.sites.own_tables import problems, wide
-from tests.sites.small_sites import config_of
+from tests.sites.small_sites import load_bundled
 
 N = None
 FRAME = pd.DataFrame({"image": ["1.png", "2.png"], "edema": pd.array([1, None], "Int64"), "age": [63, 40]})
@@ -36,7 +36,7 @@ def open_files(folder: Path, files: Mapping[str, bytes] | str, **options: Any) -
     for name, content in {} if isinstance(files, str) else files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    source = Source(config_of("chexpert"), folder)
+    source = Source(load_bundled("chexpert"), folder)
     keep_going = options.pop("keep_going", False)
     source.keep_going = keep_going
     name = files if isinstance(files, str) else next(iter(files))

@@ -86,18 +86,18 @@ def test_numbers_of_a_column_are_codes(tmp_path: Path, cells: str, codes: dict[s
         assert {problem.kind for problem in problems(tmp_path, table, rows)} == {"unknown label"}
         return
     code = {"0": 0.0, "1": 1.0, "u": 9.0, "N": N}
-    found = open_table(tmp_path, table, rows, uncertain="positive", diseases=list(DISEASES))
+    site_table = open_table(tmp_path, table, rows, uncertain="positive", diseases=list(DISEASES))
     doubts = open_table(tmp_path, table, rows, uncertain="negative")
-    pairs = zip(column(found, "cardiomegaly"), column(doubts, "cardiomegaly"), strict=True)
-    assert [one if one == other else 9.0 for one, other in pairs] == [code[letter] for letter in expected]
+    pairs = zip(column(site_table, "cardiomegaly"), column(doubts, "cardiomegaly"), strict=True)
+    assert [value if value == other else 9.0 for value, other in pairs] == [code[letter] for letter in expected]
 
 
 def test_one_number_makes_codes_of_all(tmp_path: Path) -> None:
     rows = [wide(1, *"21111"), wide(2, *"11211")]  # nobody has an edema: 1 is absent
     for row in rows:
         row["Pulmonary Edema"] = "1"
-    found = problems(tmp_path, {"codes": {"Cardiomegaly": {"1": "negative", "2": "positive"}}}, rows)
-    named = " ".join(problem.message for problem in found)
+    errors = problems(tmp_path, {"codes": {"Cardiomegaly": {"1": "negative", "2": "positive"}}}, rows)
+    named = " ".join(problem.message for problem in errors)
     assert all(f"'{name}'" in named for name in ("Edema", "Effusion", "Pulmonary Edema", "Consolidation"))
     assert labels(open_table(tmp_path, {"codes": {"labels": {"1": "negative", "2": "positive"}}}, rows)) == [
         [1, 0, 0, 0, 0],
@@ -170,7 +170,7 @@ def test_dates_are_no_patients(tmp_path: Path, dates: list[str]) -> None:
 
 
 @each(
-    ("one", "other", "same"),
+    ("first", "other", "same"),
     [
         ("P0001", "p0001 ", True),
         ("100000", "100000.0", True),
@@ -180,9 +180,9 @@ def test_dates_are_no_patients(tmp_path: Path, dates: list[str]) -> None:
         ("P1", "P2", False),
     ],
 )
-def test_spellings_of_an_id_are_one_patient(tmp_path: Path, one: str, other: str, same: bool) -> None:
-    assert (plain_id(one) == plain_id(other)) == same
-    rows = [wide(1, MRN=one), wide(2, MRN=other, Set="test")]
+def test_spellings_of_an_id_are_one_patient(tmp_path: Path, first: str, other: str, same: bool) -> None:
+    assert (plain_id(first) == plain_id(other)) == same
+    rows = [wide(1, MRN=first), wide(2, MRN=other, Set="test")]
     kinds = {problem.kind for problem in problems(tmp_path, {}, rows)}
     assert kinds <= {"similar patients", "patient in two splits"}
     assert bool(kinds) == same
@@ -236,10 +236,10 @@ def test_a_bad_row_does_not_show_its_cell(
 ) -> None:
     good = person(1, Findings="Edema", Finding="Edema", Value="yes", Reader="Meyer") | wide(1)
     expected = 2 if table is LONG and row.get("Finding") == "Normal" else 3
-    found = problems(tmp_path, table, [good, row])
-    assert [(problem.kind, problem.file, problem.row) for problem in found] == [(kind, "labels.csv", expected)]
-    assert all(problem.advice for problem in found)
-    assert SECRET not in f"{found}"
+    errors = problems(tmp_path, table, [good, row])
+    assert [(problem.kind, problem.file, problem.row) for problem in errors] == [(kind, "labels.csv", expected)]
+    assert all(problem.advice for problem in errors)
+    assert SECRET not in f"{errors}"
 
 
 def test_all_problems_come_together(tmp_path: Path) -> None:
