@@ -32,11 +32,11 @@ class Coda(CodaPlus):
 
         The losses have the same curvature along alpha at all clients (one common p), so the mean of their maximizers
         is the maximizer of the mean loss; where all clients have the ratio p it is the papers' mean(h-) - mean(h+).
-        A client whose images do not tell an alpha sends NaN, and is left out of that alpha's mean: its loss does not
-        depend on it. Where nobody tells, alpha stays.
+        A client without images of both classes of a disease sends NaN and is excluded from that alpha's mean: its loss
+        does not depend on it. If all clients send NaN, alpha stays.
         """
-        told = [(~dual.isnan()).to(dual.dtype) for dual in duals]
-        weight = weighted_mean(told, weights)
+        defined = [(~dual.isnan()).to(dual.dtype) for dual in duals]
+        weight = weighted_mean(defined, weights)
         known = weighted_mean([dual.nan_to_num() for dual in duals], weights)
         return Point(point.primal, torch.where(weight > 0, known / weight, point.dual))
 

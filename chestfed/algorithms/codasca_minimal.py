@@ -3,7 +3,7 @@
 With full participation and the same window everywhere, the server's control variate is a function of two
 consecutive broadcasts: by equation 6 the mean of the new c_v^k is (v_{r-1} - mean v_I^k) / (I eta_l), and the
 server's step is v_r - v_{r-1} = eta_g (mean v_I^k - v_{r-1}), so that c_v = (v_{r-1} - v_r) / (I eta_l eta_g), and
-likewise c_alpha. Clients compute it themselves; nobody sends it. Equal to `codasca.py` up to rounding.
+likewise c_alpha. Clients compute it themselves; it is not sent. Equal to `codasca.py` up to rounding.
 """
 
 from __future__ import annotations

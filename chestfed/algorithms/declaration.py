@@ -125,7 +125,7 @@ class AlgorithmSpec(Versioned):
     variant
         The algorithm whose update rule this is, and what is set otherwise; empty for a rule of its own.
     exact, note
-        Where it ends, see `Exact`; and anything that should be said beside it.
+        Where it ends, see `Exact`; and any remark.
     options
         The model of its own options.
     build
@@ -183,7 +183,7 @@ class AlgorithmSpec(Versioned):
         """`sends` under these options, or the default ones."""
         return self.sends if isinstance(self.sends, str) else self.sends(options or self.options())
 
-    def gradients_of(self, options: Options | None = None) -> str:
+    def describe_gradients(self, options: Options | None = None) -> str:
         """`gradients` under these options, or the default ones."""
         return self.gradients if isinstance(self.gradients, str) else self.gradients(options or self.options())
 

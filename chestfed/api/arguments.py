@@ -152,7 +152,7 @@ def select_methods(file: Path, methods: Sequence[Part], declared: Declarations) 
         return [f"selected={json.dumps(entries)}"]
     from chestfed.experiment.loading import load_pipeline
 
-    stored = {one.name: one.model_dump(mode="json", exclude_unset=True) for one in load_pipeline(file).methods}
+    stored = {method.name: method.model_dump(mode="json", exclude_unset=True) for method in load_pipeline(file).methods}
     whole = [stored.get(entry, {"algorithm": entry}) if isinstance(entry, str) else entry for entry in entries]
     return [f"methods={as_json(whole)}", "selected=null"]
 

@@ -249,6 +249,6 @@ def _open(done: Sequence[StudyResult]) -> Study | Comparison:
 
     folders = [study.folder for study in done]
     settings = [RunFolder(folder).settings for folder in folders]
-    if len({(one.method, one.window) for one in settings}) > 1:
+    if len({(setting.method, setting.window) for setting in settings}) > 1:
         return Comparison.of(folders)
     return Study.of(folders)

@@ -79,7 +79,7 @@ def row_of(spec: AlgorithmSpec) -> dict[str, str]:
         "variant of": spec.variant,
         "equations, algorithm": spec.where,
         "a client sends per round": f"{spec.sent}: {spec.formula()}" if spec.formula() != "0" else spec.sent,
-        "gradients per round": spec.gradients_of(),
+        "gradients per round": spec.describe_gradients(),
         "objectives": ", ".join(sorted(objectives, key=lambda objective: objective != spec.objective)),
         "non-IID clients": WHERE[spec.exact] + (f"; {spec.note}" if spec.note else ""),
     }

@@ -81,7 +81,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def remove_orphans(folder: Path) -> None:
-    """Remove what killed processes left of unfinished writes, here and below; nobody else may be writing here."""
+    """Remove unfinished files of killed processes, here and below; the caller must hold the folder's lock."""
     for part in folder.rglob(".*.part"):
         part.unlink(missing_ok=True)
 
@@ -146,7 +146,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     from safetensors import SafetensorError, safe_open
 
-    with as_damaged(path):
+    with report_damage(path):
         try:
             with path.open("rb"), safe_open(path, framework="pt") as file:
                 # Copied to where torch begins a tensor: the last bits of a matrix product depend on it.
@@ -165,14 +165,16 @@ def save_state(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, A
     """As `save_checkpoint`; a tensor that several names share, as clients do their reference point, is stored once."""
     first = {_place(tensor): name for name, tensor in reversed([*tensors.items()])}
     same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
-    save_checkpoint(path, {name: its for name, its in tensors.items() if name not in same}, {**values, "same": same})
+    save_checkpoint(
+        path, {name: tensor for name, tensor in tensors.items() if name not in same}, {**values, "same": same}
+    )
 
 
 def load_state(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The inverse of `save_state`, with the tensors on a device; raises as `load_checkpoint`."""
     stored, values = load_checkpoint(path)
     tensors = {name: tensor.to(device) for name, tensor in stored.items()}
-    with as_damaged(path):
+    with report_damage(path):
         return tensors | {name: tensors[first] for name, first in values["same"].items()}, values
 
 
@@ -182,8 +184,8 @@ def _place(tensor: Tensor) -> tuple[object, ...]:
 
 
 @contextlib.contextmanager
-def as_damaged(path: Path) -> Iterator[None]:
-    """Say of a checkpoint whose content is not of its kind that it is damaged."""
+def report_damage(path: Path) -> Iterator[None]:
+    """Report a checkpoint with unexpected content as damaged."""
     try:
         yield
     except (KeyError, IndexError, AttributeError, TypeError, ValueError) as error:

@@ -84,7 +84,7 @@ def _console_class() -> type[Console]:
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print text whose lines are not broken, so that a path in it can be copied."""
+    """Print text without line breaks, so that paths can be copied."""
     console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)
 
 

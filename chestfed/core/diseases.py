@@ -76,14 +76,14 @@ def nearest_hint(names: Iterable[str], known: Collection[str], cutoff: float = 0
     return next((f" (did you mean '{match}'?)" for match in near), "")
 
 
-def title_of(disease: str) -> str:
+def format_title(disease: str) -> str:
     """A disease as tables write it: its known title, else that of the YAML, else its name in words."""
     if disease in _RESERVED:
         return disease  # the mean, beside the diseases
     return TITLES.get(disease) or _given_titles.get(disease) or disease.replace("_", " ").capitalize()
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def sort_names(names: Iterable[str]) -> list[str]:
     """The different names, the known ones first and in their order."""
     places = {name: place for place, name in enumerate(TITLES)}
     return sorted(dict.fromkeys(names), key=lambda name: places.get(name, len(places)))

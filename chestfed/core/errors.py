@@ -22,7 +22,7 @@ class ChestfedError(Exception):
     ----------
     kind
         What is wrong, in a few words that do not depend on the case. Tests and programs compare it and `fields`, never
-        the message. Empty where nobody distinguishes the error from others of its class.
+        the message. Empty where callers need not distinguish the error from others of its class.
     fields
         Where it is wrong, by name: file, row, key, client.
     """

@@ -11,7 +11,7 @@ class Origin(StrEnum):
     """The origin; its value stands in the column `data` of tables and in tags.
 
     Phantoms among the hospitals make every number meaningless for patients; one real hospital makes every file one
-    that is about patients. Where both are true, both must be said.
+    that is about patients. Where both are true, both must be stated.
     """
 
     description: str  #: a few words for a list of facts
@@ -83,5 +83,5 @@ class Origin(StrEnum):
 
     @property
     def short_mark(self) -> str:
-        """`mark` where there is little room, or another table has said it."""
+        """`mark` in short, for small tables or where another table has it in full."""
         return f"{self.tag} hospitals: " if self.any_synthetic else ""

@@ -6,14 +6,14 @@ gives the same names, so predictions of one site match each other; who must not 
 
 The key is, in this order,
 
-1. the published one, where all is synthetic or from a public collection: there is nobody to protect, and results must
+1. the published one, where all is synthetic or from a public collection: no person is to be protected, and results must
    be the same on every machine;
 2. for a hospital of a federation the file `names_key` of its `hospital.yaml` (`chestfed/federation/local.py`);
 3. the file that `$CHESTFED_KEY_FILE` names, which must be there;
 4. a file of the user, made when it is first needed (`default_file`).
 
 A key file is one line of 64 hexadecimal digits. What is written with names is the key's fingerprint, which tells two
-keys apart and helps nobody to guess one.
+keys apart and does not help to guess one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What takes the place of the mean of the clients' updates: so that a few false ones do little, or nobody's is seen.
+"""Alternatives to the mean of the clients' updates: robust to outliers, or private.
 
 Trimmed mean and median of every number: Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning",
 ICML 2018, Definitions 1 and 2; each client counts once. Norm clipping: Sun, Kairouz, Suresh, McMahan, "Can You Really
@@ -105,10 +105,10 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
 
     Of n tensors it is the median with `trim` = (n - 1) // 2.
     """
-    kept = len(tensors) - 2 * trim
+    remaining = len(tensors) - 2 * trim
     blocks = zip(*(tensor.reshape(-1).split(_BLOCK) for tensor in tensors), strict=True)
-    ordered = (torch.stack(block).sort(dim=0).values[trim : trim + kept] for block in blocks)
-    means = [weighted_mean(list(rows), [1 / kept] * kept) for rows in ordered]
+    ordered = (torch.stack(block).sort(dim=0).values[trim : trim + remaining] for block in blocks)
+    means = [weighted_mean(list(rows), [1 / remaining] * remaining) for rows in ordered]
     return torch.cat(means).reshape(tensors[0].shape)
 
 
@@ -124,7 +124,7 @@ def clip_changes(tensors: Sequence[Tensor], start: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Privacy:
-    """`seed`: of the noise, for runs that can be repeated; None: the system's entropy, which nobody can repeat.
+    """`seed`: of the noise, for runs that can be repeated; None: the system's entropy, not reproducible.
 
     Whoever knows the seed can take the noise away again: only None protects.
     """

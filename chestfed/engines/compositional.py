@@ -20,7 +20,7 @@ from chestfed.objectives.compositional import CompositionalAuc
 #: The client's next batch: images and labels, on its device; counted by the client.
 NextBatch = Callable[[], tuple[Tensor, Tensor]]
 
-#: Told of a pass through the network: its loss, or None, and the gradient that the algorithm steps along, or None.
+#: Callback per pass through the network: its loss, or None, and the gradient that the algorithm steps along, or None.
 Note = Callable[[Tensor | None, Tensor | None], None]
 
 

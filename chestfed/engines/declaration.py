@@ -41,7 +41,7 @@ IN_PROCESS = EngineSpec(
 
 def engine_for(chosen: EngineOptions | None) -> EngineOptions:
     """The engine's options; where none is chosen torchrun's if it, or a launcher like it, started this process."""
-    name = chosen.name if chosen is not None else "torchrun" if launched() else IN_PROCESS.name
+    name = chosen.name if chosen is not None else "torchrun" if is_launched() else IN_PROCESS.name
     if name != "torchrun":
         refuse_several(f"engine: {name}")
     return chosen if chosen is not None else ENGINES.find(name).options(name=name)
@@ -51,7 +51,7 @@ def engine_for(chosen: EngineOptions | None) -> EngineOptions:
 _SET = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def launched() -> bool:
+def is_launched() -> bool:
     """Whether a launcher started this process."""
     return all(name in os.environ for name in _SET)
 
@@ -71,7 +71,7 @@ def place_here() -> int:
     return _number("LOCAL_RANK", 0)
 
 
-def processes_here() -> int:
+def count_local_processes() -> int:
     """How many processes the launcher started on this machine."""
     return _number("LOCAL_WORLD_SIZE", 1)
 
@@ -87,6 +87,6 @@ def refuse_several(what: str) -> None:
 
 def _number(name: str, alone: int) -> int:
     try:
-        return int(os.environ.get(name, alone)) if launched() else alone
+        return int(os.environ.get(name, alone)) if is_launched() else alone
     except ValueError:
         raise ConfigError(f"${name}: '{os.environ[name]}' is not a number; who set it?") from None

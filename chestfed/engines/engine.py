@@ -18,7 +18,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point, Record, blocks, weighted_mean
 from chestfed.core.errors import TrainingError
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.requests import Start
+from chestfed.engines.messages.requests import Start
 
 #: No honest update is so many times as large as the model and as the median of the others' updates.
 OUTSIZED = 1000.0
@@ -26,7 +26,7 @@ OUTSIZED = 1000.0
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What one round cost and how it went, summed over clients unless said otherwise.
+    """Costs and statistics of one round, summed over clients unless stated otherwise.
 
     `bytes_up` and `bytes_down` count the tensors of the messages as sent, buffers included; what nodes send along edges
     is sent once, and counted as up. `drift` is the mean

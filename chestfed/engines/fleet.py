@@ -13,7 +13,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Message, Record, Rule, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
 from chestfed.engines.host import NO_MEMORY, Client, Host
-from chestfed.engines.requests import Answer, Done, Export, Import, Request, Work, Worked
+from chestfed.engines.messages.requests import Answer, Done, Export, Import, Request, Work, Worked
 from chestfed.engines.sums.fixed_point import unweigh, weigh
 from chestfed.engines.topology import Graph
 
@@ -118,7 +118,7 @@ class LocalFleet(Fleet):
 
 
 class BlankFleet(Fleet):
-    """Begins stages and does nothing else: for a state of which only the shapes are needed."""
+    """Begins stages and does nothing else: for states that are needed only for their shapes."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names

@@ -23,8 +23,8 @@ from chestfed.algorithms.variables import (
     named_tensors,
 )
 from chestfed.core.errors import TrainingError
-from chestfed.engines import requests
-from chestfed.engines.requests import Answer, Request
+from chestfed.engines.messages import requests
+from chestfed.engines.messages.requests import Answer, Request
 from chestfed.engines.topology import Graph
 
 
@@ -75,7 +75,7 @@ NO_MEMORY = torch.zeros(0, 0)
 
 
 @dataclass(frozen=True)
-class Kept:
+class Snapshot:
     """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage.
 
     `memory` is what its objective remembers of each row, `[rows, m]`.
@@ -115,9 +115,9 @@ class Host:
         self.client, self.graph, self.number = client, graph, number
         self.stage = 0
         self.rule: Any = rule_of(0)
-        self.kept: dict[int, Kept] = {0: Kept(None, tuple(client.positions()), memory=client.memory)}
+        self.kept: dict[int, Snapshot] = {0: Snapshot(None, tuple(client.positions()), memory=client.memory)}
         self._rule_of = rule_of
-        self.stepped: dict[int, Kept] = {}  #: a node after its local steps, by the turn that they went on from
+        self.stepped: dict[int, Snapshot] = {}  #: a node after its local steps, by the turn that they went on from
 
     def answer(self, request: Request[Answer]) -> Answer:
         """Carry out a request.
@@ -163,12 +163,12 @@ class Host:
             case requests.Export():
                 state = self._state_at(request.after)
                 assert state is not None
-                kept = self.kept[request.after]
-                return requests.Exported(state, torch.tensor(kept.drawn, dtype=torch.int64), kept.memory)
+                snapshot = self.kept[request.after]
+                return requests.Exported(state, torch.tensor(snapshot.drawn, dtype=torch.int64), snapshot.memory)
             case requests.Import():
                 self._take_rule(request.stage)
                 drawn = tuple(request.drawn.tolist())
-                self.kept = {request.turn: Kept(request.state, drawn, request.stage, request.memory)}
+                self.kept = {request.turn: Snapshot(request.state, drawn, request.stage, request.memory)}
                 self._state_at(request.turn)
         return requests.Done()
 
@@ -200,16 +200,16 @@ class Host:
                 client=self.client.name,
                 turn=turn,
             )
-        kept = self.kept[turn]
-        if kept.stage != self.stage:
-            self._take_rule(kept.stage)
-        if tuple(self.client.positions()) != kept.drawn:
-            self.client.seek(kept.drawn)
-        self.client.memory = kept.memory
-        return kept.state
+        snapshot = self.kept[turn]
+        if snapshot.stage != self.stage:
+            self._take_rule(snapshot.stage)
+        if tuple(self.client.positions()) != snapshot.drawn:
+            self.client.seek(snapshot.drawn)
+        self.client.memory = snapshot.memory
+        return snapshot.state
 
     def _keep(self, turn: int, state: Record | None) -> None:
-        self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage, self.client.memory)
+        self.kept[turn] = Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
 
     @contextmanager
     def _running(self, turn: int, buffers: Tensor) -> Iterator[Run]:
@@ -249,7 +249,7 @@ class Host:
             self._drop_before(request.after)
             node: Iterate = self.rule.local_round(run.state, client.oracle)
         self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
-        self.stepped = {request.after: Kept(node, tuple(client.positions()), self.stage, client.memory)}
+        self.stepped = {request.after: Snapshot(node, tuple(client.positions()), self.stage, client.memory)}
         messages = tuple(self.rule.message(node, edge) for edge in request.edges)
         slope, loss = client.mean_gradient(), client.mean_loss()
         return requests.Stepped(messages, slope, loss, run.gradients, run.images)
@@ -263,7 +263,7 @@ class Host:
         return requests.Located(self.rule.current(node))
 
     def _drop_before(self, turn: int) -> None:
-        self.kept = {number: kept for number, kept in self.kept.items() if number >= turn}
+        self.kept = {number: snapshot for number, snapshot in self.kept.items() if number >= turn}
 
 
 def describe_edges(graph: Graph, node: int) -> tuple[Tensor, Tensor]:

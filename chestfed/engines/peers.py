@@ -24,7 +24,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.engines.engine import Engine, RoundRecord, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import describe_edges
-from chestfed.engines.requests import Steps, Take
+from chestfed.engines.messages.requests import Steps, Take
 from chestfed.engines.topology import Graph
 
 Schedule = Literal["synchronous", "random_edge", "round_robin"]

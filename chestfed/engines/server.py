@@ -31,7 +31,7 @@ from chestfed.core.errors import TrainingError
 from chestfed.engines.aggregation import MEAN, Aggregation, Privacy
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.requests import BestDual, Finish, Locate, Prepare, Statistics, Work
+from chestfed.engines.messages.requests import BestDual, Finish, Locate, Prepare, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
 

@@ -84,9 +84,9 @@ def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
     graph = Graph(nodes, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
     reached, frontier = {0}, [0]
     while frontier:
-        found = [other for other in graph.neighbors(frontier.pop()) if other not in reached]
-        reached |= set(found)
-        frontier += found
+        unvisited = [other for other in graph.neighbors(frontier.pop()) if other not in reached]
+        reached |= set(unvisited)
+        frontier += unvisited
     if len(reached) < nodes:
         lost = ", ".join(str(node) for node in range(nodes) if node not in reached)
         raise ConfigError(

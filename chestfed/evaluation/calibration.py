@@ -63,9 +63,9 @@ def calibration(column: Column, bins: int = BINS) -> Calibration | None:
     score, label = column.score, column.positive.astype(float)
     if not len(score):
         return None
-    share, mean_score, observed = _per_bin(_bin_of(score, bins, "equal-width"), score, label)
+    share, mean_score, observed = _per_bin(_assign_bins(score, bins, "equal-width"), score, label)
     ece_equal_width = float(share @ np.abs(mean_score - observed))
-    of_bin = _bin_of(score, bins, "equal-mass")
+    of_bin = _assign_bins(score, bins, "equal-mass")
     share, mean_score, observed = _per_bin(of_bin, score, label)
     rate, apart, beside = label.mean(), score - mean_score[of_bin], label - observed[of_bin]
     return Calibration(
@@ -84,7 +84,7 @@ def reliability(column: Column, bins: int = BINS, binning: Binning = "equal-mass
     _check(column, bins)
     if not len(column.score):
         return []
-    of_bin = _bin_of(column.score, bins, binning)
+    of_bin = _assign_bins(column.score, bins, binning)
     _, mean_score, observed = _per_bin(of_bin, column.score, column.positive.astype(float))
     points = zip(mean_score, observed, np.bincount(of_bin), strict=True)
     return [Bin(float(mean), float(rate), int(count)) for mean, rate, count in points]
@@ -98,7 +98,7 @@ def _check(column: Column, bins: int) -> None:
         raise ValueError(f"scores of {column.disease} contain {outside[0]}, which is not a probability")
 
 
-def _bin_of(score: np.ndarray, bins: int, binning: Binning) -> np.ndarray:
+def _assign_bins(score: np.ndarray, bins: int, binning: Binning) -> np.ndarray:
     """Number of each image's bin `[m]`, from 0, without gaps, rising with the score."""
     if binning == "equal-width":
         number = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], score, side="left")

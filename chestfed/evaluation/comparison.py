@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chestfed.evaluation import power
-from chestfed.evaluation.estimates import auc_per_disease, mean_of, spread_of
+from chestfed.evaluation.estimates import auc_per_disease, compute_spread, mean_of
 from chestfed.evaluation.intervals import DEFAULT
 from chestfed.evaluation.intervals.interval import Bounds, Interval
 from chestfed.evaluation.intervals.methods import Contrast, Intervals, MethodName
@@ -90,7 +90,7 @@ def compare(
     defined = [j for j in range(len(values) - 1) if values[j] is not None]
     for place, (name, value) in enumerate(zip(each_a[0], values, strict=True)):
         difference = Difference(name, means[0][place], means[1][place], value, bounds[place].interval, bounds[place].p)
-        sd_a, sd_b = (spread_of(aucs[name] for aucs in each) for each in (each_a, each_b))
+        sd_a, sd_b = (compute_spread(aucs[name] for aucs in each) for each in (each_a, each_b))
         difference = replace(difference, reason=bounds[place].reason, sd_a=sd_a, sd_b=sd_b)
         if over_seeds:
             if value is not None:

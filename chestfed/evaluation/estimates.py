@@ -83,7 +83,7 @@ def mean_of(values: Iterable[float | None]) -> float | None:
     return float(np.mean(defined)) if defined else None
 
 
-def spread_of(values: Iterable[float | None]) -> float | None:
+def compute_spread(values: Iterable[float | None]) -> float | None:
     """Standard deviation of those that are defined; None of fewer than two."""
     defined = [value for value in values if value is not None]
     return float(np.std(defined, ddof=1)) if len(defined) > 1 else None

@@ -122,7 +122,7 @@ class Cell:
 def list_cells(labels: np.ndarray, hospitals: np.ndarray | None = None) -> list[Cell]:
     """What has an AUC: each disease of labels `[n, J]`, or with hospitals `[n]` each disease at each hospital."""
     cells = []
-    numbers = np.zeros(len(labels), int) if hospitals is None else numbered(hospitals)
+    numbers = np.zeros(len(labels), int) if hospitals is None else number_names(hospitals)
     for j, column in enumerate(labels.T):
         parts = []
         for number in range(int(numbers.max(initial=-1)) + 1):
@@ -142,13 +142,13 @@ def list_strata(patients: np.ndarray, hospitals: np.ndarray | None = None) -> li
     names, places = np.unique(patients, return_inverse=True)
     if hospitals is None:
         return [np.arange(len(names))]
-    numbers = numbered(hospitals)
+    numbers = number_names(hospitals)
     strata = [np.unique(places[numbers == number]) for number in range(int(numbers.max(initial=-1)) + 1)]
     if sum(map(len, strata)) != len(names):
         raise ValueError("a patient is at two hospitals")
     return strata
 
 
-def numbered(names: np.ndarray) -> np.ndarray:
+def number_names(names: np.ndarray) -> np.ndarray:
     """A number per distinct name, from 0, in the order in which they first appear, int `[n]`."""
     return pd.factorize(np.asarray(names), use_na_sentinel=False)[0]

@@ -19,12 +19,12 @@ from typing import Final, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from chestfed.evaluation.labeled import numbered
+from chestfed.evaluation.labeled import number_names
 
 #: The views that count as frontal.
 FRONTAL: Final = ("pa", "ap", "frontal")
 
-#: Protocols whose unit is an image: what a study trains against.
+#: Protocols with the image as unit: those that a study may use.
 ImageProtocol = Literal["frontal-image", "all-image"]
 Protocol = Literal["frontal-image", "all-image", "study-max", "study-mean"]
 
@@ -47,12 +47,12 @@ class Units:
     of_row: np.ndarray
 
 
-def views_of(protocol: Protocol) -> tuple[str, ...] | None:
+def list_views(protocol: Protocol) -> tuple[str, ...] | None:
     """Views that a protocol keeps; None keeps all."""
     return FRONTAL if protocol == "frontal-image" else None
 
 
-def unit_of(protocol: Protocol) -> Literal["image", "study"]:
+def name_unit(protocol: Protocol) -> Literal["image", "study"]:
     """What one unit is called."""
     return "study" if protocol.startswith("study") else "image"
 
@@ -72,10 +72,10 @@ def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: n
 
     Scores and labels are `[n, J]`, labels in {0, 1, NaN}; `studies` `[n]` any values that identify a study.
     """
-    if unit_of(protocol) == "image":
+    if name_unit(protocol) == "image":
         rows = np.arange(len(scores))
         return Units(scores, labels, rows, rows)
-    of_row = numbered(studies)
+    of_row = number_names(studies)
     by_study = [pd.DataFrame(part.astype(np.float64)).groupby(of_row) for part in (scores, labels)]
     together = by_study[0].max() if protocol == "study-max" else by_study[0].mean()
     first = np.unique(of_row, return_index=True)[1]

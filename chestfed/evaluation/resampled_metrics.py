@@ -32,9 +32,9 @@ def resampled_metrics(
     `number` is that of the disease among the columns, which names the random stream; `share` the specificity at which
     the sensitivity is taken, and the reverse; `max_fpr` the end of the partial AUC.
     """
-    found = np.full((len(RESAMPLED), resamples), np.nan)
+    metrics = np.full((len(RESAMPLED), resamples), np.nan)
     if column.reason:
-        return found
+        return metrics
     place, draws = stratified_draws(column.positive, column.patient, resamples, seed, number)
     order = np.argsort(-column.score, kind="stable")
     ranked = (column.score[order], column.positive[order], place[order])
@@ -42,8 +42,8 @@ def resampled_metrics(
     for rows, counts in draws:
         for start in range(0, len(counts), step):
             block = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-            found[:, block] = _metrics(*ranked, counts[start : start + step], share, max_fpr)
-    return found
+            metrics[:, block] = _metrics(*ranked, counts[start : start + step], share, max_fpr)
+    return metrics
 
 
 def _metrics(
@@ -68,16 +68,16 @@ def _metrics(
         precision = np.where(gain > 0, true[:, 1:] / (true + false)[:, 1:], 0)
         auprc = (gain * precision).sum(axis=1) / positives
         partial = _partial_auc(true / positives[:, None], false / negatives[:, None], max_fpr)
-    found = np.stack([auprc, partial, sensitivity, specificity, brier])
-    found[:, (positives == 0) | (negatives == 0)] = np.nan
-    return found
+    metrics = np.stack([auprc, partial, sensitivity, specificity, brier])
+    metrics[:, (positives == 0) | (negatives == 0)] = np.nan
+    return metrics
 
 
 def _partial_auc(tpr: np.ndarray, fpr: np.ndarray, max_fpr: float) -> np.ndarray:
     """McClish's standardized area `[r]` under curves `[r, points]` from (0, 0) to (1, 1), up to `max_fpr`."""
     width = np.diff(fpr, axis=1)
-    kept = np.clip(max_fpr - fpr[:, :-1], 0, width)
-    rise = np.where(width > 0, np.diff(tpr, axis=1) * kept / np.where(width > 0, width, 1), 0)
-    area = (kept * (tpr[:, :-1] + rise / 2)).sum(axis=1)
+    clipped_width = np.clip(max_fpr - fpr[:, :-1], 0, width)
+    rise = np.where(width > 0, np.diff(tpr, axis=1) * clipped_width / np.where(width > 0, width, 1), 0)
+    area = (clipped_width * (tpr[:, :-1] + rise / 2)).sum(axis=1)
     least = max_fpr**2 / 2
     return (1 + (area - least) / (max_fpr - least)) / 2

@@ -1,4 +1,4 @@
-"""Everything that is said of one model on one test set, as tidy frames: all metrics, subgroups, reliability curves.
+"""Evaluation of one model on one test set as tidy frames: all metrics, subgroups, reliability curves.
 
 A number never stands alone: each has the protocol, n, n+ and n- beside it. A disease with images of one class has none
 where a pair of classes is needed, and the reason; a mean says over how many diseases it is.
@@ -20,7 +20,7 @@ from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.evaluation.intervals.interval import Interval, logit_interval
 from chestfed.evaluation.intervals.methods import NO_VARIANCE, ONE_PATIENT, Intervals
-from chestfed.evaluation.labeled import Column, Scored, numbered
+from chestfed.evaluation.labeled import Column, Scored, number_names
 from chestfed.evaluation.metrics import MAX_FPR, SHARE, OperatingPoint
 from chestfed.evaluation.protocols import Protocol
 from chestfed.evaluation.resampled_metrics import resampled_metrics
@@ -82,7 +82,7 @@ def summarize(
     order of its categories; other values are sorted. Images without a value come last, as a subgroup of their own.
     `probabilities`: the scores are in [0, 1], with a calibration. Otherwise they are an order.
     """
-    scored = replace(scored, patients=numbered(scored.patients))
+    scored = replace(scored, patients=number_names(scored.patients))
     *aucs, mean = auc_estimates(scored, how)
     every = scored.columns()
     resamples = enough_resamples(how.resamples, len(scored.scores))
@@ -128,7 +128,7 @@ def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
     return columns.dropna(axis="columns", how="all")
 
 
-def groups_of(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
+def list_groups(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
     """Every value that occurs in each column, with its rows, bool `[n]`; the order is that of `summarize`."""
     for name, values in columns.items():
         if len(values) != images:
@@ -193,7 +193,7 @@ def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) ->
     how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
     not seen at all.
     """
-    for name, group, rows in groups_of(columns, len(scored.labels)):
+    for name, group, rows in list_groups(columns, len(scored.labels)):
         images = int(rows.sum())
         enough = replace(how, resamples=enough_resamples(how.resamples, images))
         estimates = auc_estimates(scored.where(rows), enough)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.core.config import Document, checked, expand_path, keep_last
+from chestfed.core.config import Document, check_document, expand_path, keep_last
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.experiment.methods import PipelineFile
-from chestfed.experiment.pipeline import clients_of
-from chestfed.experiment.stage_2 import idle_keys, name_of
+from chestfed.experiment.pipeline import count_clients
+from chestfed.experiment.stage_2 import get_part_name, idle_keys
 from chestfed.sites.config import load_site_config, refuse_other_kind
 
 
@@ -29,7 +29,7 @@ def load_pipeline(
     `methods` are selected; a name that is not in the pipeline is that of an algorithm with the common settings.
     See `chestfed.core.config.load_config` for the errors.
     """
-    return checked(pipeline_document(path, overrides, added, methods), PipelineFile)
+    return check_document(pipeline_document(path, overrides, added, methods), PipelineFile)
 
 
 def pipeline_document(
@@ -92,7 +92,10 @@ def _age(document: Document, key: str) -> int:
 def _list_names(methods: Any) -> dict[str, int]:
     """The names of the methods, each with its index."""
     entries = methods if isinstance(methods, list) else []
-    names = [(one.get("name") or name_of(one.get("algorithm"))) if isinstance(one, dict) else "" for one in entries]
+    names = [
+        (entry.get("name") or get_part_name(entry.get("algorithm"))) if isinstance(entry, dict) else ""
+        for entry in entries
+    ]
     return {name: index for index, name in enumerate(names) if isinstance(name, str)}
 
 
@@ -139,7 +142,7 @@ def _refuse_idle_keys(document: Document, selected: dict[str, int]) -> None:
     """
     section, methods = document.data.get("federated"), document.data["methods"]
     try:
-        algorithms = [ALGORITHMS.find(name_of(entry.get("algorithm"))) for entry in methods]
+        algorithms = [ALGORITHMS.find(get_part_name(entry.get("algorithm"))) for entry in methods]
     except (AttributeError, ConfigError):
         return  # refused where it is checked
     for key in section if isinstance(section, dict) else ():
@@ -204,5 +207,5 @@ def _extend_k(document: Document, added: int) -> None:
     """The numbers of clients that come about by the added sites, one client each, behind those listed."""
     k, sites = document.data.get("k"), document.data["sites"]
     if isinstance(k, list) and k and isinstance(sites, list):
-        total = sum(map(clients_of, sites))
-        document.data["k"] = [*k, *range(total - sum(map(clients_of, sites[-added:])) + 1, total + 1)]
+        total = sum(map(count_clients, sites))
+        document.data["k"] = [*k, *range(total - sum(map(count_clients, sites[-added:])) + 1, total + 1)]

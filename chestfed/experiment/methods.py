@@ -12,7 +12,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.experiment.pipeline import Conditions, Pipeline, TuningRecord
 from chestfed.experiment.ranges import parse_space
-from chestfed.experiment.stage_2 import Parts, Schedule, combine, name_of
+from chestfed.experiment.stage_2 import Parts, Schedule, combine, get_part_name
 from chestfed.experiment.subsets import Subsets, TargetImages
 from chestfed.images.augment import Augment
 from chestfed.models import MODELS, FeatureOptions, ModelOptions
@@ -41,7 +41,7 @@ class Method(Parts):
     def _default_name(cls, data: Any) -> Any:
         if not isinstance(data, dict) or data.get("name", "") != "":
             return data
-        return {**data, "name": name_of(data.get("algorithm"))}
+        return {**data, "name": get_part_name(data.get("algorithm"))}
 
     @property
     def averages_statistics(self) -> bool:
@@ -165,15 +165,17 @@ class PipelineFile(Conditions):
             If there is no such method, or its settings do not go together.
         """
         compared = self.selected_methods
-        method = next((one for one in self.methods if one.name == (name or compared[0].name)), None)
+        method = next((candidate for candidate in self.methods if candidate.name == (name or compared[0].name)), None)
         if method is None:
-            raise ConfigError(f"methods: no '{name}'; they are {', '.join(one.name for one in self.methods)}")
+            raise ConfigError(
+                f"methods: no '{name}'; they are {', '.join(candidate.name for candidate in self.methods)}"
+            )
         compared = compared if method in compared else [method]
-        averaged = self.federated.privacy is None and all(one.averages_statistics for one in compared)
+        averaged = self.federated.privacy is None and all(candidate.averages_statistics for candidate in compared)
         shared = {key: getattr(self, key) for key in Conditions.model_fields if key in self.model_fields_set}
         try:
-            own = {"method": method.name, "federated": combine(self.federated, method), "tuning": method.tuning}
-            study = Pipeline.model_validate({**shared, **own, "model": method.model or self.model})
+            method_keys = {"method": method.name, "federated": combine(self.federated, method), "tuning": method.tuning}
+            study = Pipeline.model_validate({**shared, **method_keys, "model": method.model or self.model})
         except ValidationError as error:
             reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
             raise ConfigError(f"methods, {method.name}: {reasons}") from None

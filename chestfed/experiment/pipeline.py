@@ -220,7 +220,7 @@ class Conditions(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _every_k(cls, data: Any) -> Any:
-        """Fill in `k` where none is said, so that the resolved configuration says it."""
+        """Fill in a missing `k`, so that the resolved configuration contains it."""
         if not isinstance(data, dict) or data.get("k") not in (None, []):
             return data
         if data.get("k") == []:
@@ -333,14 +333,14 @@ class Pipeline(Conditions):
 
 
 def _clients_in(data: dict[str, Any]) -> int:
-    """Clients of a pipeline that is not checked yet; 0 if that cannot be said."""
+    """Clients of a pipeline that is not checked yet; 0 if unknown."""
     collection, sites = data.get("collection"), data.get("sites")
     if collection is not None:
-        return clients_of(collection, CollectionEntry.model_fields["clients"].default)
-    return sum(map(clients_of, sites)) if isinstance(sites, list) else 0
+        return count_clients(collection, CollectionEntry.model_fields["clients"].default)
+    return sum(map(count_clients, sites)) if isinstance(sites, list) else 0
 
 
-def clients_of(entry: object, otherwise: int = 1) -> int:
+def count_clients(entry: object, otherwise: int = 1) -> int:
     """Clients of the entry of a site or collection, checked or not yet; `otherwise` if it does not say."""
     clients = entry.get("clients") if isinstance(entry, dict) else getattr(entry, "clients", None)
     return clients if isinstance(clients, int) and 0 < clients <= MOST_CLIENTS else otherwise

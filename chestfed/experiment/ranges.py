@@ -69,7 +69,7 @@ class Range:
     def parse(cls, value: Any) -> Self:
         """A range as it is written: `[low, high, log]` or `[low, high, linear]`."""
         low, high, scale = value if isinstance(value, list | tuple) and len(value) == 3 else (0.0, 0.0, "")
-        fine = all(isinstance(one, int | float) and math.isfinite(one) for one in (low, high))
+        fine = all(isinstance(bound, int | float) and math.isfinite(bound) for bound in (low, high))
         if not fine or scale not in ("log", "linear") or not low < high:
             raise ValueError(
                 f"a range is [low, high, log] or [low, high, linear], such as [0.01, 1, log]; found {value}"
@@ -123,7 +123,7 @@ Space = Range | Grid
 def parse_space(value: Any) -> Space:
     """A range, or a grid: a list of two or more different numbers; raises `ValueError` for anything else."""
     if not isinstance(value, list | tuple) or not all(
-        isinstance(one, int | float) and not isinstance(one, bool) for one in value
+        isinstance(bound, int | float) and not isinstance(bound, bool) for bound in value
     ):
         return Range.parse(value)
     if len(set(value)) < max(2, len(value)) or not all(map(math.isfinite, value)):
@@ -131,13 +131,13 @@ def parse_space(value: Any) -> Space:
     return Grid(tuple(value))
 
 
-def ranges_of(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Space]:
+def select_ranges(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Space]:
     """What is searched for an algorithm: keys of `federated`, its options, and `objective.` its objective's options.
 
     `chosen` are the pipeline's own ranges, which replace the declared ones; null: not searched.
     """
     spaces: dict[str, Space] = {}
-    for key, (field, value) in options_of(settings).items():
+    for key, (field, value) in list_options(settings).items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         space: Space | None = declared_range(field) if is_number else None
         if key in chosen:
@@ -155,7 +155,7 @@ def declared_range(field: FieldInfo) -> Range | None:
     return Range.parse(extra["search"]) if isinstance(extra, dict) and "search" in extra else None
 
 
-def options_of(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
+def list_options(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
     """Every key that may be searched, such as `local_lr`, `prox`, `objective.inner_lr`: its field and its value."""
 
     def fields(prefix: str, part: Any) -> Iterator[tuple[str, tuple[FieldInfo, Any]]]:
@@ -164,8 +164,8 @@ def options_of(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
                 yield prefix + name, (field, getattr(part, name))
 
     common = dict(fields("", settings))
-    own = {key: value for key, value in fields("", settings.algorithm) if key not in common}
-    return {**common, **own, **dict(fields("objective.", settings.objective))}
+    algorithm_options = {key: value for key, value in fields("", settings.algorithm) if key not in common}
+    return {**common, **algorithm_options, **dict(fields("objective.", settings.objective))}
 
 
 def set_values(entry: Mapping[str, Any], settings: Federated, values: Mapping[str, float]) -> dict[str, Any]:

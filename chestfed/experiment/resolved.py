@@ -10,7 +10,7 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.experiment.pipeline import Evaluation, Pipeline
-from chestfed.experiment.stage_2 import idle_keys, name_of
+from chestfed.experiment.stage_2 import get_part_name, idle_keys
 from chestfed.models import MODELS, FeatureOptions, load_frozen
 from chestfed.models.pretrained import find_initial_weights
 from chestfed.objectives import OBJECTIVES
@@ -78,7 +78,7 @@ def shareable(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Without what the algorithm has no use for, and refuses where it is said."""
+    """Without the keys that the algorithm does not use and refuses."""
     for key in idle_keys(pipeline.federated.spec):
         del data["federated"][key]
     return data
@@ -97,7 +97,7 @@ def plugin_digests(pipeline: Pipeline) -> dict[str, str]:
     settings = pipeline.federated
     named: list[tuple[Catalogue[Any], str]] = [
         (ALGORITHMS, settings.algorithm.name),
-        (OBJECTIVES, name_of(settings.objective)),
+        (OBJECTIVES, get_part_name(settings.objective)),
         (MODELS, pipeline.model.name),
     ]
     if pipeline.collection is not None and ":" in pipeline.collection.name:  # others: by their content

@@ -25,7 +25,7 @@ from chestfed.objectives import Objective
 from chestfed.objectives.declaration import Population
 
 
-def objective_of(settings: Federated, population: Population) -> Objective:
+def build_objective(settings: Federated, population: Population) -> Objective:
     """The objective of the client that `population.site` numbers."""
     return settings.objective_spec.build(settings.objective, population)
 
@@ -36,7 +36,7 @@ def ratio_of_duals(objective: Objective, population: Population) -> Tensor:
     return common if objective.dual_size <= common.numel() else population.site_ratios
 
 
-def graph_of(settings: Federated, nodes: int) -> Graph | None:
+def build_stage_graph(settings: Federated, nodes: int) -> Graph | None:
     """The graph of a decentralized algorithm; None with a server."""
     if not settings.spec.decentralized:
         return None
@@ -46,23 +46,27 @@ def graph_of(settings: Federated, nodes: int) -> Graph | None:
 
 
 def returned_round(settings: Federated, seed: int, number: int) -> int | None:
-    """The round of a stage, counted from 1, whose point the stage returns; None: as the algorithm says."""
+    """The round of a stage, counted from 1, that gives the stage's point; None: the algorithm decides."""
     if settings.stage_output != "random_round":
         return None
     return int(numpy_stream(seed, "returned round", number).integers(1, settings.schedule[number].rounds + 1))
 
 
-def participants_of(settings: Federated, seed: int, stage: int, clients: int) -> Callable[[int], Sequence[int]] | None:
+def make_participant_sampler(
+    settings: Federated, seed: int, stage: int, clients: int
+) -> Callable[[int], Sequence[int]] | None:
     """Which clients take part in a round of a stage, both counted from 0; None: all in every round."""
-    wanted = settings.taking_part(clients)
-    if wanted == clients:
+    count = settings.taking_part(clients)
+    if count == clients:
         return None
     return lambda number: sorted(
-        numpy_stream(seed, "participants", stage, number).choice(clients, wanted, replace=False).tolist()
+        numpy_stream(seed, "participants", stage, number).choice(clients, count, replace=False).tolist()
     )
 
 
-def steps_of(settings: Federated, seed: int, stage: int, rows: Sequence[int]) -> Callable[[int, int], int] | None:
+def make_step_counts(
+    settings: Federated, seed: int, stage: int, rows: Sequence[int]
+) -> Callable[[int, int], int] | None:
     """`steps(round, client)`: local steps of a client with so many training rows; None: the window everywhere."""
     chosen, window = settings.local_steps, settings.schedule[stage].window
     if chosen is None:
@@ -90,17 +94,17 @@ def check_runs(runs: Sequence[Pipeline]) -> None:
     ConfigError
         One message with every problem: which runs, which key, why, and what to do.
     """
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     number_of_buffers = cache(_number_of_buffers)
     for run in runs:
         buffers = number_of_buffers(run.model.model_dump_json(), len(run.tasks), run.preprocess.size)
         for k in run.k:
             where = f"{run.federated.spec.name}, window {run.federated.window}, K={k}"
             for problem in _problems(run, k, buffers):
-                if where not in found.setdefault(problem, []):
-                    found[problem].append(where)
-    if found:
-        lines = [f"{'; '.join(where)}: {problem}" for problem, where in found.items()]
+                if where not in problems.setdefault(problem, []):
+                    problems[problem].append(where)
+    if problems:
+        lines = [f"{'; '.join(where)}: {problem}" for problem, where in problems.items()]
         raise ConfigError("\n".join(["invalid configuration; nothing was started:", *lines]))
 
 
@@ -108,7 +112,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     settings = run.federated
     ratios = torch.full((k, len(run.tasks)), 0.5)
     population = Population(ratios[0], ratios)
-    objective = objective_of(settings, population)
+    objective = build_objective(settings, population)
     if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
         yield (f"objective.pairs: {settings.spec.name} has all images in one place, as one site; remove this option")
     if settings.spec.personal and run.alternatives is not None:
@@ -135,7 +139,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     for number in range(len(settings.schedule)):
         try:
             ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))
-            settings.build_rule(number, ratios, k, graph_of(settings, k), groups=groups)
+            settings.build_rule(number, ratios, k, build_stage_graph(settings, k), groups=groups)
         except ConfigError as error:
             yield f"algorithm.{error}"
 

@@ -145,8 +145,8 @@ class Parts(Schedule):
         if not isinstance(data, dict):
             return data
         default = cls.model_fields["algorithm"].get_default()
-        objective, algorithm = data.get("objective"), name_of(data.get("algorithm", default))
-        if name_of(objective) or not isinstance(objective, dict | None):
+        objective, algorithm = data.get("objective"), get_part_name(data.get("algorithm", default))
+        if get_part_name(objective) or not isinstance(objective, dict | None):
             return data
         try:
             spec = ALGORITHMS.find(algorithm)
@@ -214,8 +214,8 @@ class Federated(Parts):
             "compression": self.compression is not None and "encoded numbers cannot be summed",
             "stage_output": self.stage_output not in ("last", "random_round") and "clients would send more in the open",
         }
-        if found := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
-            raise ValueError(f"aggregation: secure_sum: {'; '.join(found)}")
+        if conflicts := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
+            raise ValueError(f"aggregation: secure_sum: {'; '.join(conflicts)}")
 
     def _check_privacy(self) -> None:
         if self.privacy is None:
@@ -233,15 +233,15 @@ class Federated(Parts):
             "absent": self.absent != "wait" and "who is absent would set the weights",
             "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
         }
-        if found := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
-            raise ValueError(f"privacy: not with this {'; '.join(found)}")
+        if conflicts := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
+            raise ValueError(f"privacy: not with this {'; '.join(conflicts)}")
 
     def noise(self, seed: int) -> Privacy | None:
         """What clips and adds noise; `seed` is the study's."""
-        own = self.privacy
-        if own is None:
+        privacy = self.privacy
+        if privacy is None:
             return None
-        return Privacy(own.clip, own.noise_multiplier, seed if own.noise == "seed" else None)
+        return Privacy(privacy.clip, privacy.noise_multiplier, seed if privacy.noise == "seed" else None)
 
     def epsilon(self, rounds: int) -> float | None:
         """What so many rounds spend; None without privacy."""
@@ -267,7 +267,7 @@ class Federated(Parts):
 
     @property
     def batches_per_step(self) -> int:
-        """Batches that a client takes at once in a local step: 1, but for NPA with large batches."""
+        """Batches that a client takes at once in a local step: 1, except for NPA with large batches."""
         return self.window if self.spec.pace == "large batch" else 1
 
     @property
@@ -277,7 +277,7 @@ class Federated(Parts):
 
     @property
     def rounds_per_window(self) -> int:
-        """Rounds in which a client takes `window` steps: 1, but for NPA."""
+        """Rounds in which a client takes `window` steps: 1, except for NPA."""
         return self.window if self.spec.pace == "every step" else 1
 
     @property
@@ -288,16 +288,16 @@ class Federated(Parts):
         what one stage is too long by, the next is shorter by, so that the whole is not off by more than half a window,
         unless a stage is shorter than its window, for it has one round at least.
         """
-        planned, wanted, done = [], 0.0, 0
+        planned, target, done = [], 0.0, 0
         spec, batches = self.spec, self.batches_per_step
         for number, length in enumerate(self._stage_lengths):
             window = round(self.window * self.window_growth**number) if spec.pace == "window" else 1
-            wanted += length
-            rounds = _nearest(wanted - done, window * batches)
+            target += length
+            rounds = _nearest(target - done, window * batches)
             done += rounds * window * batches
             planned.append(Stage(window, rounds, self.lr_decay**-number))
         if spec.decentralized:
-            return (Stage(self.window, _nearest(wanted, self.window), 1.0),)
+            return (Stage(self.window, _nearest(target, self.window), 1.0),)
         return tuple(planned)
 
     @property
@@ -353,12 +353,12 @@ class Federated(Parts):
 
 def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:
     """Keys that have no effect on an algorithm."""
-    if spec.decentralized:  # all steps are one stage, and nobody averages with weights
+    if spec.decentralized:  # one stage, no weighted averaging
         return ("window_growth", "lr_decay", "weights")
     return (*["window_growth"] * (spec.pace != "window"), *["weights"] * spec.pooled)
 
 
-def name_of(part: Any) -> str:
+def get_part_name(part: Any) -> str:
     """The name of a part that is given by its name, as a mapping, or as options; empty if there is none."""
     if isinstance(part, Options):
         return part.name
@@ -376,8 +376,8 @@ def combine(common: Schedule, changes: Parts) -> Federated:
     """
     idle = idle_keys(ALGORITHMS.find(changes.algorithm.name))
     shared = {key for key in Schedule.model_fields if key in common.model_fields_set and key not in idle}
-    own = {key for key in Parts.model_fields if key in changes.model_fields_set}
-    values = {key: getattr(common, key) for key in shared} | {key: getattr(changes, key) for key in own}
+    method_keys = {key for key in Parts.model_fields if key in changes.model_fields_set}
+    values = {key: getattr(common, key) for key in shared} | {key: getattr(changes, key) for key in method_keys}
     return Federated.model_validate(values)
 
 

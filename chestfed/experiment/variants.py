@@ -108,16 +108,16 @@ def _limited(pipeline: Pipeline, count: int | None) -> Variant:
 def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
     """Names of the sites that are held out, in the order of the pipeline."""
     assert pipeline.held_out is not None
-    wanted = pipeline.held_out.sites
-    if wanted == "all":
+    selection = pipeline.held_out.sites
+    if selection == "all":
         return list(names)
-    for name in wanted:
+    for name in selection:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             hint = f"did you mean '{close[0]}'?" if close else f"the sites are {', '.join(names)}"
             text = f"held_out.sites: '{name}' is not one of the study's sites; {hint}"
             raise ConfigError(text, kind="unknown site", site=name, hint=hint)
-    return [name for name in names if name in wanted]
+    return [name for name in names if name in selection]
 
 
 def _held_out(pipeline: Pipeline, place: int, site: str) -> Variant:

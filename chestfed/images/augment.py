@@ -59,12 +59,12 @@ class Augment(StrictModel):
 
 
 def backward(maps: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The inverse of `Augment.maps` as `warped` takes them, float32 `[n, 2, 3]`: in units of half the side."""
+    """The inverse of `Augment.maps` as `warp_images` takes them, float32 `[n, 2, 3]`: in units of half the side."""
     units = np.array([[2 / width, 0, 1 / width - 1], [0, 2 / height, 1 / height - 1], [0, 0, 1]])
     return (units @ np.linalg.inv(maps) @ np.linalg.inv(units))[:, :2].astype(np.float32)
 
 
-def warped(images: Tensor, back: Tensor, fill: int = 0) -> Tensor:
+def warp_images(images: Tensor, back: Tensor, fill: int = 0) -> Tensor:
     """What `Augment.apply` gives, on the images' device and in float32, without rounding.
 
     `images` are uint8 `[n, h, w]` or `[n, h, w, 3]`, `back` tells for the pixels of the result where they come from.

@@ -25,7 +25,7 @@ from torch import Tensor
 from chestfed.core.config import StrictModel
 from chestfed.core.console import plural
 from chestfed.core.randomness import numpy_stream, stream_seed
-from chestfed.images.augment import Augment, backward, warped
+from chestfed.images.augment import Augment, backward, warp_images
 
 CPU: Final = torch.device("cpu")
 
@@ -289,7 +289,7 @@ class TrainBatches:
             if not prepared.cancel():
                 prepared.exception()
 
-    def rows_of(self, position: int) -> np.ndarray:
+    def select_rows(self, position: int) -> np.ndarray:
         """Row numbers of a batch."""
         samples = self._samples(position)
         epochs, places = np.divmod(samples, len(self._rows))
@@ -320,7 +320,7 @@ class TrainBatches:
 
     def _prepare(self, position: int) -> Callable[[], Batch]:
         """What can be done ahead, in another thread; what is returned does the rest, in the caller's."""
-        rows, slot = self.rows_of(position), position % len(self._buffers)
+        rows, slot = self.select_rows(position), position % len(self._buffers)
         samples = self._samples(position).tolist()
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
         numbers, pixels = torch.from_numpy(rows), self._images.read(rows)
@@ -336,7 +336,7 @@ class TrainBatches:
 
     def _uploaded(self, uploads: Uploads, slot: int, numbers: Tensor) -> Batch:
         pixels, back, labels = uploads.send(slot)
-        images = normalize(warped(pixels, back, self._augment.fill) if self._augment.enabled else pixels)
+        images = normalize(warp_images(pixels, back, self._augment.fill) if self._augment.enabled else pixels)
         return Batch(images, labels, numbers)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from chestfed.core.errors import ImageError, Problem, SiteError
 from chestfed.images.database import KEY, Database, digest_pixels, unpack_keys
-from chestfed.images.decode import prepared
+from chestfed.images.decode import prepare_image
 from chestfed.images.file_store import Files, Kind, SiteStore, Table, open_database
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
@@ -97,7 +97,7 @@ def pixels(preprocess: Preprocess) -> Kind[tuple[bytes, bytes] | str]:
 def _prepare_one(preprocess: Preprocess, path: Path, stored: Stored) -> tuple[bytes, bytes] | str:
     """Pixels and digest of the picture that they are made of, or why it cannot be decoded."""
     try:
-        square, source = prepared(path, stored, preprocess)
+        square, source = prepare_image(path, stored, preprocess)
     except ImageError as error:
         return str(error)
     return square.tobytes(), source

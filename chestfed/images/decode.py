@@ -33,8 +33,8 @@ from chestfed.images.decoding.compressed import (
     check_size,
     decode_jpeg,
     jpeg_digest,
+    read_size,
     refuse_scan_bomb,
-    size_of,
 )
 from chestfed.images.decoding.dicom_pixels import decode_dicom
 from chestfed.images.decoding.polarity import UNSURE, polarity
@@ -77,7 +77,7 @@ def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> 
 
     A worker process ends if a picture takes longer than two minutes.
     """
-    return upright(decode_stored(path, stored, levels), stored)
+    return turn_upright(decode_stored(path, stored, levels), stored)
 
 
 def decode_stored(
@@ -110,14 +110,14 @@ def decode_stored(
     raise ImageError(f"not a JPEG, PNG or DICOM file{other}", kind="not an image")
 
 
-def prepared(path: Path, stored: Stored, preprocess: Preprocess) -> tuple[np.ndarray, bytes]:
+def prepare_image(path: Path, stored: Stored, preprocess: Preprocess) -> tuple[np.ndarray, bytes]:
     """The square uint8 `[size, size]` that the network sees, and 16 bytes that tell the picture; raises as `decode`."""
     decoded = decode_stored(path, stored, preprocess.levels, preprocess.least)
-    gray = upright(decoded, stored)
+    gray = turn_upright(decoded, stored)
     return preprocess.apply(gray, decoded.extent), decoded.compressed or picture_digest(gray)
 
 
-def upright(decoded: Decoded, stored: Stored) -> np.ndarray:
+def turn_upright(decoded: Decoded, stored: Stored) -> np.ndarray:
     """The gray levels with air dark; a DICOM file's own header has decided already."""
     if decoded.dicom:
         return decoded.gray
@@ -181,7 +181,7 @@ def _rows(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
     for top in range(0, image.height, _ROWS):  # Pillow copies twice what it converts
         rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
         pixels[top : top + _ROWS] = np.asarray(rows if wide else rows.convert("L"))
-    if halved and pixels.max() < 1 << 7:  # of which Pillow keeps 8 bits: too few if it uses 12
+    if halved and pixels.max() < 1 << 7:  # Pillow keeps 8 bits: too few for 12 used
         raise ImageError("dark 16-bit PNG in color or with transparency: save it as 16-bit gray", kind="color")
     return pixels, (image.height, image.width)
 
@@ -194,7 +194,7 @@ def _jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
     if image.mode == "CMYK":  # which OpenCV makes gray by other weights
         image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
         return Decoded(*_rows(image), compressed=digest)
-    if size_of(stored) != (image.width, image.height, image.layers):
+    if read_size(stored) != (image.width, image.height, image.layers):
         raise ImageError("damaged JPEG: its header contradicts itself", kind="damaged")
     times = 0 if least is None or turned != 1 else min(image.width, image.height) // least
     scale = next((scale for scale in (8, 4, 2) if times >= scale), 1)

@@ -82,11 +82,11 @@ class FeatureStore:
         readable = np.flatnonzero(images.records >= 0)
         missing = self._read(images.digests[readable], readable, values)
         _, first = np.unique(images.digests[missing].view("S16"), return_index=True)
-        wanted = missing[np.sort(first)]
-        for start in range(0, len(wanted), _BATCH):
-            rows = wanted[start : start + _BATCH]
+        unique_rows = missing[np.sort(first)]
+        for start in range(0, len(unique_rows), _BATCH):
+            rows = unique_rows[start : start + _BATCH]
             self._add(images.digests[rows], self._compute(images.read(rows)))
-            self._report(min(start + _BATCH, len(wanted)), len(wanted))
+            self._report(min(start + _BATCH, len(unique_rows)), len(unique_rows))
         if len(self._read(images.digests[missing], missing, values)):
             raise ImageError(f"{self._database.file}: features were removed meanwhile; run the same command again")
         self._database.mark_used(_KIND)

@@ -295,7 +295,7 @@ def _work_on_file(
 
 
 def _digest_content(secret: bytes, stored: Stored, file: BinaryIO) -> bytes:
-    """Keyed digest; XXH3 reads a file at the speed of memory, and nobody without its secret seed can make two alike."""
+    """Keyed digest; XXH3 reads a file at the speed of memory, and collisions cannot be made without its secret seed."""
     seed = int.from_bytes(secret[:8], "little")
     content = hashlib.file_digest(file, partial(xxhash.xxh3_128, seed=seed)).digest()  # type: ignore[arg-type]
     return hashlib.blake2b(repr(tuple(stored)).encode() + content, key=secret, digest_size=16).digest()

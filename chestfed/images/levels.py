@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     for_processing: bool = False  # DICOM files FOR PROCESSING are accepted
 
 
-def counted(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
+def count_levels(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
     """How often the values `first`, `first + 1`, ... occur, int64 `[size]`; in pixels of 8 or 16 bits."""
     counts = np.zeros(_WORDS, np.int64)
     for words in _blocks(pixels):
@@ -40,7 +40,7 @@ def counted(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
     return counts[np.arange(first, first + size) % _WORDS]
 
 
-def looked_up(pixels: np.ndarray, first: int, table: np.ndarray) -> np.ndarray:
+def map_levels(pixels: np.ndarray, first: int, table: np.ndarray) -> np.ndarray:
     """Gray levels uint8 `[h, w]` by a table uint8 of the values `first`, `first + 1`, ...; of pixels as above."""
     whole = np.zeros(_WORDS, np.uint8)
     whole[np.arange(first, first + len(table)) % _WORDS] = table
@@ -58,7 +58,7 @@ def percentile_range(values: np.ndarray, counts: np.ndarray) -> tuple[float, flo
     return (float(low), float(high)) if high > low else (float(values[0]), float(values[-1]))
 
 
-def scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
+def scale_levels(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """`low`..`high` to uint8 0..255, clipped; a constant image becomes black. Raises ImageError if not finite."""
     if not np.isfinite([low, high]).all():
         raise ImageError("pixel values that are not finite", kind="damaged")
@@ -78,10 +78,10 @@ def picture_levels(pixels: np.ndarray, levels: Levels, bits: int | None) -> np.n
         return pixels
     values = np.arange(1 << 8 * pixels.itemsize)
     if levels == "percentiles":
-        low, high = percentile_range(values, counted(pixels, 0, len(values)))
+        low, high = percentile_range(values, count_levels(pixels, 0, len(values)))
     else:
         low, high = 0, _full_range(int(pixels.max()), bits)
-    return looked_up(pixels, 0, scaled(values, low, high))
+    return map_levels(pixels, 0, scale_levels(values, low, high))
 
 
 def has_colors(channels: np.ndarray) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from chestfed.core.diseases import TITLES, nearest_hint, title_of
+from chestfed.core.diseases import TITLES, format_title, nearest_hint
 from chestfed.core.errors import Problem
 from chestfed.inspection.counts import ALL_SPLITS, Counts, count
 from chestfed.inspection.pictures import damaged_files, gray_level_problems, repeated_pictures, shared_pictures
@@ -178,7 +178,7 @@ def _find_idle_diseases(site: Inspection, counts: Counts) -> list[Problem]:
     problems = []
     for part in counts.splits:
         for disease in site.survey.table.diseases if part.split != ALL_SPLITS else ():
-            labels, name = part.labels[disease], title_of(disease)
+            labels, name = part.labels[disease], format_title(disease)
             if labels.positive + labels.negative == 0:
                 kind, text = NO_LABELS, f"{name} has no label in '{part.split}'"
                 advice = "remove the disease from 'diseases' if the site does not label it"

@@ -15,7 +15,7 @@ import numpy as np
 from chestfed.core.errors import ImageError, UnsuitableImage, is_environment_error
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import DEFLATED, meta_uids
-from chestfed.images.decode import decode_stored, picture_digest, upright
+from chestfed.images.decode import decode_stored, picture_digest, turn_upright
 from chestfed.images.decoding.polarity import polarity
 from chestfed.images.levels import Stored, has_colors
 from chestfed.images.preprocess import Preprocess
@@ -85,7 +85,7 @@ def look_at(path: Path, stored: Stored) -> Facts:
     except ImageError as error:
         unsuitable = isinstance(error, UnsuitableImage)
         return Facts(error=str(error), unsuitable=unsuitable, **_header(path, whole=False))
-    gray = upright(found, stored)
+    gray = turn_upright(found, stored)
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
     blank = std < _BLANK

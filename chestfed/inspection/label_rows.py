@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError, SiteError
 from chestfed.core.randomness import numpy_stream
 from chestfed.images.decode import decode
@@ -60,7 +60,7 @@ def label_rows(
     for disease in config.diseases:
         said = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]
         labels = ["missing" if np.isnan(label) else f"{label:.0f}" for label in shown[disease]]
-        rows[title_of(disease)] = [f"{one} -> {label}" for one, label in zip(said, labels, strict=True)]
+        rows[format_title(disease)] = [f"{one} -> {label}" for one, label in zip(said, labels, strict=True)]
     return survey, places, rows
 
 
@@ -138,8 +138,8 @@ def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:
         except (ChestfedError, OSError):
             unread += 1
             draw.text((left + 4, top + 4), "cannot be read", fill=0)
-        present = [title_of(disease) for disease in table.diseases if row[disease] == 1]
-        absent = [title_of(disease) for disease in table.diseases if row[disease] == 0]
+        present = [format_title(disease) for disease in table.diseases if row[disease] == 1]
+        absent = [format_title(disease) for disease in table.diseases if row[disease] == 0]
         texts = [f"row {row['row']}, {row['view']}"]
         texts += [f"present: {', '.join(present)}"] if present else []
         texts += [f"absent: {'all' if len(absent) == len(table.diseases) else ', '.join(absent)}"] if absent else []

@@ -146,13 +146,13 @@ def load_splits(
         if not site.table.synthetic and not site.entry.config.endswith(open_releases):
             text = f"{site.name}: not of an open release, so no score of an image may leave: set disclosure: aucs"
             raise ChestfedError(text, kind="not an open release", benchmark=benchmark.name, hospital=site.name)
-        own = site.select(TEST if len(site.find(TEST)) else OWN_TEST)
-        images = fill_cache(own, cache, pipeline.preprocess, progress=partial(progress, site.name))
-        frame = pd.DataFrame(own.labels(), columns=[f"label_{disease}" for disease in own.diseases])
+        table = site.select(TEST if len(site.find(TEST)) else OWN_TEST)
+        images = fill_cache(table, cache, pipeline.preprocess, progress=partial(progress, site.name))
+        frame = pd.DataFrame(table.labels(), columns=[f"label_{disease}" for disease in table.diseases])
         frame.insert(0, "image", image_names(images.sources, PUBLISHED))
-        frame.insert(1, "patient", pd.factorize(own.frame["patient"])[0])
+        frame.insert(1, "patient", pd.factorize(table.frame["patient"])[0])
         check_split(benchmark, site.name, frame)
-        splits[site.name] = Split(frame, images.sources, own.origin)
+        splits[site.name] = Split(frame, images.sources, table.origin)
     if missing := sorted({*benchmark.targets} - {*splits}):
         raise ConfigError(f"{file}: targets: {missing[0]} is not a site of {benchmark.pipeline}", kind="unknown target")
     return splits

@@ -30,9 +30,9 @@ from chestfed.results.grid import (
     Grid,
     Rows,
     drop_single_mean,
-    grid_of,
     make_difference_cell,
     make_disease_columns,
+    make_grid,
     number,
     pair,
 )
@@ -117,7 +117,7 @@ def estimate_aucs(runs: Sequence[Scored]) -> list[dict[str, Any]]:
     without variance or covariance, so that what is left is the variance of the mean AUC over seeds.
     """
     if len(runs) == 1:
-        return list(list_rows([Row.of_scores(0, (), runs[0], RESAMPLES)]))
+        return list(list_rows([Row.from_scores(0, (), runs[0], RESAMPLES)]))
     chance = [replace(run, scores=np.zeros_like(run.scores)) for run in runs]
     rows = []
     for contrast in compare(chance, runs):
@@ -203,7 +203,7 @@ def render_board(board: Board) -> str:
         benchmark=benchmark,
         tables=[*tables, _make_cost_grid(board)],
         entries=board.entries,
-        refused=grid_of("refused", "Not ranked", ("file", "why"), refused, "told") if board.refused else None,
+        refused=make_grid("refused", "Not ranked", ("file", "why"), refused, "told") if board.refused else None,
     )
 
 
@@ -223,7 +223,7 @@ def _make_grids(board: Board, hospital: str, what: str, caption: str) -> list[Gr
     if not methods:
         return []
     heads: list[str | Cell] = ["method", *make_disease_columns(methods[0][1]), "seeds"]
-    return [grid_of(f"{what}-{hospital}", caption, heads, lines)]
+    return [make_grid(f"{what}-{hospital}", caption, heads, lines)]
 
 
 def _make_auc_cell(row: Mapping[str, Any]) -> Cell:
@@ -241,4 +241,4 @@ def _make_cost_grid(board: Board) -> Grid:
         lines.append((entry.name, [f"{mean:,.{2 * (units[name] > 1)}f}" for name, mean in means.items()]))
     heads = ("method", "rounds", "gradients", "images", "MB up", "MB down")
     caption = f"Cost of stage 2 at K={board.benchmark.k[-1]} as submitted, over all clients; mean over seeds"
-    return grid_of("costs", caption, heads, lines)
+    return make_grid("costs", caption, heads, lines)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chestfed._version import __version__
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.films.registry import Release, ReleaseFile, find_release
 from chestfed.leaderboard.benchmark import Benchmark
 
@@ -43,7 +43,7 @@ def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
     releases, content = [find_release(name) for name in benchmark.releases], file.read_bytes()
     other = ["Apache-2.0, as chestfed" if benchmark.verifiable else "that of each data set, after registration"]
     source = ", ".join(release.title for release in releases) or "see the YAML of the pipeline"
-    titles = [{"disease": name, "title": title_of(name)} for name in benchmark.diseases]
+    titles = [{"disease": name, "title": format_title(name)} for name in benchmark.diseases]
     targets = [{"hospital": name, **target.model_dump()} for name, target in benchmark.targets.items()]
     files = [_describe_file(release, part) for release in releases for part in release.files if part.digest]
     about = {"@type": "cr:FileObject", "@id": file.name, "name": file.name, "contentUrl": file.name}
@@ -59,7 +59,7 @@ def make_datasheet(benchmark: Benchmark, file: Path) -> dict[str, Any]:
         "license": [f"{release.title}: {release.license}" for release in releases] or other,
         "citeAs": " ".join(dict.fromkeys(release.citation for release in releases)) or f"chestfed {__version__}",
         "url": next((release.home for release in releases), file.name),
-        "keywords": ["chest X-ray", "federated learning", *map(title_of, benchmark.diseases)],
+        "keywords": ["chest X-ray", "federated learning", *map(format_title, benchmark.diseases)],
         "isLiveDataset": False,
         "isBasedOn": [_describe_release(release) for release in releases],
         "distribution": [about, *files],

@@ -8,14 +8,14 @@ from chestfed.models.building import (
     build_model,
     find_classifier,
     may_draw,
+    name_network,
     network_options,
     reset_classifier,
     seeded,
-    title_of,
     try_network,
 )
 from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.models.factory import factory_of
+from chestfed.models.factory import get_factory
 from chestfed.models.features import FEATURES, FeatureOptions, load_frozen
 from chestfed.models.flat import FlatModule, convolve_channels_last
 from chestfed.models.groups import NetworkGroups, find_groups
@@ -31,19 +31,19 @@ __all__ = [
     "NetworkGroups",
     "build_model",
     "convolve_channels_last",
-    "factory_of",
     "find_classifier",
     "find_groups",
     "find_norms",
+    "get_factory",
     "load_frozen",
     "load_trained",
     "may_draw",
+    "name_network",
     "network_options",
     "read_weights",
     "renew_statistics",
     "reset_classifier",
     "restore_statistics",
     "seeded",
-    "title_of",
     "try_network",
 ]

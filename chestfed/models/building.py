@@ -15,13 +15,13 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.core.randomness import stream_seed
 from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.models.factory import FactoryOptions, declared
+from chestfed.models.factory import FactoryOptions, declare_factory
 from chestfed.models.flat import FlatModule
 from chestfed.models.pretrained import find_initial_weights
 from chestfed.models.weights import load_initial
 
 #: Every network: built in, installed, by reference, and whatever a factory builds.
-MODELS: Catalogue[ModelSpec] = Catalogue("network", "chestfed.models", ModelSpec, adapt=declared)
+MODELS: Catalogue[ModelSpec] = Catalogue("network", "chestfed.models", ModelSpec, adapt=declare_factory)
 
 #: Classes of modules that draw no random number while they train.
 _DRAW_NOTHING: Final = frozenset(
@@ -53,7 +53,7 @@ def network_options(name: str, **options: Any) -> ModelOptions:
     return MODELS.find(name).options.model_validate({"name": name, **options})
 
 
-def title_of(options: ModelOptions) -> str:
+def name_network(options: ModelOptions) -> str:
     """What tables call a network."""
     arguments = getattr(options, "options", None)
     kind = arguments.get("model_name") if isinstance(options, FactoryOptions) and arguments else None
@@ -103,7 +103,7 @@ def find_classifier(
     Raises
     ------
     ConfigError
-        If the network has none that can be told.
+        If it cannot be identified.
     """
     named = getattr(options, "classifier", None) or (spec or MODELS.find(options.name)).classifier
     if named is not None:
@@ -111,14 +111,14 @@ def find_classifier(
         if layer is None or not hasattr(layer, "reset_parameters"):
             raise ConfigError(f"network '{options.name}': classifier '{named}' is not a layer with reset_parameters()")
         return named, layer
-    found = [(name, layer) for name, layer in model.named_modules() if _outputs(layer) == outputs]
-    if not found:
+    layers = [(name, layer) for name, layer in model.named_modules() if _outputs(layer) == outputs]
+    if not layers:
         raise ConfigError(
             f"network '{options.name}': no linear layer or 1x1 convolution has {outputs} outputs, so the last layer "
             "cannot be told; name it: model.classifier, or ModelSpec(classifier=...)",
             kind="unknown last layer",
         )
-    return found[-1]
+    return layers[-1]
 
 
 def reset_classifier(model: nn.Module, options: ModelOptions, outputs: int, seed: int) -> None:
@@ -197,17 +197,17 @@ def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec 
 
 def _check_logits(name: str, given: object, outputs: int) -> None:
     """Refuse anything but finite float logits `[2, outputs]`."""
-    wanted = f"one tensor of logits [2, {outputs}]"
+    expected = f"one tensor of logits [2, {outputs}]"
     if not isinstance(given, Tensor):
         raise ConfigError(
-            f"network '{name}': returns a {type(given).__name__} for two images, not {wanted}. "
+            f"network '{name}': returns a {type(given).__name__} for two images, not {expected}. "
             "Wrap it in a module that returns the logits only",
             kind="other logits",
             network=name,
         )
     if tuple(given.shape) != (2, outputs) or not given.is_floating_point():
         kind = f"{given.dtype} {list(given.shape)}"
-        raise ConfigError(f"network '{name}': returns {kind} for two images, not {wanted}")
+        raise ConfigError(f"network '{name}': returns {kind} for two images, not {expected}")
     if not torch.isfinite(given).all():
         raise ConfigError(
             f"network '{name}': returns NaN or infinite logits for random images",
@@ -238,8 +238,8 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     before = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng(devices=cuda):
         torch.default_generator.manual_seed(seed)
-        for one in cuda:
-            with torch.cuda.device(one):
+        for index in cuda:
+            with torch.cuda.device(index):
                 torch.cuda.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002

@@ -34,7 +34,7 @@ NORM = (
 
 
 class ModelOptions(Options):
-    """What every network can be told. A network that offers `norm: auto` has a field `norm`."""
+    """Options of every network. A network that offers `norm: auto` has a field `norm`."""
 
     initial_weights: str | None = Field(
         None,
@@ -79,7 +79,7 @@ class ModelSpec(Versioned):
         From a tensor's name in published weight files to the network's own.
     recomputed
         Regular expression of whole names in `named_modules()`: the parts that `runtime.recompute` computes twice.
-        Empty: the network cannot be told to.
+        Empty: the network has no such option.
     version
         Identifies the code of a declaration that stands in no file, as in a notebook: change it with the code.
     """

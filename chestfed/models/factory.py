@@ -40,7 +40,7 @@ class FactoryOptions(ModelOptions):
     )
 
 
-def declared(name: str, factory: object) -> ModelSpec | None:
+def declare_factory(name: str, factory: object) -> ModelSpec | None:
     """A declaration of a class or function that builds a network; None for anything else."""
     return _declared(name, factory) if callable(factory) and isinstance(factory, Hashable) else None
 
@@ -53,10 +53,10 @@ def _declared(name: str, factory: Callable[..., nn.Module]) -> ModelSpec | None:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):
         return None
-    return ModelSpec(name, name, _options_of(name, signature), partial(_build, factory))
+    return ModelSpec(name, name, _make_options_model(name, signature), partial(_build, factory))
 
 
-def factory_of(spec: ModelSpec) -> Callable[..., object] | None:
+def get_factory(spec: ModelSpec) -> Callable[..., object] | None:
     """The class or function that a declaration was made from; None if it was declared."""
     return spec.build.args[0] if isinstance(spec.build, partial) and spec.build.func is _build else None
 
@@ -65,18 +65,20 @@ def _build(factory: Callable[..., nn.Module], options: FactoryOptions, outputs: 
     return factory(**options.options, **{str(options.outputs_as): outputs})
 
 
-def _options_of(name: str, signature: inspect.Signature) -> type[FactoryOptions]:
+def _make_options_model(name: str, signature: inspect.Signature) -> type[FactoryOptions]:
     """The options of a factory, checked against its signature."""
     accepted = [
-        one.name for one in signature.parameters.values() if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    takes_more = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
     class Checked(FactoryOptions):
         @field_validator("outputs_as")
         @classmethod
         def _is_an_argument(cls, value: str | None) -> str:
-            usual = [one for one in _OUTPUTS if one in accepted]
+            usual = [parameter for parameter in _OUTPUTS if parameter in accepted]
             if value is None and not usual and takes_more and name.partition(":")[0].partition(".")[0] in _PASS_ON:
                 usual = ["num_classes"]
             chosen = value or (usual[0] if usual else None)

@@ -20,7 +20,7 @@ def find_groups(module: nn.Module, options: ModelOptions, outputs: int) -> dict[
     Raises
     ------
     ConfigError
-        If the last layer cannot be told; see `find_classifier`.
+        If the last layer cannot be identified; see `find_classifier`.
     """
     norms = [part for part in module.modules() if isinstance(part, _NORMS)]
     classifier = {id(part) for part in find_classifier(module, options, outputs)[1].parameters()}

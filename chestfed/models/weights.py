@@ -68,16 +68,16 @@ def load_trained(model: nn.Module, tensors: Mapping[str, Tensor], source: str, r
     ConfigError
         If a tensor is missing, unexpected or of another shape; `source` names the file.
     """
-    own = model.state_dict()
-    prefix, inside = _inside(tensors, own, renamed, source)
-    unlike = [name for name in own if name in inside and inside[name].shape != own[name].shape]
-    missing = [name for name in own if name not in inside and not _is_counter(name)]
-    unexpected = [name for name in inside if name not in own]
+    parameters = model.state_dict()
+    prefix, inside = _inside(tensors, parameters, renamed, source)
+    unlike = [name for name in parameters if name in inside and inside[name].shape != parameters[name].shape]
+    missing = [name for name in parameters if name not in inside and not _is_counter(name)]
+    unexpected = [name for name in inside if name not in parameters]
     if unlike:
         name = unlike[0]
         raise ConfigError(
             f"{source}: '{name}' has the shape {list(inside[name].shape)}, the network described needs "
-            f"{list(own[name].shape)}: another architecture, or another number of diseases?",
+            f"{list(parameters[name].shape)}: another architecture, or another number of diseases?",
             kind="other diseases",
         )
     if missing or unexpected:
@@ -85,7 +85,7 @@ def load_trained(model: nn.Module, tensors: Mapping[str, Tensor], source: str, r
         raise ConfigError(
             f"{source}: {what} ({len(missing)} tensors missing, {len(unexpected)} unexpected): another architecture?"
         )
-    model.load_state_dict({**own, **inside})
+    model.load_state_dict({**parameters, **inside})
     return tuple(name for name in tensors if not name.startswith(prefix))
 
 
@@ -101,34 +101,36 @@ def load_initial(model: nn.Module, path: Path, renamed: Renamed, classifier: Col
         stored = read_weights(path)
     except ConfigError as error:
         raise ConfigError(f"model.initial_weights: {error}", kind="unreadable weights") from None
-    own = model.state_dict()
-    _, inside = _inside(stored, own, renamed, f"model.initial_weights: {path}")
-    fitting = {name: tensor for name, tensor in inside.items() if name in own and tensor.shape == own[name].shape}
-    missing = [name for name in own if name not in fitting and name not in classifier and not _is_counter(name)]
+    tensors = model.state_dict()
+    _, inside = _inside(stored, tensors, renamed, f"model.initial_weights: {path}")
+    fitting = {
+        name: tensor for name, tensor in inside.items() if name in tensors and tensor.shape == tensors[name].shape
+    }
+    missing = [name for name in tensors if name not in fitting and name not in classifier and not _is_counter(name)]
     if missing:
         raise ConfigError(
-            f"model.initial_weights: {path} lacks {len(missing)} of {len(own)} tensors of this architecture, "
-            f"for example '{missing[0]}' of shape {list(own[missing[0]].shape)}: is it a file for another network?",
+            f"model.initial_weights: {path} lacks {len(missing)} of {len(tensors)} tensors of this architecture, "
+            f"for example '{missing[0]}' of shape {list(tensors[missing[0]].shape)}: is it a file for another network?",
             kind="weights of another network",
             missing=len(missing),
         )
-    model.load_state_dict({**own, **fitting})
+    model.load_state_dict({**tensors, **fitting})
 
 
 def _inside(
-    stored: Mapping[str, Tensor], own: Collection[str], renamed: Renamed, source: str
+    stored: Mapping[str, Tensor], parameters: Collection[str], renamed: Renamed, source: str
 ) -> tuple[str, dict[str, Tensor]]:
     """The network's part of stored tensors, by its own names, and what stands before these in the file.
 
     That is nothing, `module.` of DataParallel, or an attribute of a wrapper.
     """
-    found: Counter[str] = Counter()
+    prefixes: Counter[str] = Counter()
     for name in stored:
         parts = name.split(".")
         for start in range(len(parts)):
-            if renamed(".".join(parts[start:])) in own:
-                found["".join(f"{part}." for part in parts[:start])] += 1
-    best = found.most_common(2)
+            if renamed(".".join(parts[start:])) in parameters:
+                prefixes["".join(f"{part}." for part in parts[:start])] += 1
+    best = prefixes.most_common(2)
     if len(best) == 2 and best[0][1] == best[1][1]:
         raise ConfigError(
             f"{source}: holds two networks that fit, '{best[0][0]}*' and '{best[1][0]}*'; save the state dict of one",

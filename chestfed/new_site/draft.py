@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from chestfed.core.diseases import in_order
+from chestfed.core.diseases import sort_names
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
@@ -165,8 +165,8 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
             proposal.table["header_row"] = rows[0]
             proposal.evidence["header_row"] = "the only one of the first rows with names of columns"
     if opened is None:
-        options_of = partial(re.sub, r"set table\.(\w+)( in the site's YAML)?", r"add --set \1=...")
-        raise SiteError(proposal.name, [replace(one, advice=options_of(one.advice)) for one in source.problems])
+        list_options = partial(re.sub, r"set table\.(\w+)( in the site's YAML)?", r"add --set \1=...")
+        raise SiteError(proposal.name, [replace(one, advice=list_options(one.advice)) for one in source.problems])
     notes = dict.fromkeys([*opened.notes, *source.remarks])
     if "encoding" not in options and any("which was detected" in note for note in notes):
         proposal.table["encoding"] = as_utf8(unpacked(labels), None)[1]
@@ -295,7 +295,7 @@ def _draft_folders(proposal: Proposal) -> Draft:
         use_findings(proposal, codes)
         total = count_findings(proposal, codes, groups["finding"], None, lists=False)
     else:
-        proposal.diseases = in_order(proposal.constant)
+        proposal.diseases = sort_names(proposal.constant)
     ask_policies(proposal, total, "a disease that is not mentioned")
     propose_path_words(proposal)
     if not proposal.is_in_path("view") and "default_view" not in table:

@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from chestfed.core.diseases import DISEASES, in_order
+from chestfed.core.diseases import DISEASES, sort_names
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_labels
 from chestfed.new_site.lexicon import (
@@ -47,7 +47,7 @@ def propose_label_columns(proposal: Proposal) -> None:
     elif terms is not None:
         _use_terms(proposal, terms[0], terms[1])
     elif proposal.constant:
-        proposal.diseases = in_order(proposal.constant)
+        proposal.diseases = sort_names(proposal.constant)
         ask_policies(proposal, {}, "")
     else:
         _ask_for_labels(proposal)
@@ -102,7 +102,7 @@ def _are_numbers(cells: pd.Series) -> bool:
 
 def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     """The columns of each disease, their code book, and the annotators."""
-    proposal.diseases = in_order([*wide, *proposal.constant])
+    proposal.diseases = sort_names([*wide, *proposal.constant])
     for disease in wide:
         if disease not in proposal.labels:  # not votes in columns
             proposal.labels[disease] = wide[disease]
@@ -327,7 +327,7 @@ def use_findings(proposal: Proposal, rows: Sequence[Code]) -> None:
     """Note the diseases that the terms mention."""
     meanings = [parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal]
     mentioned = {disease for meaning in meanings for disease in meaning.findings}
-    proposal.diseases = in_order([*mentioned, *proposal.constant]) if mentioned else list(DISEASES)
+    proposal.diseases = sort_names([*mentioned, *proposal.constant]) if mentioned else list(DISEASES)
 
 
 def _ask_for_labels(proposal: Proposal) -> None:

@@ -59,7 +59,7 @@ class AucMargin:
         """alpha: J, for each site."""
         return self.positive_ratio.numel()
 
-    def _own(self, variables: Tensor) -> Tensor:
+    def _select_site(self, variables: Tensor) -> Tensor:
         """The part of this site in variables `[..., S J]`: `[..., J]`."""
         sites = torch.atleast_2d(self.positive_ratio).shape
         return variables.unflatten(-1, sites)[..., self.site, :]
@@ -74,8 +74,8 @@ class AucMargin:
         A batch without positives (or negatives) of a disease is legal; one without any labeled image of a
         disease contributes 0 for it, the alpha term included.
         """
-        p, dual = self._own(self.positive_ratio.flatten()).to(scores), self._own(dual)
-        a, b = self._own(extra.view(2, -1))
+        p, dual = self._select_site(self.positive_ratio.flatten()).to(scores), self._select_site(dual)
+        a, b = self._select_site(extra.view(2, -1))
 
         on_positives = (1 - p) * ((scores - a) ** 2 - 2 * (1 + dual) * scores)
         on_negatives = p * ((scores - b) ** 2 + 2 * (1 + dual) * scores)
@@ -90,15 +90,15 @@ class AucMargin:
         The derivative of eq. 2 by alpha is zero at mean(p h [y=0] - (1-p) h [y=1]) / (p(1-p)): with a share p of
         positives among the labels, the mean score of the negatives less that of the positives.
         """
-        p = self._own(self.positive_ratio.flatten()).to(scores)
+        p = self._select_site(self.positive_ratio.flatten()).to(scores)
         positive, negative = labels == 1, labels == 0
         count = (positive | negative).sum(dim=0)
         terms = torch.where(negative, p * scores, torch.where(positive, (p - 1) * scores, 0.0))
         known = (count > 0) & (p > 0) & (p < 1)
         best = terms.sum(dim=0) / (count.clamp(min=1) * torch.where(known, p * (1 - p), 1.0))
-        found = torch.full_like(dual, torch.nan)
-        self._own(found).copy_(torch.where(known, best, torch.nan))
-        return found
+        dual_estimate = torch.full_like(dual, torch.nan)
+        self._select_site(dual_estimate).copy_(torch.where(known, best, torch.nan))
+        return dual_estimate
 
 
 class Options(plugins.Options):

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from chestfed.core.checkpoint import write_text
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation import metrics
@@ -29,7 +29,7 @@ from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.clients.gate import state_gate
 from chestfed.results.collect import Results, load_results, read_comparison
 from chestfed.results.frames import list_records
-from chestfed.results.grid import Cell, Grid, Rows, grid_of, make_disease_columns, number
+from chestfed.results.grid import Cell, Grid, Rows, make_disease_columns, make_grid, number
 from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.run_folder import COMPARISON, MODEL_FILE, RunFolder
 from chestfed.results.sentences import (
@@ -183,7 +183,7 @@ def _explain(results: Results) -> list[str]:
     who = "hospitals" if about["adds_hospitals"] else "clients"
     added = "".join(f"; K={row['k']} adds {row['added']}" for row in others)
     start = f"{alone['added']} alone" if alone["k"] == 1 else f"the first {alone['k']}"
-    names = [title_of(name) for name in results.view("study")["disease"].unique() if name != "mean"]
+    names = [format_title(name) for name in results.view("study")["disease"].unique() if name != "mean"]
     legend = "Thick line: mean over the diseases, with 95% intervals; thin gray lines: each disease."
     if seeds > 1:
         legend = f"Thick line: mean of {seeds} training seeds; gray lines: each seed; bars: 95% interval of the gain."
@@ -221,7 +221,7 @@ def _make_runs_grid(results: Results) -> Grid:
     for run in results.about["runs"]:
         folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
     rows = ((", ".join(names), where) for where, names in folders.items())
-    return grid_of("runs", "Run folders", ("run", "seed", "folder"), rows, "plain")
+    return make_grid("runs", "Run folders", ("run", "seed", "folder"), rows, "plain")
 
 
 def _intervals(run: RunFolder, results: Results) -> Intervals:
@@ -270,7 +270,7 @@ def _calibration_table(run: RunFolder) -> Grid:
 
     rows = ((f"K={k}", (cell(calibration(column)) for column in run.columns(k))) for k in run.settings.ks)
     caption = "Expected calibration error (15 bins of equally many images), and below it the Brier score"
-    return grid_of("calibration-errors", caption, ("K", *_head(run)), rows)
+    return make_grid("calibration-errors", caption, ("K", *_head(run)), rows)
 
 
 def _points_table(run: RunFolder) -> Grid:
@@ -291,7 +291,7 @@ def _points_table(run: RunFolder) -> Grid:
     rows: Rows = [("AUPRC", [number(metrics.average_precision(column)) for column in columns])]
     rows += [(name, [cell(point_of(column)) for column in columns]) for name, point_of in points.items()]
     caption = f"AUPRC of K={run.settings.ks[-1]}, and sensitivity / specificity at three thresholds with PPV and NPV"
-    return grid_of("points", caption, ("number", *_head(run)), rows)
+    return make_grid("points", caption, ("number", *_head(run)), rows)
 
 
 def _training_table(run: RunFolder) -> Grid:
@@ -305,7 +305,7 @@ def _training_table(run: RunFolder) -> Grid:
         took = Cell(f"{time['seconds']:.0f}", part)
         rows.append((f"K={k}", (*counts, *megabytes, took)))
     names = ("K", "rounds", "gradients", "images", "MB up", "MB down", "seconds")
-    return grid_of("training", "Cost of stage 2, summed over all clients and rounds", names, rows)
+    return make_grid("training", "Cost of stage 2, summed over all clients and rounds", names, rows)
 
 
 def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
     return {
         "configuration": configuration,
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),
-        "inputs": grid_of("inputs", inputs, ("part", "digest"), rows, "plain"),
+        "inputs": make_grid("inputs", inputs, ("part", "digest"), rows, "plain"),
         "results_version": about["results_version"],
         "digest": about["digest"],
         "machine": about["machine"],
@@ -330,4 +330,4 @@ def _head(run: RunFolder) -> list[Cell]:
 
 def _versions(values: Mapping[str, Any]) -> Grid:
     rows = ((package, (str(version),)) for package, version in values.items())
-    return grid_of("versions", "Software versions", ("package", "version"), rows, "plain")
+    return make_grid("versions", "Software versions", ("package", "version"), rows, "plain")

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.report.html import text_of
 from chestfed.results.clients.influence import describe_loss, influence_grid, read_influence, unusual_clients
-from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of
+from chestfed.results.grid import Cell, Grid, Line, Rows, make_grid
 from chestfed.results.run_folder import RunFolder
 
 #: What the page's sections are called in the checklists, by their ids.
@@ -50,7 +50,9 @@ def data_sets(run: RunFolder) -> list[str]:
 def limits(run: RunFolder) -> list[str]:
     """What the study itself shows of its limits."""
     sentences = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
-    few = [f"{title_of(one.disease)} ({one.positives})" for one in run.row().diseases if (one.positives or 0) < _FEW]
+    few = [
+        f"{format_title(one.disease)} ({one.positives})" for one in run.row().diseases if (one.positives or 0) < _FEW
+    ]
     if few:
         sentences.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
     scored, rows = run.about["scored"], [run.row(k) for k in run.settings.ks]
@@ -139,7 +141,7 @@ def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Gri
         rest = hospital["found"] - sum(hospital["left_out"].values()) - used
         rows.append((hospital["site"], [*cells, f"{rest:,}"]))
     caption = "Images: found in the label files, left out, training, test of the hospital itself, and in other splits"
-    return grid_of("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
+    return make_grid("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
 
 
 def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
@@ -156,14 +158,14 @@ def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
                     yield hospital["site"], (part, f"{people['patients']:,}", women, age, views)
 
     caption = "Patients: women among those of known sex, median age with quartiles, and the views of their images"
-    return grid_of("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
+    return make_grid("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
 
 
 def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
     def describe(values: Mapping[str, Any], everything: int) -> str:
         groups: dict[str, list[str]] = {}
         for disease, value in values.items():
-            groups.setdefault(str(value), []).append(title_of(disease))
+            groups.setdefault(str(value), []).append(format_title(disease))
         if len(groups) == 1 and len(values) == everything:
             return next(iter(groups))
         return "; ".join(f"{value}: {', '.join(names)}" for value, names in groups.items())
@@ -178,4 +180,4 @@ def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
         rows.append((hospital["site"], (standard, *counted, describe(copies, diseases) or "none")))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")
-    return grid_of("labels", caption, heads, rows, "told")
+    return make_grid("labels", caption, heads, rows, "told")

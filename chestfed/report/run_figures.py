@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.evaluation.metrics import mean_roc
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
@@ -44,11 +44,11 @@ def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -
 
 def draw_page(run: RunFolder, results: Results) -> dict[str, list[Picture]]:
     """All figures of a study's page, by section."""
-    of_scores = {"roc": roc_curves, "precision_recall": precision_recall_curves, "calibration": calibration_curves}
+    from_scores = {"roc": roc_curves, "precision_recall": precision_recall_curves, "calibration": calibration_curves}
     return {
         "answer": [auc_by_k(results)],
         "differences": draw_differences(results),
-        **{name: [] if run.scores_stay else draw(run) for name, draw in of_scores.items()},
+        **{name: [] if run.scores_stay else draw(run) for name, draw in from_scores.items()},
         "auc_per_round": auc_per_round(run),
         "per_round": per_round(run),
         "classes": draw_classes(run),
@@ -99,7 +99,7 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
     """One figure for the mean (if there are several diseases) and one per disease, with all K."""
     pictures = []
     for name in (*(["mean"] if len(run.diseases) > 1 else []), *run.diseases):
-        title = "Mean over the diseases" if name == "mean" else title_of(name)
+        title = "Mean over the diseases" if name == "mean" else format_title(name)
         with Drawing(run.origin, f"auc-per-round-{name}", title) as drawing:
             lines = list_auc_lines(run, name)
             figures.rounds(drawing.axes, lines, "AUC", _stage_ends(run, run.ks[0]))
@@ -291,7 +291,7 @@ def auc_by_k(results: Results) -> Picture:
         for number, disease in enumerate(diseases):
             rows, style = frame[frame["disease"] == disease], line_style(number, marked=True)
             style |= {"linewidth": 1, "color": figures.FAINT if several else figures.MEAN}
-            figures.auc_by_k(drawing.axes, rows, title_of(disease), intervals=not several, **style)
+            figures.auc_by_k(drawing.axes, rows, format_title(disease), intervals=not several, **style)
         main = frame[frame["disease"] == ("mean" if several else diseases[0])]
         if several:
             style = {"color": figures.MEAN, "linewidth": 3, "marker": "o"}
@@ -327,13 +327,13 @@ def _per_disease(
     """A figure per disease, with the smallest and the largest K; `draw` returns what is said of its images."""
     pictures, ks = [], sorted({run.ks[0], run.ks[-1]})
     for j, disease in enumerate(run.diseases):
-        with Drawing(run.origin, f"{name}-{disease}", title_of(disease)) as drawing:
+        with Drawing(run.origin, f"{name}-{disease}", format_title(disease)) as drawing:
             curves, about = list_curves(run, disease, ks), ""
             if curves:
                 about = draw(drawing, curves)
             else:
                 drawing.nothing(run.row().diseases[j].reason)
-        pictures.append(drawing.picture(f"{seen} of {title_of(disease)}{about}"))
+        pictures.append(drawing.picture(f"{seen} of {format_title(disease)}{about}"))
     return pictures
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.report.drift import drift
 from chestfed.report.figures import Picture, thumbnail
-from chestfed.results.grid import Cell, Grid, grid_of, number
+from chestfed.results.grid import Cell, Grid, make_grid, number
 from chestfed.results.run_folder import RunFolder
 
 
@@ -39,7 +39,7 @@ def drift_table(run: RunFolder) -> Grid | None:
         return None
     rows = ((a["name"], [Cell("-") if a is b else _drift_cell(a, b) for b in cards]) for a in cards)
     caption = "Drift score between sites; below it its parts, gray levels + prevalence"
-    return grid_of("drift", caption, ("site", *(card["name"] for card in cards)), rows)
+    return make_grid("drift", caption, ("site", *(card["name"] for card in cards)), rows)
 
 
 def _drift_cell(a: dict[str, Any], b: dict[str, Any]) -> Cell:
@@ -57,10 +57,10 @@ def _label_table(card: dict[str, Any], place: int) -> Grid:
     rows = []
     for disease, numbers in card["diseases"].items():
         counts = (f"{numbers[name]:,}" for name in ("positives", "negatives", "missing"))
-        rows.append((title_of(disease), (*counts, number(numbers["prevalence"]))))
+        rows.append((format_title(disease), (*counts, number(numbers["prevalence"]))))
     images = "training images" if card["role"] == "client" else "images"
     columns = ("disease", "positive", "negative", "missing", "prevalence")
-    return grid_of(f"site-{place}", f"{card['name']}: labels of its {images}", columns, rows)
+    return make_grid(f"site-{place}", f"{card['name']}: labels of its {images}", columns, rows)
 
 
 def _counts(card: dict[str, Any], place: int, *, target_first: bool) -> str:
@@ -75,6 +75,6 @@ def _thumbnails(run: RunFolder, card: dict[str, Any], place: int) -> list[dict[s
     thumbnails = []
     kind = "synthetic phantom" if _is_synthetic(card) else "image"
     for pixels, positive in zip(run.thumbnails.get(str(place), ()), card["shown"], strict=False):
-        signs = ", ".join(map(title_of, positive)) or "no positive label"
+        signs = ", ".join(map(format_title, positive)) or "no positive label"
         thumbnails.append({"uri": thumbnail(pixels), "alt": f"Small {kind} of {card['name']}: {signs}", "label": signs})
     return thumbnails

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MisplacedError, Part
 from chestfed.core.provenance import Origin
@@ -279,7 +279,7 @@ class Study:
             draw_over_seeds(ax, self._results)
         else:
             figures.auc_by_k(ax, rows, disease, **figures.line_style(0, marked=True))
-        counts = "mean over the diseases" if disease == "mean" else f"{title_of(disease)}, {_count(rows.iloc[0])}"
+        counts = "mean over the diseases" if disease == "mean" else f"{format_title(disease)}, {_count(rows.iloc[0])}"
         return self._set_title(ax, counts)
 
     def plot_roc(self, disease: str, k: int | None = None, ax: Axes | None = None) -> Axes:
@@ -317,7 +317,7 @@ class Study:
             raise ConfigError(text, kind="not compared", k=k)
         ax = ax or figures.new_axes((5.5, 0.4 * len(rows) + 1.2))
         names = [
-            "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_count(row)}"
+            "mean" if row["disease"] == "mean" else f"{format_title(row['disease'])}, {_count(row)}"
             for row in rows.to_dict("records")
         ]
         figures.forest(ax, rows.assign(name=names), "difference of the AUC, 95% interval")
@@ -327,7 +327,7 @@ class Study:
         """AUC on the test images against communication rounds, per K: the mean, or one disease's."""
         self._check_disease(disease or "mean")
         ax = ax or figures.new_axes()
-        ylabel = "mean AUC" if disease is None else f"AUC, {title_of(disease)}"
+        ylabel = "mean AUC" if disease is None else f"AUC, {format_title(disease)}"
         figures.rounds(ax, list_auc_lines(self._run, disease or "mean"), ylabel)
         return self._set_title(ax, self.title)
 
@@ -341,7 +341,7 @@ class Study:
         ax = ax or figures.new_axes()
         draw(ax, curves)
         column = curves[0].column
-        return self._set_title(ax, f"{title_of(disease)}, {column.positives}+ / {column.negatives}-")
+        return self._set_title(ax, f"{format_title(disease)}, {column.positives}+ / {column.negatives}-")
 
     @property
     def _run(self) -> RunFolder:

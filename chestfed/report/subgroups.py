@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.joining.groups import FEWEST, find_gap
 from chestfed.evaluation.labeled import Scored, list_cells
-from chestfed.evaluation.summary import Values, age_bands, groups_of
+from chestfed.evaluation.summary import Values, age_bands, list_groups
 from chestfed.results.files import scored_frame
-from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, grid_of, make_auc_cell, number, pair, signed
+from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, make_auc_cell, make_grid, number, pair, signed
 from chestfed.results.run_folder import RunFolder
 
 
@@ -37,19 +37,19 @@ def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
         values["age"] = pd.Categorical(predictions["group_age"], bands)
     rows: Rows = []
     groups: dict[str, np.ndarray] = {}
-    for name, group, members in groups_of(values, len(predictions)):
+    for name, group, members in list_groups(values, len(predictions)):
         groups[f"{name} {group}"] = members
         patients, images = predictions.loc[members, "patient"].nunique(), int(members.sum())
         enough = replace(how, resamples=enough_resamples(how.resamples, images))
         cells = map(_make_cell, drop_single_mean(_estimate(scored.where(members), enough)))
         rows.append((f"{name} {group}", (Cell(f"{images:,}", (f"{patients:,} patients",)), *cells)))
-    heads = ("group", "images", *(title_of(disease) for disease in drop_single_mean((*run.diseases, "mean"))))
+    heads = ("group", "images", *(format_title(disease) for disease in drop_single_mean((*run.diseases, "mean"))))
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
         f"patients ({how.method}), n+ and n−. "
         f"Few: under {FEWEST} patients with the disease, or without it{_describe_gaps(scored, groups)}"
     )
-    return grid_of("subgroups", caption, heads, rows)
+    return make_grid("subgroups", caption, heads, rows)
 
 
 def _describe_gaps(scored: Scored, groups: Mapping[str, np.ndarray]) -> str:
@@ -64,7 +64,7 @@ def _describe_gaps(scored: Scored, groups: Mapping[str, np.ndarray]) -> str:
             worst = f"{gap.worst} {number(gap.worst_auc)} {pair(gap.worst_interval)}"
             best = f"{gap.best} {number(gap.best_auc)}"
             apart = f"{signed(gap.gap)} {pair(gap.gap_interval, 3, signed)}"
-            texts.append(f"{title_of(column.disease)}: worst {worst}, best {best}, gap {apart}")
+            texts.append(f"{format_title(column.disease)}: worst {worst}, best {best}, gap {apart}")
     return f". Groups apart, which some are by chance; 95% by bootstrap: {'; '.join(texts)}" if texts else ""
 
 

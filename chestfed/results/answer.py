@@ -15,7 +15,7 @@ from chestfed.results.frames import list_records
 from chestfed.results.grid import number, p_value, pair, signed
 
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-#: A difference whose p is below this is called one.
+#: Significance level of a difference.
 _LEVEL: Final = 0.05
 
 
@@ -126,7 +126,7 @@ def _describe_evidence(results: Results, mean: dict[str, Any] | None, change: fl
 
 def _count_higher(mean: dict[str, Any]) -> str:
     seeds = list(json.loads(mean["of_seeds"] or "{}").values())
-    higher = sum(one is not None and one > 0 for one in seeds)
+    higher = sum(gain is not None and gain > 0 for gain in seeds)
     return f", higher in {higher} of them" if seeds else ""
 
 
@@ -164,7 +164,9 @@ def state_gains(results: Results, view: str = "hospitals") -> str:
             "lose": [row["hospital"] for row in gains if row["low"] is not None and row["high"] < 0],
         }
         open_ = [row["hospital"] for row in gains if row["low"] is None or row["low"] <= 0 <= row["high"]]
-        parts = [f"{_join(found)} {verb}{'s' * (len(found) == 1)}" for verb, found in names.items() if found]
+        parts = [
+            f"{_join(diseases)} {verb}{'s' * (len(diseases) == 1)}" for verb, diseases in names.items() if diseases
+        ]
         parts += [f"of {_join(open_)} it cannot be told"] if open_ else []
         reference = gains[0]["reference"]
         head = "Who gains" if view == "hospitals" else f"With {model} instead of {reference}"

@@ -17,7 +17,7 @@ import pandas as pd
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.estimates import mean_of, spread_of
+from chestfed.evaluation.estimates import compute_spread, mean_of
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.joining.recognized import count_recognized
@@ -218,7 +218,7 @@ def list_rows(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
             record |= {"auc": mean_of(values), "low": None, "high": None}
         name = rows[0].interval
         method = {"interval_method": name, "interval_reference": METHODS[name].references[0]}
-        spread = {"sd": spread_of(values), "seeds": len(parts)}
+        spread = {"sd": compute_spread(values), "seeds": len(parts)}
         yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
 
 
@@ -380,7 +380,7 @@ def _describe_methods(models: Sequence[_Model]) -> list[dict[str, Any]]:
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
     """The evaluated rounds, with sums of bytes, images and gradients."""
     points = []
-    for model, run in ((one, run) for one in models for run in one.runs):
+    for model, run in ((method, run) for method in models for run in method.runs):
         head = {name: _describe(run, model, "")[name] for name in ("model", "algorithm", "window", "k")}
         sums = dict.fromkeys(_COUNTERS, 0)
         for entry in run.rounds(model.k):

@@ -68,7 +68,7 @@ def list_differences(
     if len(models) < 2:
         raise ConfigError("a comparison needs at least two models; with --group-seeds, of different settings")
     reference = models[0]
-    diseases = [one for one in reference.diseases if all(one in model.diseases for model in models)]
+    diseases = [disease for disease in reference.diseases if all(disease in model.diseases for model in models)]
     if not diseases:
         every = "; ".join(", ".join(model.diseases) for model in models)
         raise ConfigError(f"the runs have no disease in common: {every}")
@@ -112,21 +112,25 @@ def name_folder(differences: pd.DataFrame, out: Path) -> Path:
 def _list_rows(
     differences: Sequence[Difference], seeds: Sequence[int], interval: MethodName, images: int
 ) -> Iterator[dict[str, Any]]:
-    for one in differences:
-        low, high = one.interval or (None, None)
-        labeled = images if one.positives is None or one.negatives is None else one.positives + one.negatives
-        references = REFERENCES if one.of_seeds else METHODS[interval].references
+    for difference in differences:
+        low, high = difference.interval or (None, None)
+        labeled = (
+            images
+            if difference.positives is None or difference.negatives is None
+            else difference.positives + difference.negatives
+        )
+        references = REFERENCES if difference.of_seeds else METHODS[interval].references
         yield {
-            **vars(one),
+            **vars(difference),
             "low": low,
             "high": high,
-            "auc_reference": one.auc_a,
-            "auc_model": one.auc_b,
+            "auc_reference": difference.auc_a,
+            "auc_model": difference.auc_b,
             "n": labeled,
-            "seed_sd_reference": one.sd_a,
-            "seed_sd_model": one.sd_b,
+            "seed_sd_reference": difference.sd_a,
+            "seed_sd_model": difference.sd_b,
             "interval_reference": references[0],
-            "of_seeds": json.dumps(dict(zip(seeds, one.of_seeds, strict=True))) if one.of_seeds else "",
+            "of_seeds": json.dumps(dict(zip(seeds, difference.of_seeds, strict=True))) if difference.of_seeds else "",
         }
 
 
@@ -144,5 +148,5 @@ def _make_unique(names: Sequence[str]) -> list[str]:
     result: list[str] = []
     for name in names:
         numbered = (name if n == 1 else f"{name} ({n})" for n in count(1))
-        result.append(next(one for one in numbered if one not in result))
+        result.append(next(candidate for candidate in numbered if candidate not in result))
     return result

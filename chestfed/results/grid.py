@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.evaluation.intervals.interval import Interval
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Grid:
 Rows = list[tuple[str, Sequence[str | Cell]]]
 
 
-def grid_of(
+def make_grid(
     name: str,
     caption: str,
     heads: Iterable[str | Cell],
@@ -114,7 +114,7 @@ def make_disease_columns(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
     """The headings of the diseases' columns, with their numbers of positive and negative images; a mean has none."""
     return [
         Cell(
-            title_of(row["disease"]),
+            format_title(row["disease"]),
             () if row["positives"] is None else (f"n+ {row['positives']:,}", f"n− {row['negatives']:,}"),
         )
         for row in rows
@@ -138,21 +138,21 @@ class _WholeNumbers(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         number, room = len(self.columns), options.max_width
         if self.__rich_measure__(console, options).maximum > room:
-            longest = [_longest(one) for one in self.columns]
+            longest = [_longest(column) for column in self.columns]
             padding = 1 if sum(longest) + 3 * number < room else 0
             spare = room - sum(longest) - (2 * padding + 1) * number - 1
             if spare < 0:
                 yield from (self.above, *self._listed(), self.below)
                 return
             self.padding = (0, padding)
-            for one, width in zip(self.columns, longest, strict=True):
-                one.width = width + spare // number
+            for column, width in zip(self.columns, longest, strict=True):
+                column.width = width + spare // number
         yield from (self.above, *super().__rich_console__(console, options), self.below)
 
     def _listed(self) -> Iterator[Text]:
         """A paragraph per row, with a line per column."""
-        heads = [str(one.header).replace("\n", ", ") for one in self.columns]
-        for first, *cells in zip(*(one.cells for one in self.columns), strict=True):
+        heads = [str(column.header).replace("\n", ", ") for column in self.columns]
+        for first, *cells in zip(*(column.cells for column in self.columns), strict=True):
             lines = (
                 f"  {head}: {str(cell).replace(chr(10), ' ')}" for head, cell in zip(heads[1:], cells, strict=True)
             )

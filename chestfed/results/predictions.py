@@ -15,7 +15,7 @@ from chestfed.core.checkpoint import write_atomically
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import EVALUATED, short_digest
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.labeled import Scored, numbered
+from chestfed.evaluation.labeled import Scored, number_names
 from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.results.files import check_files, expected, read_json_file, read_predictions, scored_frame
 from chestfed.results.run_folder import EVALUATION, HOSPITALS, PREDICTIONS, STUDY, RunFolder
@@ -44,7 +44,7 @@ class Predictions:
     def scored(self, diseases: Sequence[str]) -> list[Scored]:
         """Scores, labels and patients as arrays, once per seed."""
         # In the order of the rows: sorting synthetic hospitals by name would draw other resamples than their study did.
-        patients = numbered(self.frames[0]["patient"].to_numpy())
+        patients = number_names(self.frames[0]["patient"].to_numpy())
         return [scored_frame(frame, diseases, patients) for frame in self.frames]
 
 
@@ -135,27 +135,29 @@ def merge_seeds(members: Sequence[Predictions]) -> Predictions:
     """
     if len(members) == 1:
         return members[0]
-    members = sorted(members, key=lambda one: one.seeds)
-    twice = [name for name, count in Counter(one.name for one in members).items() if count > 1]
+    members = sorted(members, key=lambda member: member.seeds)
+    twice = [name for name, count in Counter(member.name for member in members).items() if count > 1]
     if twice:
         text = f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small"
         raise ConfigError(text, kind="repeated seed", run=twice[0])
     first = members[0]
-    frames = [first.frames[0], *(align_rows(first, one) for one in members[1:])]
+    frames = [first.frames[0], *(align_rows(first, member) for member in members[1:])]
     labels = [name for name in first.frames[0].columns if name.startswith("label_")]
-    for one, frame in zip(members[1:], frames[1:], strict=True):
+    for member, frame in zip(members[1:], frames[1:], strict=True):
         ours, theirs = (part.reindex(columns=labels).to_numpy(float) for part in (frames[0], frame))
         if not np.array_equal(ours, theirs, equal_nan=True):
-            text = f"{first.name} and {one.name}: their labels differ. Are label files and policy the same?"
+            text = f"{first.name} and {member.name}: their labels differ. Are label files and policy the same?"
             raise ConfigError(text, kind="other labels")
     name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
-    return replace(first, name=name, frames=tuple(frames), seeds=tuple(seed for one in members for seed in one.seeds))
+    return replace(
+        first, name=name, frames=tuple(frames), seeds=tuple(seed for member in members for seed in member.seeds)
+    )
 
 
 def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
     """The other's rows in the order of the reference's images.
 
-    Raises `ConfigError` if they are not of the same images, or nobody can tell.
+    Raises `ConfigError` if they are not of the same images, or that cannot be checked.
     """
     if reference.key and other.key and reference.key != other.key:
         raise ConfigError(

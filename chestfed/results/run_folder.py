@@ -139,7 +139,7 @@ class RunFolder:
     """A study, finished or not, in its run folder. `RunFolder.open` checks first that it is one."""
 
     path: Path
-    _kept: dict[Path, Any] = field(default_factory=dict, repr=False)
+    _cache: dict[Path, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -192,8 +192,8 @@ class RunFolder:
     @property
     def pipeline_file(self) -> dict[str, Any]:
         """The resolved configuration in the form of a pipeline's file, whose only method is that of the study."""
-        own = ("method", "tuning", "federated")
-        data = {key: value for key, value in self.configuration.items() if key not in own}
+        method_keys = ("method", "tuning", "federated")
+        data = {key: value for key, value in self.configuration.items() if key not in method_keys}
         federated = dict(self.configuration["federated"])
         parts = {key: federated.pop(key) for key in ("algorithm", "objective") if key in federated}
         name = {"name": self.configuration["method"]} if "method" in self.configuration else {}
@@ -236,7 +236,7 @@ class RunFolder:
             text = "no K of this study is finished yet; run `chestfed study` again to resume"
             raise ConfigError(f"{self.path}: {text}", kind="nothing finished")
         if k is not None and k not in finished:
-            names = ", ".join(f"K={one}" for one in finished)
+            names = ", ".join(f"K={number}" for number in finished)
             text = f"K={k} does not exist or is not finished; finished: {names}"
             raise ConfigError(f"{self.path}: {text}", kind="no such K", k=k, finished=finished)
         return self.part(f"k{finished[-1] if k is None else k}", NEEDED_OF_K)
@@ -251,12 +251,12 @@ class RunFolder:
     def part(self, place: str, needed: Sequence[str]) -> Path:
         """A folder of this run, checked."""
         folder = self.path / place
-        self._once(folder / MANIFEST, lambda _: check_files(folder, Part(self.digest, place), needed))
+        self._load_once(folder / MANIFEST, lambda _: check_files(folder, Part(self.digest, place), needed))
         return folder
 
     def row(self, k: int | None = None) -> Row:
         """AUCs and intervals of a K, from its `result.json`."""
-        return self._once(self.folder(k) / RESULT, lambda file: read_row(file.parent))
+        return self._load_once(self.folder(k) / RESULT, lambda file: read_row(file.parent))
 
     @property
     def scores_stay(self) -> bool:
@@ -266,15 +266,15 @@ class RunFolder:
     @property
     def diseases(self) -> tuple[str, ...]:
         """In the order of the table."""
-        return tuple(one.disease for one in self.row().diseases)
+        return tuple(auc.disease for auc in self.row().diseases)
 
     def predictions(self, k: int | None = None) -> pd.DataFrame:
         """One row per test image: keyed names of image and patient, and score and label of each disease."""
-        return self._once(self.folder(k) / PREDICTIONS, read_predictions)
+        return self._load_once(self.folder(k) / PREDICTIONS, read_predictions)
 
     def columns(self, k: int | None = None) -> list[Column]:
         """The labeled test images of each disease."""
-        return self._once(self.folder(k), lambda _: self._columns(k))
+        return self._load_once(self.folder(k), lambda _: self._columns(k))
 
     def _columns(self, k: int | None) -> list[Column]:
         row, frame = self.row(k), self.predictions(k)
@@ -285,7 +285,7 @@ class RunFolder:
         """The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known."""
         folder = self.folder(k)
         seconds = read_round_times(folder / SECONDS)
-        entries = self._once(folder / ROUNDS, read_rounds)
+        entries = self._load_once(folder / ROUNDS, read_rounds)
         return [{**entry, "seconds": seconds.get(entry["round"])} for entry in entries]
 
     def time(self, k: int | None = None) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class RunFolder:
 
     @cached_property
     def hospitals(self) -> dict[str, Any]:
-        """Whose own held-out patients every K is scored on (`hospitals.json`); empty if only the target was scored."""
+        """Hospitals that every K is scored on (`hospitals.json`); empty if only the target was scored."""
         return read_json_file(self.path / HOSPITALS_FILE, optional=True) or {}
 
     @cached_property
@@ -343,10 +343,10 @@ class RunFolder:
         for k in self.settings.ks:
             self.folder(k)
 
-    def _once(self, place: Path, read: Callable[[Path], Any]) -> Any:
-        if place not in self._kept:
-            self._kept[place] = read(place)
-        return self._kept[place]
+    def _load_once(self, place: Path, read: Callable[[Path], Any]) -> Any:
+        if place not in self._cache:
+            self._cache[place] = read(place)
+        return self._cache[place]
 
 
 def read_row(folder: Path) -> Row:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from chestfed._version import __version__
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.evaluation.comparison import ADVICE
 from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import METHODS, Intervals
@@ -42,7 +42,7 @@ def describe_test(differences: pd.DataFrame) -> str:
     name = means[0]["interval_method"]
     how = METHODS[name].of_difference
     if all(row["p"] is None for row in means):
-        how = how.partition("; p ")[0]  # what is said of p values would be about none
+        how = how.partition("; p ")[0]  # there are no p values to describe
     kinds = [OVER_SEEDS if row["of_seeds"] else f"over test patients ({name}): {how}" for row in means]
     untested = [f"no p value: {row['reason']}" for row in means if row["difference"] is not None and row["p"] is None]
     return "; ".join(dict.fromkeys([*kinds, *untested]))
@@ -81,7 +81,7 @@ def describe_chance(results: Results) -> str:
     for *diseases, mean in group_rows(results.view(view, takes_part=True), "hospital", "model"):
         if mean["auc"] is None or mean["auc"] >= _CHANCE:
             continue
-        clear = [title_of(row["disease"]) for row in diseases if row["high"] is not None and row["high"] < _CHANCE]
+        clear = [format_title(row["disease"]) for row in diseases if row["high"] is not None and row["high"] < _CHANCE]
         names = f" ({', '.join(clear)}: 95% interval below 0.5)" if clear else ""
         place = f"{' held out,' if view == 'held_out' else ''} at {mean['hospital']}" if mean["hospital"] else ""
         below.append(f"{mean['model']}{place} {number(mean['auc'])}{names}")
@@ -117,14 +117,16 @@ class MethodsText:
 
     def __str__(self) -> str:
         """As Markdown."""
-        return "\n".join([self.paragraph, "", *(f"{n}. {one}." for n, one in enumerate(self.references, 1)), ""])
+        return "\n".join(
+            [self.paragraph, "", *(f"{n}. {reference}." for n, reference in enumerate(self.references, 1)), ""]
+        )
 
 
 def number_references(sentences: Sequence[Sentence]) -> MethodsText:
     """The sentences with numbers for what they cite."""
-    every = tuple(dict.fromkeys(one for _, cited in sentences for one in cited))
+    every = tuple(dict.fromkeys(reference for _, cited in sentences for reference in cited))
     shown = [
-        sentence + (f" [{', '.join(str(every.index(one) + 1) for one in cited)}]." if cited else ".")
+        sentence + (f" [{', '.join(str(every.index(reference) + 1) for reference in cited)}]." if cited else ".")
         for sentence, cited in sentences
     ]
     return MethodsText(" ".join(shown), every)

@@ -42,7 +42,7 @@ class Row:
     resamples: int = RESAMPLES
 
     @classmethod
-    def of_scores(
+    def from_scores(
         cls, k: int, clients: Sequence[str], scored: Scored, resamples: int, interval: MethodName = DEFAULT
     ) -> Row:
         """The result of scores; the same scores always get the same intervals."""
@@ -68,12 +68,12 @@ class Row:
                 "set evaluation.interval in the pipeline and run it again",
                 kind="no scores here",
             )
-        return Row.of_scores(self.k, self.clients, scored, how.resamples, how.method)
+        return Row.from_scores(self.k, self.clients, scored, how.resamples, how.method)
 
     def with_reasons(self, reasons: Mapping[str, str]) -> Row:
         """The row with these reasons of diseases without an AUC."""
         aucs = (
-            replace(one, reason=reasons.get(one.disease, one.reason)) if one.value is None else one for one in self.aucs
+            replace(auc, reason=reasons.get(auc.disease, auc.reason)) if auc.value is None else auc for auc in self.aucs
         )
         return replace(self, aucs=tuple(aucs))
 

@@ -11,7 +11,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.answer import state_gains
@@ -25,10 +25,10 @@ from chestfed.results.grid import (
     Line,
     Rows,
     drop_single_mean,
-    grid_of,
     make_auc_cell,
     make_difference_cell,
     make_disease_columns,
+    make_grid,
     number,
     rich_table,
     signed,
@@ -100,14 +100,14 @@ def _name_interval(results: Results, view: str) -> str:
 def list_undefined(results: Results, view: str = "study") -> list[str]:
     """The diseases without an AUC, each with its reason."""
     rows = [row for row in list_records(results.view(view)) if row["auc"] is None and row["disease"] != "mean"]
-    return list(dict.fromkeys(f"{title_of(row['disease'])}: {row['reason']}" for row in rows))
+    return list(dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows))
 
 
 def list_left_out(results: Results) -> list[str]:
     """How many hospitals do not count in the AUC of each disease, because they have not both classes."""
     rows = [row for row in list_records(results.view("study")) if row["left_out"] and row["disease"] != "mean"]
     counts = ((row, row["left_out"] + (row["hospitals"] or 0)) for row in rows)
-    texts = (f"{title_of(row['disease'])}: {row['left_out']} of {total} hospitals" for row, total in counts)
+    texts = (f"{format_title(row['disease'])}: {row['left_out']} of {total} hospitals" for row, total in counts)
     return sorted(dict.fromkeys(texts))
 
 
@@ -125,8 +125,8 @@ def make_difference_grid(
     ]
     heads, columns = ["K", "added"] if added else ["model"], make_disease_columns(models[0])
     over = sum(row["difference"] is not None for row in models[0] if row["disease"] != "mean")
-    columns = [replace(one, below=(f"over {over}",)) if one.text == "mean" else one for one in columns]
-    return grid_of("differences", caption, (*heads, *columns), rows)
+    columns = [replace(column, below=(f"over {over}",)) if column.text == "mean" else column for column in columns]
+    return make_grid("differences", caption, (*heads, *columns), rows)
 
 
 def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
@@ -135,9 +135,11 @@ def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
     if not rows[-1]["of_seeds"]:
         return None
     each = [json.loads(row["of_seeds"]) for row in rows]
-    lines = ((f"seed {seed}", ["-" if one[seed] is None else signed(one[seed]) for one in each]) for seed in each[0])
+    lines = (
+        (f"seed {seed}", ["-" if values[seed] is None else signed(values[seed]) for values in each]) for seed in each[0]
+    )
     caption = f"{rows[-1]['model']} minus {rows[-1]['reference']}, by training seed"
-    return grid_of("by-seed", caption, ("seed", *(title_of(row["disease"]) for row in rows)), lines)
+    return make_grid("by-seed", caption, ("seed", *(format_title(row["disease"]) for row in rows)), lines)
 
 
 def render_differences(
@@ -170,7 +172,7 @@ def _make_spread_grid(differences: pd.DataFrame) -> Grid:
     deviations = [(models[0][0]["reference"], [row["seed_sd_reference"] for row in models[0]])]
     deviations += [(rows[0]["model"], [row["seed_sd_model"] for row in rows]) for rows in models]
     lines = ((name, ["one seed" if sd is None else number(sd) for sd in values]) for name, values in deviations)
-    return grid_of("spread", "", ("model", *(title_of(row["disease"]) for row in models[0])), lines)
+    return make_grid("spread", "", ("model", *(format_title(row["disease"]) for row in models[0])), lines)
 
 
 # ---- at every hospital -------------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
             cells.append(missing if gain is None else make_difference_cell(gain, digits))
         rows.append((first["hospital"], cells))
     heads = ("hospital", "test images", *models, *(f"{model} minus {models[0]}" for model in compared))
-    return grid_of(view, caption, heads, rows)
+    return make_grid(view, caption, heads, rows)
 
 
 def make_disease_grid(results: Results) -> Grid:
@@ -212,8 +214,8 @@ def make_disease_grid(results: Results) -> Grid:
         ]
         rows.append((part[0]["hospital"], cells))
     minus = f"; below it minus {view['model'].iloc[0]}" if gains else ""
-    heads = ("hospital", *(title_of(row["disease"]) for row in hospitals[0]))
-    return grid_of("hospital-diseases", f"AUC per disease with {last}{minus}", heads, rows)
+    heads = ("hospital", *(format_title(row["disease"]) for row in hospitals[0]))
+    return make_grid("hospital-diseases", f"AUC per disease with {last}{minus}", heads, rows)
 
 
 def describe_hospitals(results: Results, view: str) -> str:
@@ -236,14 +238,16 @@ def make_held_out_grid(results: Results, digits: int = 3) -> Grid:
     """Two lines per held-out site: its own, and the mean over the sites that were trained on."""
     lines, heads = [], [Cell("held out"), Cell("images")]
     for rows in group_rows(results.view("held_out"), "model"):
-        own = drop_single_mean([row for row in rows if not row["takes_part"]])
-        cells = [make_auc_cell(row, digits) for row in own]
-        counts = [() if row["positives"] is None else (f"{row['positives']}+ / {row['negatives']}-",) for row in own]
+        held_out_rows = drop_single_mean([row for row in rows if not row["takes_part"]])
+        cells = [make_auc_cell(row, digits) for row in held_out_rows]
+        counts = [
+            () if row["positives"] is None else (f"{row['positives']}+ / {row['negatives']}-",) for row in held_out_rows
+        ]
         cells = [replace(cell, below=(*cell.below, *below)) for cell, below in zip(cells, counts, strict=True)]
-        lines.append(Line(rows[0]["model"], (Cell(f"{own[0]['images']:,}"), *cells)))
-        heads[2:] = [Cell(title_of(row["disease"])) for row in own]
+        lines.append(Line(rows[0]["model"], (Cell(f"{held_out_rows[0]['images']:,}"), *cells)))
+        heads[2:] = [Cell(format_title(row["disease"])) for row in held_out_rows]
         if means := average_seen(rows):
-            seen = (Cell(number(one)) for one in drop_single_mean(means))
+            seen = (Cell(number(mean)) for mean in drop_single_mean(means))
             lines.append(Line("  sites trained on", (Cell(""), *seen), "seen"))
     return Grid("held-out", "", tuple(heads), tuple(lines))
 
@@ -257,7 +261,7 @@ def render_tables(results: Results) -> RenderableType:
     if len(results.view("held_out")):
         parts = [rich_table(make_held_out_grid(results, 2), mark, _describe_held_out(results), dim=["seen"])]
         rows = [row for row in list_records(results.view("held_out")) if row["auc"] is None and not row["takes_part"]]
-        texts = [f"{row['model']}, {title_of(row['disease'])}: {row['reason']}" for row in rows]
+        texts = [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows]
         notes = [f"Not defined (and left out of the mean): {'; '.join(texts)}"] if texts else []
         return Group(*parts, *map(Text, notes))
     parts = [rich_table(make_auc_grid(results, digits=2), mark, describe_aucs(results), dim=["paper"])]
@@ -294,7 +298,7 @@ def _describe_held_out(results: Results) -> str:
 def describe_stage_1(results: Results) -> str:
     """AUCs after stage 1 alone: what stage 2 adds to them can be read; empty if they are not known."""
     aucs = results.about.get("stage_1") or {}
-    named = {title_of(disease): value for disease, value in aucs.items() if disease != "mean" or len(aucs) > 2}
+    named = {format_title(disease): value for disease, value in aucs.items() if disease != "mean" or len(aucs) > 2}
     each = ", ".join(f"{name} {number(value)}" for name, value in named.items())
     return f"After stage 1 alone (cross-entropy at the first client): {each}" if each else ""
 
@@ -348,7 +352,7 @@ def list_held_out_metrics(results: Results) -> dict[str, float | None]:
     """The numbers for MLflow: mean AUC of each held-out site, and of its model on the sites that it was trained on."""
     values: dict[str, float | None] = {}
     for rows in group_rows(results.view("held_out"), "model"):
-        own = next(row for row in rows if not row["takes_part"] and row["disease"] == "mean")
-        values[f"held_out_auc_mean_{own['model']}"] = own["auc"]
-        values[f"trained_on_auc_mean_{own['model']}"] = (average_seen(rows) or [None])[-1]
+        held_out_row = next(row for row in rows if not row["takes_part"] and row["disease"] == "mean")
+        values[f"held_out_auc_mean_{held_out_row['model']}"] = held_out_row["auc"]
+        values[f"trained_on_auc_mean_{held_out_row['model']}"] = (average_seen(rows) or [None])[-1]
     return values

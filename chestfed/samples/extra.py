@@ -24,11 +24,11 @@ from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.randomness import numpy_stream
 from chestfed.samples.drawing.phantom import draw_film
-from chestfed.samples.hospitals import SIZES, Hospital, films_of
+from chestfed.samples.hospitals import SIZES, Hospital, draw_hospital_images
 from chestfed.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.samples.patients import Film
 from chestfed.samples.tables import Row, write_rows
-from chestfed.samples.writing import begun, finish, is_there
+from chestfed.samples.writing import create_part_folder, finish, is_written
 
 #: Raised when the same seed gives another hospital than before.
 EXTRA_VERSION: Final = 1
@@ -87,7 +87,7 @@ class ExtraHospital:
 
 def draw_extra(name: str, shape: str, *, seed: int = 1, size: str = "default") -> dict[str, Film]:
     """The images of the further hospital `name`: path below its folder -> what is in it, and what its table says."""
-    films = films_of(replace(_HOSPITAL, name=name), seed, SIZES[size])
+    films = draw_hospital_images(replace(_HOSPITAL, name=name), seed, SIZES[size])
     return {str(_fill(SHAPES[shape].picture, _describe_film(SHAPES[shape], film))): film for film in films}
 
 
@@ -121,8 +121,8 @@ def write_extra(
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".samples.lock"):
-            if not is_there(root, stamp, what):
-                with begun(root) as part:
+            if not is_written(root, stamp, what):
+                with create_part_folder(root) as part:
                     _write_files(part, name, SHAPES[shape], films, seed, progress)
                     finish(part, root, stamp)
     tops = {path.partition("/")[0] for path in films}
@@ -187,14 +187,14 @@ def _make_rows(shape: Shape, film: Film, rng: np.random.Generator) -> Iterator[R
     def row(**more: Any) -> dict[str, Any]:
         return {name: _fill(cell, fields | more) for name, cell in shape.columns.items()}
 
-    states = dict(zip(shape.names, (film.said[disease] for disease in DISEASES), strict=True))
+    states = dict(zip(shape.names, (film.labels[disease] for disease in DISEASES), strict=True))
     if shape.layout == "wide":
         words = {1: shape.words["present"], 0: shape.words["absent"], -1: shape.words["uncertain"]}
         other = {shape.other[0]: words[int(rng.random() < shape.other[1])]}
         yield {**row(), **{name: words[state] for name, state in states.items()}, **other, "Bemerkung": None}
     elif shape.layout == "readers":
         for place, reader in enumerate(sorted(rng.choice(_READERS, 3, replace=False) + 1)):
-            # The first sees all that is said.
+            # The first sees all labels.
             seen = {name: int(state == 1 and (place == 0 or rng.random() < _SEEN)) for name, state in states.items()}
             yield {**row(reader=f"R{reader}"), **seen}
     elif shape.layout == "long":
@@ -209,5 +209,5 @@ def _make_rows(shape: Shape, film: Film, rng: np.random.Generator) -> Iterator[R
 
 def _list_terms(shape: Shape, film: Film) -> list[str]:
     doubt = shape.words.get("doubt", "possible {}")
-    states = zip(shape.names, (film.said[disease] for disease in DISEASES), strict=True)
+    states = zip(shape.names, (film.labels[disease] for disease in DISEASES), strict=True)
     return [doubt.format(name) if state == -1 else name for name, state in states if state != 0]

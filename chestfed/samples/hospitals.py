@@ -55,7 +55,7 @@ _TEXT: Final = resources.files("chestfed.samples").joinpath("hospitals.yaml").re
 HOSPITALS: Final = TypeAdapter(tuple[Hospital, ...]).validate_python(yaml.safe_load(_TEXT))
 
 
-def films_of(hospital: Hospital, seed: int, at_most: int) -> list[Film]:
+def draw_hospital_images(hospital: Hospital, seed: int, at_most: int) -> list[Film]:
     """All images of a hospital, per split `at_most` so many; a patient is in one split only."""
     films: list[Film] = []
     for split, images in (("train", hospital.train), ("valid", hospital.valid), ("test", hospital.test)):
@@ -67,12 +67,12 @@ def films_of(hospital: Hospital, seed: int, at_most: int) -> list[Film]:
             films += _validation_set(rng, hospital, first, at_most)
         else:
             visits = _visits(rng, hospital, first, min(images, at_most))
-            mix = hospital.mix if split != "test" else _enriched(hospital.mix)
+            mix = hospital.mix if split != "test" else _raise_prevalence(hospital.mix)
             films += draw_films(rng, mix, visits, split, exact=False)
     return films
 
 
-def _enriched(mix: CaseMix) -> CaseMix:
+def _raise_prevalence(mix: CaseMix) -> CaseMix:
     return replace(mix, prevalence={name: p and max(p, TEST_POSITIVES) for name, p in mix.prevalence.items()})
 
 
@@ -115,6 +115,6 @@ def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, at
     for extra in (film for film in drawn if film.study == 2):
         views = Counter(film.patient.number for film in films)
         alone = [place for place, film in enumerate(films) if views[film.patient.number] == 1]
-        place = min(alone, key=lambda place: sum(films[place].said[name] != extra.said[name] for name in DISEASES))
+        place = min(alone, key=lambda place: sum(films[place].labels[name] != extra.labels[name] for name in DISEASES))
         films.insert(place + 1, replace(films[place], number=2))
     return films

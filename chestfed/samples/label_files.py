@@ -48,7 +48,7 @@ def write_chexpert(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
             sex = "Female" if film.patient.female else "Male"
             lateral = film.view == "lateral"
             place = ["Lateral", ""] if lateral else ["Frontal", film.view.upper()]
-            labels = _observed(film, rng, blanks=split == "train")
+            labels = _list_findings(film, rng, blanks=split == "train")
             rows.append([f"{RELEASE}/{layouts.chexpert_path(film)}", sex, film.patient.age, *place, *labels])
         write_csv(root / f"{split}.csv", header, rows)
 
@@ -59,7 +59,7 @@ def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed
     rows = []
     for film in films:
         rng = _row_stream(seed, hospital, film)
-        findings = [word for word, value in zip(words, film.said.values(), strict=True) if value == 1]
+        findings = [word for word, value in zip(words, film.labels.values(), strict=True) if value == 1]
         findings += [word for word in ("Infiltration", "Pleural_Thickening") if rng.random() < 0.05]
         findings += ["Nodule"] if film.nodule else []
         age = 412 if rng.random() < 0.004 else film.patient.age  # impossible ages, as in the release
@@ -125,7 +125,7 @@ def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
         "atelectasis": ["atelectasis", "laminar atelectasis", "lobar atelectasis"],
         "pleural_effusion": ["pleural effusion", "pleural effusion", "loculated pleural effusion"],
     }
-    terms = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
+    terms = [str(rng.choice(names[disease])) for disease, value in film.labels.items() if value == 1]
     terms += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
     terms += ["nodule"] if film.nodule else []
     if not terms:
@@ -147,7 +147,7 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
         if film.number == 1 and rng.random() < 0.01:
             unlabeled.add(study)
         if study not in studies and study not in unlabeled:
-            cells = dict(zip(OBSERVATIONS, _observed(film, rng, blanks=True), strict=True))
+            cells = dict(zip(OBSERVATIONS, _list_findings(film, rng, blanks=True), strict=True))
             studies[study] = [subject, study, *(cells[name] for name in columns)]
         view = "LATERAL" if film.view == "lateral" else film.view.upper()
         shown = "" if rng.random() < 0.01 and film.view != "lateral" else view
@@ -178,7 +178,7 @@ def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int
             for place, reader in enumerate(readers):
                 cells = dict.fromkeys(findings, 0)
                 for name, disease in names.items():
-                    cells[name] = int(film.said[disease] == 1 and (place == 0 or rng.random() < 0.75))
+                    cells[name] = int(film.labels[disease] == 1 and (place == 0 or rng.random() < 0.75))
                 cells["Nodule/Mass"] = int(film.nodule and rng.random() < 0.8)
                 cells["No finding"] = int(not any(cells.values()))
                 rater = [f"R{reader}"] if split == "train" else []
@@ -196,9 +196,9 @@ WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]]
 }
 
 
-def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
+def _list_findings(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
     """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
-    states = film.said
+    states = film.labels
     opaque = 1 in (states["edema"], states["consolidation"], states["atelectasis"])
     values = {name: states[disease] for name, disease in _OBSERVED.items()}
     values["No Finding"] = int(not any(states.values()) and not film.nodule)

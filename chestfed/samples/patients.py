@@ -34,7 +34,7 @@ class Patient:
 class Film:
     """One image: who, in which study, how taken, what is really there, and what the label file says.
 
-    `severity` is 0 for an absent disease, else from 0.17 to 1. `said` is 1, 0, or -1 for uncertain. A `nodule` and
+    `severity` is 0 for an absent disease, else from 0.17 to 1. `labels` is 1, 0, or -1 for uncertain. A `nodule` and
     `devices` (lines, leads, a pacemaker) are visible but are not among the five diseases.
     """
 
@@ -44,7 +44,7 @@ class Film:
     view: str
     split: str
     severity: Mapping[str, float]
-    said: Mapping[str, int]
+    labels: Mapping[str, int]
     nodule: bool = False
     devices: bool = False
 
@@ -91,7 +91,7 @@ def draw_films(rng: np.random.Generator, mix: CaseMix, visits: list[Visit], spli
     """The images of these studies. With `exact`, labels are the truth: no errors, no doubts."""
     positive = _positives(rng, mix, visits)
     truth, severity = _truth(rng, mix, positive, errors=not exact)
-    doubted = np.zeros_like(positive) if exact else _doubted(rng, mix, positive, severity)
+    doubted = np.zeros_like(positive) if exact else _draw_doubts(rng, mix, positive, severity)
     films = []
     for row, visit in enumerate(visits):
         sick = int(truth[row].sum())
@@ -146,7 +146,7 @@ def _truth(
     return truth, np.where(truth, np.maximum(severity, 0.15), 0.0)
 
 
-def _doubted(rng: np.random.Generator, mix: CaseMix, positive: np.ndarray, severity: np.ndarray) -> np.ndarray:
+def _draw_doubts(rng: np.random.Generator, mix: CaseMix, positive: np.ndarray, severity: np.ndarray) -> np.ndarray:
     """Labels called uncertain, bool `[studies, diseases]`: the subtlest positives, and negatives by chance."""
     doubted = np.zeros(positive.shape, dtype=bool)
     for j, disease in enumerate(DISEASES):

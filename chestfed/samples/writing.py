@@ -18,7 +18,7 @@ from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.processes.workers import parallel_map
 from chestfed.samples.drawing.phantom import draw_film
-from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
+from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, draw_hospital_images
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
@@ -51,7 +51,7 @@ class HospitalSummary:
 
 def is_complete(folder: Path, *, seed: int = 1, size: str = "default") -> bool:
     """Whether the folder holds all hospitals of this seed and size."""
-    return all(_stamp_of(folder / hospital.folder) == _stamp(seed, size) for hospital in HOSPITALS)
+    return all(_read_stamp(folder / hospital.folder) == _stamp(seed, size) for hospital in HOSPITALS)
 
 
 def write_hospitals(
@@ -73,10 +73,10 @@ def write_hospitals(
     folder, stamp = Path(folder), _stamp(seed, size)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    films = {hospital.name: films_of(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
+    films = {hospital.name: draw_hospital_images(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
     with writing_to(folder), FileLock(folder / ".samples.lock"):
         what = _describe(seed, size)
-        todo = [hospital for hospital in HOSPITALS if not is_there(folder / hospital.folder, stamp, what)]
+        todo = [hospital for hospital in HOSPITALS if not is_written(folder / hospital.folder, stamp, what)]
         total = sum(len(films[hospital.name]) for hospital in todo)
         with closing(_write_all(folder, todo, films, seed, stamp, workers)) as written:
             for done, _ in enumerate(written, start=1):
@@ -95,11 +95,11 @@ def write_labels(folder: Path, data_root: Path, *, seed: int = 1, size: str = "d
     Raises `ChestfedError` if `data_root`, where the hospitals will be, holds something else under their names.
     """
     for hospital in HOSPITALS:
-        is_there(data_root / hospital.folder, _stamp(seed, size), _describe(seed, size))
+        is_written(data_root / hospital.folder, _stamp(seed, size), _describe(seed, size))
         root = folder / hospital.folder
         root.mkdir(parents=True)
         (root / MARKER).write_bytes(MARKER_TEXT.encode())
-        WRITERS[hospital.name](root, films_of(hospital, seed, SIZES[size]), hospital, seed)
+        WRITERS[hospital.name](root, draw_hospital_images(hospital, seed, SIZES[size]), hospital, seed)
 
 
 def _write_all(
@@ -112,7 +112,10 @@ def _write_all(
 ) -> Generator[None]:
     """Fill the hospitals' folders; yields once per picture."""
     with ExitStack() as unfinished:
-        parts = {hospital.name: unfinished.enter_context(begun(folder / hospital.folder)) for hospital in hospitals}
+        parts = {
+            hospital.name: unfinished.enter_context(create_part_folder(folder / hospital.folder))
+            for hospital in hospitals
+        }
         jobs = [(parts[hospital.name], hospital, film, seed) for hospital in hospitals for film in films[hospital.name]]
         with closing(parallel_map(_write_film, jobs, workers, chunk=16, what="drawing the hospitals")) as drawn:
             for hospital in hospitals:
@@ -122,7 +125,7 @@ def _write_all(
 
 
 @contextmanager
-def begun(root: Path) -> Iterator[Path]:
+def create_part_folder(root: Path) -> Iterator[Path]:
     """A folder beside a hospital's, to be filled and then taken to `finish`; else it is removed."""
     part = root.with_name(f".{root.name}.part")
     shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
@@ -153,16 +156,16 @@ def _stamp(seed: int, size: str) -> dict[str, object]:
     return {"synthetic": True, "version": SAMPLES_VERSION, "seed": seed, "size": size}
 
 
-def _stamp_of(root: Path) -> dict[str, object] | None:
+def _read_stamp(root: Path) -> dict[str, object] | None:
     try:
         return json.loads((root / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
 
-def is_there(root: Path, stamp: Mapping[str, object], what: str) -> bool:
+def is_written(root: Path, stamp: Mapping[str, object], what: str) -> bool:
     """Whether the hospital of this stamp exists already; a folder of that name with other content is refused."""
-    if root.exists() and _stamp_of(root) != stamp:
+    if root.exists() and _read_stamp(root) != stamp:
         raise ChestfedError(
             f"{root.resolve()} is not {what}. Remove it, or choose another folder.",
             kind="another folder in its place",

@@ -22,7 +22,7 @@ from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.evaluation.estimates import auc_per_disease, mean_of
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
-from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, views_of
+from chestfed.evaluation.protocols import PROTOCOLS, Protocol, list_views, name_unit, units
 from chestfed.evaluation.summary import Summary, group_columns, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
@@ -30,7 +30,7 @@ from chestfed.images.database import unpack_keys
 from chestfed.models import restore_statistics
 from chestfed.results.predictions import predictions_frame
 from chestfed.scoring.batch_norm import Choice, ChosenStatistics, choose_statistics
-from chestfed.scoring.held_out_patients import images_of
+from chestfed.scoring.held_out_patients import describe_images
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
@@ -126,7 +126,7 @@ def evaluate_model(
     scores, as_stored = _score(scorer, images, statistics, batch_size, machine, scored)
     studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
     unit = units(protocol, scores, chosen.labels(), studies)
-    by_image = unit_of(protocol) == "image"
+    by_image = name_unit(protocol) == "image"
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     order = order_by_names(key, names, patient_names(table.name, frame["patient"].iloc[unit.first], key), unit.labels)
     first = frame.iloc[unit.first[order]]
@@ -164,7 +164,7 @@ def evaluate_split(
 
     `model` is where the scorer is from, None if it is in memory; `table` is all of the site.
     """
-    chosen, of_split, check = images_of(model, table, split)
+    chosen, of_split, check = describe_images(model, table, split)
     statistics = choose_statistics(model, scorer, table, cache, batch_norm, progress)
     settings |= {"statistics": statistics, "check": check, "progress": progress}
     return evaluate_model(scorer, chosen, of_split, protocol, cache, machine, **settings)
@@ -220,7 +220,7 @@ def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Proto
             f"the model scores {', '.join(diseases)}, none of which site '{table.name}' labels "
             f"({', '.join(table.diseases)})"
         )
-    chosen = table.select(split=split, views=views_of(protocol)).about(diseases)
+    chosen = table.select(split=split, views=list_views(protocol)).about(diseases)
     if len(chosen.frame) == 0:
         exist = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in exist.items() if count)
@@ -268,7 +268,7 @@ def _notes(
         )
     if left_out:
         notes.append(f"{left_out} unreadable images were left out.")
-    unknown = 0 if views_of(protocol) is None else len(table.select(split, ["unknown"]).frame)
+    unknown = 0 if list_views(protocol) is None else len(table.select(split, ["unknown"]).frame)
     if unknown:
         notes.append(
             f"{unknown} images of unknown view were not scored; if they are frontal, use --protocol all-image."

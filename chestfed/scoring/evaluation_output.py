@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.checkpoint import json_text, write_text
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.manifest import EVALUATED, write_manifest
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.interval import OTHER_NUMBERS, Interval
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.metrics import MAX_FPR, SHARE
-from chestfed.evaluation.protocols import unit_of
+from chestfed.evaluation.protocols import name_unit
 from chestfed.evaluation.summary import MAIN, Summary
 from chestfed.results.grid import Cell, Grid, Line, drop_single_mean, number, pair, rich_table
 from chestfed.results.predictions import write_predictions
@@ -44,7 +44,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     frames = {name: getattr(summary, name) for name in FRAMES}
     for name, frame in frames.items():
         write_text(folder / f"{name}.csv", as_csv(frame.assign(**head)[[*head, *frame]]))
-    unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
+    unit = {"image": "images", "study": "studies"}[name_unit(summary.protocol)]
     what = f"{summary.units:,} {unit} ({summary.protocol}, {evaluation.split} split of {evaluation.title})"
     sentences = describe_scoring(what, summary.patients, len(summary.diseases), summary.intervals)
     statistics = [(sentence, ())] if (sentence := evaluation.statistics.sentence.rstrip(".")) else []
@@ -63,7 +63,7 @@ def render(evaluation: Evaluation) -> RenderableType:
     from rich.text import Text
 
     summary = evaluation.summary
-    unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
+    unit = {"image": "images", "study": "studies"}[name_unit(summary.protocol)]
     of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
     method, preprocess = summary.intervals.method, evaluation.scorer.preprocess
     caption = (
@@ -79,7 +79,8 @@ def render(evaluation: Evaluation) -> RenderableType:
     aucs = summary.metrics.query("metric == 'auc' and value.isna() and disease != 'mean'")
     if len(aucs):
         nothing = (
-            f"{title_of(disease)}: {reason}" for disease, reason in zip(aucs["disease"], aucs["reason"], strict=True)
+            f"{format_title(disease)}: {reason}"
+            for disease, reason in zip(aucs["disease"], aucs["reason"], strict=True)
         )
         parts.append(Text("Not defined, and left out of the mean: " + "; ".join(nothing) + _one_class(summary)))
     if len(summary.subgroups):
@@ -105,7 +106,7 @@ def metrics_grid(summary: Summary) -> Grid:
         counts = f"{first['positives']} / {first['negatives']}"
         if disease == "mean":
             counts = f"over {first['over_diseases']} of {len(summary.diseases)}"
-        lines.append(Line(title_of(disease), (Cell(counts), *cells), disease if disease == "mean" else ""))
+        lines.append(Line(format_title(disease), (Cell(counts), *cells), disease if disease == "mean" else ""))
     return Grid("metrics", "", tuple(map(Cell, ("disease", "n+ / n-", *_HEADS))), tuple(lines))
 
 
@@ -123,7 +124,7 @@ def subgroup_grid(summary: Summary, head: str) -> Grid:
             cell = _cell(row, row["auc"])
             cells.append(Cell(cell.text, (*cell.below, over)))
         lines.append(Line(f"{column}: {group}", (Cell(str(rows["group_n"].iloc[0])), *cells)))
-    diseases = (Cell(title_of(disease)) for disease in drop_single_mean((*summary.diseases, "mean")))
+    diseases = (Cell(format_title(disease)) for disease in drop_single_mean((*summary.diseases, "mean")))
     return Grid("subgroups", "", (Cell("group"), Cell(head), *diseases), tuple(lines))
 
 
@@ -168,7 +169,7 @@ def _about(evaluation: Evaluation) -> dict[str, Any]:
         "site": evaluation.site,
         "split": evaluation.split,
         "key": evaluation.predictions.attrs["key"],
-        "unit": unit_of(summary.protocol),
+        "unit": name_unit(summary.protocol),
         "images": evaluation.images,
         "images_left_out": evaluation.left_out,
         "protocol": summary.protocol,

@@ -8,14 +8,14 @@ from functools import partial
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.evaluation.protocols import views_of
+from chestfed.evaluation.protocols import list_views
 from chestfed.results.run_folder import RunFolder
 from chestfed.scoring.study_of_model import find_run, read_study
 from chestfed.sites.partition import hold_out
 from chestfed.sites.table import SiteTable
 
 
-def images_of(
+def describe_images(
     model: str | None, table: SiteTable, split: str
 ) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
     """The images to score of a split or of `held-out`, their split, and what makes sure of those held out.
@@ -77,7 +77,7 @@ def check_held_out(model: str | None, names: Sequence[str], views: pd.Series, ke
             f"({key}), so they cannot be compared. Set $CHESTFED_KEY_FILE to the key file of that study",
             kind="another key",
         )
-    looked_at = views_of(read_study(run).evaluation.protocol)
+    looked_at = list_views(read_study(run).evaluation.protocol)
     rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
     others = sum(row not in known for row in rows)
     if others:

@@ -66,7 +66,7 @@ def score_images(
             given = batch.images
             if scorer.batch is not None and count < scorer.batch:
                 given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
-            called = _called if results else _called_in_time
+            called = _called if results else _call_with_timeout
             # A copy: what a program returns may be a view of the images, which the next batch overwrites.
             results.append(called(scorer, given, machine)[:count].clone())
             if len(results) == 1:
@@ -103,7 +103,7 @@ def _check_alone(scorer: Scorer, given: Tensor, machine: Machine) -> None:
         )
 
 
-def _called_in_time(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
+def _call_with_timeout(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
     """As `_called`, in a thread that is left behind if it takes too long: code in C heeds no signal of Python."""
     results: list[Tensor | Exception] = []
 

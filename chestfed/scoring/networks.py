@@ -27,7 +27,7 @@ from chestfed.models import (
     ModelOptions,
     build_model,
     convolve_channels_last,
-    factory_of,
+    get_factory,
     load_trained,
     network_options,
 )
@@ -47,7 +47,7 @@ _STARTS: dict[str, Any] = {
 }
 
 
-def network_in(
+def find_network(
     header: Mapping[str, Any], path: Path, network: str | None = None
 ) -> tuple[ModelOptions, tuple[str, ...]]:
     """The network that a model file of chestfed names, or that the user names in its place, and notes.
@@ -117,7 +117,7 @@ def _changed(name: str, then: object) -> tuple[str, ...]:
 def _without_starts(options: ModelOptions) -> ModelOptions:
     """The options without weights to start from."""
     update: dict[str, Any] = {"initial_weights": None}
-    factory = factory_of(MODELS.find(options.name))
+    factory = get_factory(MODELS.find(options.name))
     if factory is not None:
         given = dict(getattr(options, "options", {}))
         accepted = inspect.signature(factory).parameters
@@ -143,12 +143,12 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
     if top in _LIBRARIES and not f"{module}.".startswith(f"{_LIBRARIES[top]}."):
         text = f"{path}: refused: '{name}' is not a network of {top}. {advice}"
         raise ConfigError(text, kind="not a network of the library", library=top)
-    if _came_beside(top, path):
+    if _is_beside(top, path):
         raise ConfigError(
             f"{path}: refused: its network '{name}' is code in the model's folder. Read that code. {advice}",
             kind="code in the model's folder",
         )
-    factory = factory_of(MODELS.find(name))
+    factory = get_factory(MODELS.find(name))
     if factory is not None and not inspect.isclass(factory) and not _library_network(factory):
         raise ConfigError(
             f"{path}: refused: '{name}' is a function, and functions that only a file names are not called. "
@@ -165,7 +165,7 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
             )
 
 
-def _came_beside(top: str, path: Path) -> bool:
+def _is_beside(top: str, path: Path) -> bool:
     """Whether a module lies in the model file's own folder or below it."""
     spec = PathFinder.find_spec(top, [str(Path.cwd()), *sys.path])
     places = [] if spec is None else [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]

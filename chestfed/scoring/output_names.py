@@ -24,7 +24,7 @@ _ALIASES = {
 }
 
 
-def own_outputs(path: Path, carried: Sequence[str], declared: Sequence[str] | None) -> tuple[str, ...]:
+def select_own_outputs(path: Path, carried: Sequence[str], declared: Sequence[str] | None) -> tuple[str, ...]:
     """The outputs of a model of chestfed, whose file names them; `said` may ignore some with '-'.
 
     Raises
@@ -41,10 +41,10 @@ def own_outputs(path: Path, carried: Sequence[str], declared: Sequence[str] | No
     return tuple(order)
 
 
-def named_outputs(
+def name_outputs(
     path: Path, carried: Sequence[str] | None, declared: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The outputs of a model from elsewhere, by what is said or else carried, and notes.
+    """The outputs of a model from elsewhere, by the given or else the stored names, and notes.
 
     Case, spaces and aliases do not matter. What cannot be the name of a disease is ignored, and the notes count it.
 
@@ -77,7 +77,7 @@ def named_outputs(
     return tuple(disease or IGNORED for disease in order), notes
 
 
-def carried_names(path: Path, text: str | bytes | None) -> list[str] | None:
+def read_output_names(path: Path, text: str | bytes | None) -> list[str] | None:
     """The order that a program carries as JSON, if any.
 
     Raises

@@ -18,7 +18,7 @@ from chestfed.experiment.device import Machine
 from chestfed.images.batches import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, ModelOptions
-from chestfed.scoring.output_names import IGNORED, named_outputs
+from chestfed.scoring.output_names import IGNORED, name_outputs
 
 #: What a model's outputs are; of `scores` only the order means something.
 Output = Literal["logits", "probabilities", "scores"]
@@ -42,7 +42,7 @@ class ModelDescription(StrictModel):
 class Declared:
     """What the user says of the model; None for what is left to the file.
 
-    `network` names the network (`package.module:Name`) in place of the file, whose word is not taken for any.
+    `network` names the network (`package.module:Name`) in place of the file, whose entry is ignored.
     """
 
     k: int | None = None
@@ -93,8 +93,8 @@ class ModelFile:
         return self.description.input or IMAGENET
 
     def outputs(self, carried: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """`named_outputs` of what is declared, or else carried."""
-        return named_outputs(self.path, carried, self.declared.diseases or self.description.diseases)
+        """`name_outputs` of what is declared, or else carried."""
+        return name_outputs(self.path, carried, self.declared.diseases or self.description.diseases)
 
     def scorer(
         self,

@@ -30,10 +30,10 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.images.batches import NetworkInput
 from chestfed.images.preprocess import Preprocess
-from chestfed.models import MODELS, network_options, read_weights, title_of
+from chestfed.models import MODELS, name_network, network_options, read_weights
 from chestfed.results.run_folder import MODEL_FILE, STUDY, RunFolder
-from chestfed.scoring.networks import load_network, network_in
-from chestfed.scoring.output_names import carried_names, own_outputs
+from chestfed.scoring.networks import find_network, load_network
+from chestfed.scoring.output_names import read_output_names, select_own_outputs
 from chestfed.scoring.scorer import Declared, ModelDescription, ModelFile, Output, Scorer, last_line
 
 __all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_module", "open_scorer"]
@@ -152,10 +152,10 @@ def _chestfed_model(file: ModelFile) -> Scorer:
         raise ConfigError(f"{path}: this model returns logits; omit --output-type")
     if declared.size not in (None, preprocess.size):
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; omit --input-size")
-    outputs = own_outputs(path, names, declared.diseases)
-    options, changed = network_in(values, path, declared.network)
+    outputs = select_own_outputs(path, names, declared.diseases)
+    options, changed = find_network(values, path, declared.network)
     network, notes = load_network(options, tensors, len(outputs), path, file.machine)
-    kind = f"chestfed model, {title_of(options)}"
+    kind = f"chestfed model, {name_network(options)}"
     scorer = file.scorer(kind, outputs, network, (*changed, *notes))
     return replace(scorer, preprocess=preprocess, origin=Origin.read(values), network=network)
 
@@ -187,7 +187,7 @@ def _weights(file: ModelFile) -> Scorer:
     if file.input.channels != 3 and model.name in MODELS.built_in:
         raise ConfigError(f"{declared.config}: input: the built-in networks take 3 channels")
     network, left_out = load_network(model, tensors, len(outputs), path, file.machine)
-    scorer = file.scorer(f"weights, {title_of(model)}", outputs, network, (*notes, *left_out))
+    scorer = file.scorer(f"weights, {name_network(model)}", outputs, network, (*notes, *left_out))
     return replace(scorer, network=network)
 
 
@@ -210,7 +210,7 @@ def _onnx(file: ModelFile) -> Scorer:
         session = onnxruntime.InferenceSession(path.read_bytes(), settings, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise ConfigError(f"{path}: not an ONNX program that onnxruntime can run: {last_line(error)}") from None
-    outputs, notes = file.outputs(carried_names(path, session.get_modelmeta().custom_metadata_map.get("diseases")))
+    outputs, notes = file.outputs(read_output_names(path, session.get_modelmeta().custom_metadata_map.get("diseases")))
     inputs, results = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(results) != 1:
         raise ConfigError(f"{path}: has {len(inputs)} inputs and {len(results)} outputs; one each is needed")

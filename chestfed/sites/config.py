@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from chestfed.core.config import Document, StrictModel, checked, expand_path
+from chestfed.core.config import Document, StrictModel, check_document, expand_path
 from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, give_titles, nearest_hint
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
@@ -340,7 +340,7 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
     document = Document(Path(path), SiteConfig.short_forms)
     refuse_other_kind(document, "site")
     document.override_all(overrides)
-    config = checked(document, SiteConfig)
+    config = check_document(document, SiteConfig)
     update: dict[str, object] = {}
     if config.splits.file is not None:
         # Absolute, because a relative name would be looked for in the site's root.

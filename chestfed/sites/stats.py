@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chestfed.core.diseases import in_order, title_of
+from chestfed.core.diseases import format_title, sort_names
 from chestfed.core.provenance import Origin
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_counts import count_labels
@@ -51,7 +51,7 @@ def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | N
         site = {"site": table.name, "title": table.title, "synthetic": table.synthetic}
         rows += [{**site, "part": part, **counts} for part, counts in parts.items()]
     columns = ["site", "title", "synthetic", "part", "images", "patients", "rows", "views"]
-    diseases = in_order(disease for table in tables for disease in table.diseases)
+    diseases = sort_names(disease for table in tables for disease in table.diseases)
     frame = pd.DataFrame(rows, columns=[*columns, *diseases, *(f"{disease}_missing" for disease in diseases)])
     counts = ["images", "patients", "rows", *(f"{disease}_missing" for disease in diseases)]
     return frame.astype(dict.fromkeys(counts, "Int64"))
@@ -69,7 +69,12 @@ def render(frame: pd.DataFrame) -> RenderableType:
     for name in ("site", "part"):
         shown.add_column(name, overflow="fold")
     diseases = [name.removesuffix("_missing") for name in map(str, frame) if name.endswith("_missing")]
-    for name, width in (("images", 7), ("patients", 8), ("rows", 7), *((title_of(disease), 5) for disease in diseases)):
+    for name, width in (
+        ("images", 7),
+        ("patients", 8),
+        ("rows", 7),
+        *((format_title(disease), 5) for disease in diseases),
+    ):
         shown.add_column(name, justify="right", overflow="fold", min_width=width)
     notes = []
     for row in frame.to_dict("records"):
@@ -79,7 +84,7 @@ def render(frame: pd.DataFrame) -> RenderableType:
         title = "" if paper else str(row["title"])
         shown.add_row(title, str(row["part"]), *counts, *ratios, style="dim" if paper else None, end_section=paper)
         if row["part"] not in (REPEATED, PAPER):
-            missing = {title_of(disease): row[f"{disease}_missing"] for disease in diseases}
+            missing = {format_title(disease): row[f"{disease}_missing"] for disease in diseases}
             counted = ", ".join(f"{name} {n:,}" for name, n in missing.items() if not pd.isna(n) and n) or "none"
             notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {counted}")
     notes.append(

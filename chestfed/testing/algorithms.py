@@ -24,13 +24,13 @@ from chestfed.algorithms.variables import (
 from chestfed.core.plugins import Options
 from chestfed.engines.engine import Engine, EngineState
 from chestfed.engines.fleet import LocalFleet
+from chestfed.engines.messages.requests import Work
 from chestfed.engines.peers import PeerEngine
-from chestfed.engines.requests import Work
 from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
 from chestfed.experiment.ranges import declared_range
 from chestfed.objectives import OBJECTIVES
-from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
+from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 from chestfed.testing.quadratics import (
     CLIENTS,
     DISEASES,
@@ -72,7 +72,7 @@ def check_algorithm(algorithm: AlgorithmSpec | str, **options: object) -> list[s
     ContractError
         With every rule that is broken.
     """
-    return _Trial(*declared(ALGORITHMS, algorithm, options)).check()
+    return _Trial(*find_declaration(ALGORITHMS, algorithm, options)).check()
 
 
 #: Of the weights of the quadratics.
@@ -204,7 +204,7 @@ class _Trial(Contract):
 
     @rule("a round takes the gradients of the formula")
     def keeps_to_the_window(self) -> str | None:
-        formula = self.spec.gradients_of(self.options)
+        formula = self.spec.describe_gradients(self.options)
         for window in (1, 4):
             engine = self.engine(window)
             state, client = self.run(engine, 1), self.fleet.hosts[0].client

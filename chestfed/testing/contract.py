@@ -18,7 +18,7 @@ Part = TypeVar("Part", bound=Declaration)
 Test = TypeVar("Test", bound=Callable[[Any], str | None])
 
 
-def declared(catalogue: Catalogue[Part], part: Part | str, options: Mapping[str, object]) -> tuple[Part, Any]:
+def find_declaration(catalogue: Catalogue[Part], part: Part | str, options: Mapping[str, object]) -> tuple[Part, Any]:
     """The declaration of a part that is given so, or by name or reference, and its options.
 
     Raises `ConfigError` if it is neither, or an option is not one of its own.
@@ -75,7 +75,7 @@ class Contract:
 
         Raises `ContractError` if any rule is broken; an exception breaks it too.
         """
-        kept: list[str] = []
+        faults: list[str] = []
         problems: dict[str, str] = {}
         tests: dict[str, Callable[[Contract], str | None]] = {
             test.rule: test for test in vars(type(self)).values() if hasattr(test, "rule")
@@ -88,12 +88,12 @@ class Contract:
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
             if problem is None:
-                kept.append(text)
+                faults.append(text)
             else:
                 problems[text] = problem
         if problems:
             raise ContractError(self.what, problems)
-        return kept
+        return faults
 
     def refuses_unknown(self, options: type[Options], name: str) -> str | None:
         """Whether a model of options refuses a key that it does not have."""

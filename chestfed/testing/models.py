@@ -20,7 +20,7 @@ from chestfed.models import (
     seeded,
     try_network,
 )
-from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
+from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
 #: Images of the batch that is looked at.
 IMAGES = 4
@@ -44,7 +44,7 @@ def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **o
     ConfigError
         If there is no such network, or an option is not one of its own.
     """
-    return _Network(*declared(MODELS, model, options), size, outputs).check()
+    return _Network(*find_declaration(MODELS, model, options), size, outputs).check()
 
 
 class _Network(Contract):

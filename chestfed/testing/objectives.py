@@ -11,7 +11,7 @@ from torch.autograd.gradcheck import GradcheckError
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 from chestfed.objectives.declaration import Objective, Population, Sampled
-from chestfed.testing.contract import Contract, declared, rule, watch_global_generators
+from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
@@ -35,7 +35,7 @@ def check_objective(objective: ObjectiveSpec | str, **options: object) -> list[s
     ContractError
         With every rule that is broken.
     """
-    return _Batch(*declared(OBJECTIVES, objective, options)).check()
+    return _Batch(*find_declaration(OBJECTIVES, objective, options)).check()
 
 
 class _Batch(Contract):
@@ -81,22 +81,26 @@ class _Batch(Contract):
         def loss(logits: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
             return self.loss_of.loss(logits, self.labels, extra, dual)
 
-        own = self.spec.kind != "server-weighted"  # there the dual variables are the server's
-        parts = (self.logits.clone().requires_grad_(), self.extra.clone().requires_grad_(own), self.dual.clone())
+        has_client_dual = self.spec.kind != "server-weighted"  # there the dual variables are the server's
+        parts = (
+            self.logits.clone().requires_grad_(),
+            self.extra.clone().requires_grad_(has_client_dual),
+            self.dual.clone(),
+        )
         try:
-            torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(own)))
+            torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(has_client_dual)))
         except GradcheckError as error:  # its message goes on with both Jacobians, a line for each number
             return f"input 0 is the logits, 1 the extra variables, 2 the dual ones: {str(error).splitlines()[0]}"
         return None
 
     @rule("descent on it ranks positive images above negative ones")
     def ranks(self) -> str | None:
-        own = self.spec.kind != "server-weighted"  # else the dual variables are the server's
-        dual = torch.zeros_like(self.dual) if own else self.dual.clone()
+        has_client_dual = self.spec.kind != "server-weighted"  # else the dual variables are the server's
+        dual = torch.zeros_like(self.dual) if has_client_dual else self.dual.clone()
         scores, extra, dual = (
-            one.requires_grad_() for one in (self.logits.clone(), torch.zeros_like(self.extra), dual)
+            tensor.requires_grad_() for tensor in (self.logits.clone(), torch.zeros_like(self.extra), dual)
         )
-        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * own, maximize=True)
+        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * has_client_dual, maximize=True)
         for _ in range(STEPS):
             for step in steps:
                 step.zero_grad()

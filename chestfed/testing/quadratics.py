@@ -213,7 +213,7 @@ class QuadraticClient:
         """Nowhere to go."""
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The maximizer of this client's problem at `primal`."""

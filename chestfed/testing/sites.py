@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ChestfedError
-from chestfed.core.plugins import pinned
+from chestfed.core.plugins import freeze_plugins
 from chestfed.inspection import check_site as inspect_site
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.label_files.source import Source
@@ -94,7 +94,7 @@ def _reopen(
 ) -> None:
     """Open the site again, and changed copies of it."""
     table = open_site(config, root)
-    with chdir(scratch), pinned():  # a reader may be a module of the working folder
+    with chdir(scratch), freeze_plugins():  # a reader may be a module of the working folder
         again = open_site(config, root)
     counts["repeatable"] = len(table.frame)
     if not again.frame.equals(table.frame):
@@ -167,8 +167,8 @@ def _copy_site(folder: Path, target: Path) -> Path:
 def _label_files(config: SiteConfig, folder: Path, images: set[str]) -> list[Path]:
     """The label files relative to the root, as the patterns of `label_files` find them; no images."""
     source = Source(config, folder)
-    found = [path.relative_to(folder) for role in config.label_files for path in source.find_all(role)]
-    return [name for name in dict.fromkeys(found) if name.as_posix() not in images]
+    paths = [path.relative_to(folder) for role in config.label_files for path in source.find_all(role)]
+    return [name for name in dict.fromkeys(paths) if name.as_posix() not in images]
 
 
 def _without_each_column(data: bytes, header_row: int) -> Iterator[tuple[str, bytes]]:

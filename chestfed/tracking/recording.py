@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from chestfed.core.checkpoint import read_json, write_json
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
@@ -157,7 +157,7 @@ class MlflowRecord(Reporter):
         by_k = (
             by_k[list(aucs["disease"].unique())]
             .reset_index()
-            .rename(columns=lambda name: "K" if name == "k" else title_of(name))
+            .rename(columns=lambda name: "K" if name == "k" else format_title(name))
         )
         store.log_table(run, by_k, "auc_by_k.json")
         tables = {"auc_by_hospital": results.view("hospitals"), "auc_of_alternatives": results.view("alternatives")}

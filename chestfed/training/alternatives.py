@@ -129,7 +129,7 @@ class AlternativeRuns:
 
     def _train_centralized(self, hospitals: list[Hospital], changes: dict[str, Any]) -> None:
         folder, k = self.folder / ALTERNATIVES / CENTRALIZED, self.pipeline.k[-1]
-        missing = [one for one in hospitals if self.load(folder / one.name, test=one.test) is None]
+        missing = [hospital for hospital in hospitals if self.load(folder / hospital.name, test=hospital.test) is None]
         if not missing:
             return
         pipeline = self.pipeline.model_copy(
@@ -150,7 +150,7 @@ class AlternativeRuns:
         candidates = [chosen.summary]
         for factor in settings.lr_factors:
             try:
-                for candidate in self._trained_on(hospital, settings, factor):
+                for candidate in self._train_candidates(hospital, settings, factor):
                     candidates.append(candidate.summary)
                     if _is_better(candidate, chosen):
                         chosen = candidate
@@ -163,7 +163,7 @@ class AlternativeRuns:
         trained = Trained(Point(chosen.primal, chosen.primal[:0]), outputs, [], network)
         self._write(folder, self._isolate(hospital, hospital.test), trained, hospital.test)
 
-    def _trained_on(self, hospital: Hospital, settings: FineTuning, factor: float) -> Iterator[Candidate]:
+    def _train_candidates(self, hospital: Hospital, settings: FineTuning, factor: float) -> Iterator[Candidate]:
         """The common model trained on with one step size, as it is after each number of epochs."""
         assert hospital.validation is not None
         federated = self.pipeline.federated
@@ -211,10 +211,10 @@ class AlternativeRuns:
 
     def _list_models(self, hospital: Hospital) -> dict[str, Path]:
         """What the gate chooses from: kind of model -> its folder; the common model is called `common`."""
-        own = self._folder(OWN_DATA, hospital.name)
-        if not (own / MODEL_FILE).is_file():
-            own = self.folder.parent / "k1"  # the target alone
-        models = {OWN_DATA: own, "common": self.folder, FINE_TUNED: self._folder(FINE_TUNED, hospital.name)}
+        folder = self._folder(OWN_DATA, hospital.name)
+        if not (folder / MODEL_FILE).is_file():
+            folder = self.folder.parent / "k1"  # the target alone
+        models = {OWN_DATA: folder, "common": self.folder, FINE_TUNED: self._folder(FINE_TUNED, hospital.name)}
         return {name: place for name, place in models.items() if (place / MODEL_FILE).is_file()}
 
     def _common_model(self, hospital: Hospital) -> Candidate:

@@ -20,13 +20,19 @@ from chestfed.engines.client import NetworkClient
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
+from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.peers import PeerEngine
 from chestfed.engines.server import ClassMonitor, ServerEngine
-from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals, steps_of
+from chestfed.experiment.rules import (
+    build_objective,
+    build_stage_graph,
+    make_participant_sampler,
+    make_step_counts,
+    ratio_of_duals,
+)
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, NetworkGroups, reset_classifier
@@ -83,12 +89,20 @@ class Federation:
         population = Population(p, torch.from_numpy(np.nan_to_num(ratios)).to(p), labeled=labeled.to(p))
         images = settings.images_per_step * (k if settings.spec.pooled else 1)
         groups, rows = NetworkGroups(pipeline.model, len(pipeline.tasks)), tuple(counts.values())
-        about = (tuple(counts), rows, tuple(weights), population, images, graph_of(settings, len(counts)), groups)
+        about = (
+            tuple(counts),
+            rows,
+            tuple(weights),
+            population,
+            images,
+            build_stage_graph(settings, len(counts)),
+            groups,
+        )
         return cls(settings, pipeline.seed, k, *about)
 
     def objective(self, number: int = 0) -> Objective:
         """The loss of a client."""
-        return objective_of(self.settings, replace(self.population, site=number))
+        return build_objective(self.settings, replace(self.population, site=number))
 
     def shapes(self, parameters: int, buffers: int, number: int) -> Shapes:
         """What requests to a client and its replies look like, for a network with so many numbers."""
@@ -129,11 +143,11 @@ class Federation:
             stage=number,
             monitor=monitor,
             sends=not settings.spec.pooled,
-            participants=participants_of(settings, self.seed, number, len(self.names)),
+            participants=make_participant_sampler(settings, self.seed, number, len(self.names)),
             aggregation=settings.combination,
             absent=settings.absent,
             privacy=settings.noise(self.seed),
-            steps=steps_of(settings, self.seed, number, self.rows),
+            steps=make_step_counts(settings, self.seed, number, self.rows),
         )
 
 
@@ -148,7 +162,9 @@ class Deployment:
     ) -> Fleet:
         """The clients of the federation, ready for the first stage; here they share the network."""
         members = enumerate(list_members(experiment, federation.k))
-        return LocalFleet([host_of(experiment, federation, number, member, network) for number, member in members])
+        return LocalFleet(
+            [make_member_host(experiment, federation, number, member, network) for number, member in members]
+        )
 
     def pretrain(self, experiment: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
         """Stage 1; see `chestfed.training.pretrain.pretrain`."""
@@ -211,7 +227,7 @@ def watch_classes(experiment: Experiment, k: int, network: FlatModule) -> ClassM
     return ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
 
 
-def host_of(
+def make_member_host(
     experiment: Experiment, federation: Federation, number: int, member: ClientData, network: FlatModule
 ) -> Host:
     """The host of a client whose images are here; `network` may be shared by hosts of one process."""

@@ -25,7 +25,7 @@ from chestfed.sites.label_counts import count_labels
 from chestfed.training.data.clients import ClientData, TestSet
 from chestfed.training.data.experiment import Experiment
 
-#: Images per client whose gray levels are counted, and that are kept as thumbnails.
+#: Images per client for the histogram of gray levels and the thumbnails.
 SAMPLED, SHOWN = 200, 4
 #: Bins of the gray levels 0 to 255, and pixels of a thumbnail's side.
 BINS, SIDE = 64, 96
@@ -39,7 +39,7 @@ def write_site_cards(folder: Path, experiment: Experiment) -> None:
     thumbnails = {}
     parts: list[ClientData | TestSet] = [*experiment.clients, experiment.test]
     for number, part in enumerate(parts):
-        card, pictures = card_of(part, experiment.diseases, experiment.pipeline.seed)
+        card, pictures = make_site_card(part, experiment.diseases, experiment.pipeline.seed)
         cards.append(card)
         thumbnails[str(number)] = pictures
     for card, client in zip(cards, experiment.clients, strict=False):
@@ -67,7 +67,7 @@ def add_weights(cards: Sequence[dict[str, Any]], pipeline: Pipeline) -> None:
         card["weight"] = weight
 
 
-def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
+def make_site_card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
     """What `sites.json` says of a client or test set, and the pictures that are shown, uint8 `[m, SIDE, SIDE]`."""
     readable = np.flatnonzero(part.images.records >= 0)
     labels = part.labels[readable]
@@ -86,12 +86,12 @@ def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> t
         "rows": rows,
         "diseases": {
             disease: {
-                "positives": found.positive,
-                "negatives": found.negative,
-                "missing": found.missing,
-                "prevalence": found.prevalence,
+                "positives": counts.positive,
+                "negatives": counts.negative,
+                "missing": counts.missing,
+                "prevalence": counts.prevalence,
             }
-            for disease, found in zip(diseases, count_labels(labels), strict=True)
+            for disease, counts in zip(diseases, count_labels(labels), strict=True)
         },
         "gray_levels": histogram.tolist(),
         "gray_level_images": len(sampled),

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from chestfed.algorithms.variables import Point, Preparing, byte_count
-from chestfed.engines.shapes import BlankOracle
+from chestfed.engines.messages.shapes import BlankOracle
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals
+from chestfed.experiment.rules import build_objective, build_stage_graph, ratio_of_duals
 from chestfed.images.batches import Rows, TrainBatches
 from chestfed.models import FeatureOptions, NetworkGroups, load_frozen, seeded
 from chestfed.objectives.declaration import Population
@@ -148,13 +148,13 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     """
     settings, count = pipeline.federated, len(pipeline.tasks)
     population = Population(torch.full((count,), 0.5), torch.full((k, count), 0.5))
-    objective = objective_of(settings, population)
+    objective = build_objective(settings, population)
     ratios = ratio_of_duals(objective, population)
     primal = torch.zeros(parameters + objective.extra_size)
-    graph = graph_of(settings, k)
+    graph = build_stage_graph(settings, k)
     if graph is not None:
-        peer, one = settings.build_rule(0, ratios, graph.nodes, graph), torch.zeros(1)
-        node = peer.start_node(Point(primal, primal[:0]), one, one)
+        peer, scalar = settings.build_rule(0, ratios, graph.nodes, graph), torch.zeros(1)
+        node = peer.start_node(Point(primal, primal[:0]), scalar, scalar)
         synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
         edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
         return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0

@@ -64,10 +64,10 @@ class Identity:
 
 def identify(experiment: Experiment) -> Identity:
     """The identity of a study on these data and this kind of device."""
-    return replace(settings_of(experiment.pipeline, experiment.machine), inputs=dict(experiment.digests))
+    return replace(identify_settings(experiment.pipeline, experiment.machine), inputs=dict(experiment.digests))
 
 
-def settings_of(pipeline: Pipeline, machine: Machine) -> Identity:
+def identify_settings(pipeline: Pipeline, machine: Machine) -> Identity:
     """The same before any image is read."""
     device = {"device": machine.device.type, "threads": machine.threads if machine.device.type == "cpu" else 0}
     return Identity(identity(pipeline), {}, device)
@@ -96,8 +96,8 @@ def software_versions() -> dict[str, str]:
 @functools.cache  # it reads a file of every distribution
 def installed_packages() -> dict[str, str]:
     """Version of every installed distribution by its name, in small letters."""
-    told = (part.metadata for part in metadata.distributions())
-    return dict(sorted((one["Name"].lower(), one["Version"]) for one in told if one["Name"]))
+    packages = (part.metadata for part in metadata.distributions())
+    return dict(sorted((package["Name"].lower(), package["Version"]) for package in packages if package["Name"]))
 
 
 def _commit() -> str | None:
@@ -106,7 +106,7 @@ def _commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"],
             capture_output=True,
             text=True,
@@ -115,4 +115,4 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip()
+    return result.stdout.strip()

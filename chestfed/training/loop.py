@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.algorithms.variables import mean_of as mean_point
-from chestfed.core.checkpoint import SaveTimes, as_damaged, load_state, save_state
+from chestfed.core.checkpoint import SaveTimes, load_state, report_damage, save_state
 from chestfed.core.errors import DamagedError
 from chestfed.core.manifest import Part
 from chestfed.core.processes import stopping
@@ -106,7 +106,7 @@ class Training:
             entry[key] = list(entry[key])  # as it is after a resume
             if not entry[key]:
                 del entry[key]
-        if math.isnan(entry["drift"]):  # of a secure sum nobody knows how far the clients are apart
+        if math.isnan(entry["drift"]):  # undefined under secure aggregation
             del entry["drift"], entry["gradient_drift"]
         for part in beyond:
             entry["bytes_up"] += part.bytes_up
@@ -165,7 +165,7 @@ class Training:
         Raises `DamagedError` if the file is not what was written, or is of another part.
         """
         tensors, values = load_state(path, self.output.primal.device)
-        with as_damaged(path):
+        with report_damage(path):
             if values["part"] != str(part):
                 raise ValueError(f"it is of {values['part']}, not of {part}")
             self.engine = self.federation.engine(values["stage"], self.fleet, self.monitor)

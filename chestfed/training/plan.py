@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.console import plural, text_table
-from chestfed.core.diseases import title_of as disease_title
+from chestfed.core.diseases import format_title as disease_title
 from chestfed.core.disk import size_text
 from chestfed.core.processes.workers import cores
 from chestfed.core.provenance import Origin
@@ -21,7 +21,7 @@ from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import whole_rounds
-from chestfed.models import title_of
+from chestfed.models import name_network
 from chestfed.results.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
 from chestfed.sites.label_counts import count_labels
 from chestfed.training.client_summary import weights_of_largest_k
@@ -30,7 +30,7 @@ from chestfed.training.data.class_counts import draw_class_counts
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.data.sites import TRAIN
 
-#: Files per site whose sizes are looked at, and bytes of a JPEG that a core decodes in a second.
+#: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
 _SIZED_IMAGES, _DECODED_BYTES = 20, 25e6
 
 
@@ -45,7 +45,7 @@ class Counted(ClientCounts):
     def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray, classes: tuple[int, ...] = ()) -> Self:
         """Count labels `[n, J]`; only the training list has a row `repeats[n]` times."""
         counts = count_labels(labels)
-        positives, negatives = tuple(one.positive for one in counts), tuple(one.negative for one in counts)
+        positives, negatives = tuple(count.positive for count in counts), tuple(count.negative for count in counts)
         return cls(name, int(repeats.sum()), positives, negatives, len(labels), classes)
 
     @property
@@ -303,8 +303,8 @@ def _facts(plan: StudyPlan, machine: Machine) -> str:
     pipeline, settings = plan.pipeline, plan.pipeline.federated
     length = f"{plural(len(settings.schedule), 'stage')}, {plural(settings.rounds, 'round')}{whole_rounds(settings)}"
     return (
-        f"{title_of(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
-        f"window {settings.window}, {length}"
+        f"{name_network(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. "
+        f"{settings.spec.name}, window {settings.window}, {length}"
     )
 
 

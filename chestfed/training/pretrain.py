@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import is_finite
-from chestfed.core.checkpoint import SaveTimes, as_damaged, load_checkpoint, save_checkpoint
+from chestfed.core.checkpoint import SaveTimes, load_checkpoint, report_damage, save_checkpoint
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
@@ -72,7 +72,7 @@ def pretrain(experiment: Experiment, folder: Path, report: Callable[[int, float]
     done, losses, buffers = 0, [], network.buffers()
     if state_file.exists():
         tensors, values = load_checkpoint(state_file)
-        with as_damaged(state_file):
+        with report_damage(state_file):
             if values["folder"] != folder.name:  # which names what determines it
                 raise ValueError(f"it is of {values['folder']}, not of {folder.name}")
             done, losses = values["step"], values["losses"]

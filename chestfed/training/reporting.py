@@ -111,7 +111,7 @@ class Reporter:
 class Reporters:
     """Several reporters.
 
-    A reporter that raises never stops the training: it hears nothing more, and `warn` is told why.
+    A reporter that raises never stops the training: it is removed, and `warn` reports the reason.
     """
 
     def __init__(self, reporters: Iterable[Reporter] = (), warn: Callable[[str], object] = warnings.warn) -> None:

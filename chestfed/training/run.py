@@ -32,11 +32,11 @@ import torch
 from filelock import FileLock
 
 from chestfed.core.checkpoint import remove_orphans, write_json
-from chestfed.core.diseases import title_of as disease_title
+from chestfed.core.diseases import format_title as disease_title
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, write_manifest
-from chestfed.core.plugins import pinned
+from chestfed.core.plugins import freeze_plugins
 from chestfed.core.pseudonyms import refuse_key_within
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Pipeline
@@ -114,7 +114,7 @@ def run_study(
     pipeline, identity, deployment = experiment.pipeline, identify(experiment), deployment or Deployment()
     refuse_key_within(out, experiment.test.key)
     folder = name_folder(experiment, name, out)
-    with use(reporters or current()), lock_folder(folder), pinned():
+    with use(reporters or current()), lock_folder(folder), freeze_plugins():
         remove_orphans(folder)
         part = Part(identity.digest, ".")
         remove_damaged(folder, part)
@@ -156,7 +156,7 @@ def train_k(experiment: Experiment, name: str, out: Path, k: int, reporters: Rep
     if not (folder / STUDY).is_file():
         text = f"a plug-in's file was changed during the run; rerun the command (K={k})"
         raise ChestfedError(text, kind="plug-in changed", k=k)
-    with use(reporters), pinned():
+    with use(reporters), freeze_plugins():
         study = RunningStudy(experiment, folder, Deployment())
         study.run_k(k)
         study.score_hospitals(k)
@@ -203,8 +203,8 @@ class RunningStudy:
 
     def load_finished(self, k: int) -> Row | None:
         """The result of a finished K."""
-        own = self.folder / f"k{k}"
-        return self._finished(own, k, self.experiment.test) if self._is_sound(own, NEEDED_OF_K) else None
+        folder = self.folder / f"k{k}"
+        return self._finished(folder, k, self.experiment.test) if self._is_sound(folder, NEEDED_OF_K) else None
 
     @cached_property
     def pretrained(self) -> Pretrained:
@@ -223,29 +223,29 @@ class RunningStudy:
         for disease, what in self.experiment.find_lacking(k).items():
             text = f"no {what} of {disease_title(disease)} among the training images: the model cannot learn it"
             warn(f"K={k}: {text}")
-        pretrained, own = self.pretrained, self.folder / f"k{k}"
+        pretrained, folder = self.pretrained, self.folder / f"k{k}"
         self._score_stage_1(pretrained)
-        own.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         tell("k_started", k)
-        started, resumed = time.monotonic(), (own / STATE).exists()
-        times = RoundTimes(own / SECONDS, resumed=resumed)
+        started, resumed = time.monotonic(), (folder / STATE).exists()
+        times = RoundTimes(folder / SECONDS, resumed=resumed)
 
         def report(history: History) -> None:
             times.reached(len(history))
             tell("round_done", k, history, self.pipeline.federated.rounds)
             times.next_round()
 
-        train = partial(train_federated, self.experiment, k, pretrained, own, report, self.deployment)
-        trained = retrain_if_damaged(own / STATE, train)
+        train = partial(train_federated, self.experiment, k, pretrained, folder, report, self.deployment)
+        trained = retrain_if_damaged(folder / STATE, train)
         row = self._row(k, trained.outputs, self.experiment.test)
         if k > 1 and (loss := describe_loss(trained.history, row.aucs[-1])):
             warn(f"K={k}: {loss}")
-        write_model(own, trained, self.experiment)
-        write_rounds(own, trained.history)
-        if not (own / TIME).exists():  # unless only other files of a finished K are made again
+        write_model(folder, trained, self.experiment)
+        write_rounds(folder, trained.history)
+        if not (folder / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
-            write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.experiment.machine.name})
-        write_result(own, self.part(own), row, trained.outputs.scores, self.experiment.test)
+            write_json(folder / TIME, {"seconds": seconds, "resumed": resumed, "on": self.experiment.machine.name})
+        write_result(folder, self.part(folder), row, trained.outputs.scores, self.experiment.test)
         return row
 
     def _score_stage_1(self, pretrained: Pretrained) -> None:
@@ -258,7 +258,7 @@ class RunningStudy:
         network.load_buffers(pretrained.buffers.to(machine.device))
         test, start = self.experiment.test, (network.parameters(), network.buffers())
         row = self._row(1, self.deployment.score(self.experiment, network, *start, test), test)
-        write_json(file, {**self.experiment.origin.keys(), "auc": {one.disease: one.value for one in row.aucs}})
+        write_json(file, {**self.experiment.origin.keys(), "auc": {auc.disease: auc.value for auc in row.aucs}})
 
     def score_hospitals(self, k: int) -> dict[str, Row]:
         """The finished model of K at the hospitals whose held-out patients are not the study's test set itself."""
@@ -267,14 +267,14 @@ class RunningStudy:
         for name, test in self.experiment.hospitals.items():
             if test is self.experiment.test:
                 continue
-            own = model / HOSPITALS / name
-            row = self._load_hospital(own, k, test)
+            folder = model / HOSPITALS / name
+            row = self._load_hospital(folder, k, test)
             if row is None:
                 network = self._read_model_at(name, k) if personal else network or read_model(model, self.experiment)
                 parameters, buffers = network.parameters(), network.buffers()
                 outputs = self.deployment.score(self.experiment, network, parameters, buffers, test)
                 row = self._row(k, outputs, test)
-                write_result(own, self.part(own), row, outputs.scores, test)
+                write_result(folder, self.part(folder), row, outputs.scores, test)
             rows[name] = row
         return rows
 
@@ -301,46 +301,46 @@ class RunningStudy:
         load = partial(self._load_hospital, k=k)
         AlternativeRuns(self.experiment, self.folder / f"k{k}", self.part, load, pretrain).run()
 
-    def _load_hospital(self, own: Path, k: int, test: TestSet) -> Row | None:
+    def _load_hospital(self, folder: Path, k: int, test: TestSet) -> Row | None:
         """The stored result on these images of a hospital, if there is a sound one."""
-        is_sound = self._is_sound(own, (RESULT,)) and predictions_match(own, test)
-        return self._finished(own, k, test) if is_sound else None
+        is_sound = self._is_sound(folder, (RESULT,)) and predictions_match(folder, test)
+        return self._finished(folder, k, test) if is_sound else None
 
     def _row(self, k: int, outputs: Outputs, test: TestSet) -> Row:
         clients = [client.name for client in self.experiment.list_clients(k)]
         evaluation = self.pipeline.evaluation
         return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
 
-    def _is_sound(self, own: Path, needed: Sequence[str]) -> bool:
+    def _is_sound(self, folder: Path, needed: Sequence[str]) -> bool:
         """Whether a folder has the results that belong there; else it is made ready for them."""
-        if not any((own / name).exists() for name in (MANIFEST, RESULT)):
+        if not any((folder / name).exists() for name in (MANIFEST, RESULT)):
             return False
         try:
-            bad = find_damage(own, self.part(own), needed)
+            bad = find_damage(folder, self.part(folder), needed)
         except MisplacedError as error:
-            aside = own.with_name(f"misplaced-{own.name}")
+            aside = folder.with_name(f"misplaced-{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)
-            own.rename(aside)
+            folder.rename(aside)
             warn(f"{error.reason}: renamed to {aside.name}, and made again")
             return False
         if bad:
             for name in (RESULT, *bad):  # without a result it counts as unfinished, whatever happens next
-                (own / name).unlink(missing_ok=True)
-            warn(f"{own}: {', '.join(bad)} damaged or missing, made again")
+                (folder / name).unlink(missing_ok=True)
+            warn(f"{folder}: {', '.join(bad)} damaged or missing, made again")
         return not bad
 
-    def _finished(self, own: Path, k: int, test: TestSet) -> Row | None:
+    def _finished(self, folder: Path, k: int, test: TestSet) -> Row | None:
         """A stored result, with intervals and groups as of now; None if a hospital has to be asked for these."""
-        row = read_row(own)
-        wanted = self.pipeline.evaluation
-        same = (row.interval, row.resamples) == (wanted.interval, wanted.resamples)
+        row = read_row(folder)
+        settings = self.pipeline.evaluation
+        same = (row.interval, row.resamples) == (settings.interval, settings.resamples)
         if row.scores_stay:
             return row if same else None
-        if same and not groups_changed(own, test):
+        if same and not groups_changed(folder, test):
             return row
-        scores = read_predictions(own / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
+        scores = read_predictions(folder / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
         row = self._row(k, Outputs(scores, torch.empty(0)), test)
-        write_result(own, self.part(own), row, scores, test)
+        write_result(folder, self.part(folder), row, scores, test)
         return row
 
 

@@ -27,7 +27,7 @@ from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
-from chestfed.models import MODELS, FlatModule, build_model, title_of
+from chestfed.models import MODELS, FlatModule, build_model, name_network
 from chestfed.results.predictions import predictions_frame, stored_groups, write_predictions
 from chestfed.results.run_folder import (
     COMMON_FILE,
@@ -45,7 +45,7 @@ from chestfed.results.run_folder import (
 from chestfed.results.table import Row
 from chestfed.training.data.clients import TestSet
 from chestfed.training.data.experiment import Experiment
-from chestfed.training.identity import identify, installed_packages, settings_of, software_versions
+from chestfed.training.identity import identify, identify_settings, installed_packages, software_versions
 from chestfed.training.loop import History, Trained
 from chestfed.training.reporting import warn
 
@@ -80,9 +80,9 @@ def write_identity(folder: Path, experiment: Experiment) -> None:
     write_json(folder / STUDY, value)
 
 
-def finished_in(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> dict[str, list[int]]:
+def find_finished(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> dict[str, list[int]]:
     """Names of run folders with these settings and sites, on whatever images, and the K that are finished in each."""
-    settings, sites, finished = settings_of(pipeline, machine).settings, _list_configs(shareable(pipeline)), {}
+    settings, sites, finished = identify_settings(pipeline, machine).settings, _list_configs(shareable(pipeline)), {}
     for file in sorted(out.glob(f"*{name}-*/{STUDY}")):
         with suppress(ChestfedError, AttributeError, KeyError, TypeError):  # damaged: the study itself makes it again
             stored = read_json(file)
@@ -96,20 +96,21 @@ def _list_configs(configuration: Mapping[str, Any]) -> list[str]:
 
 
 def write_hospitals(folder: Path, experiment: Experiment) -> None:
-    """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part.
+    """Write `hospitals.json`: the hospitals that every K is scored on, and the first K that each takes part in.
 
     That of an earlier run that scored hospitals is removed by one that scores none.
     """
     if not experiment.joins:
         (folder / HOSPITALS_FILE).unlink(missing_ok=True)
         return
-    found = [
+    hospitals = [
         dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))
         | {"joins": experiment.joins[name], "is_test_set": test is experiment.test}
         for name, test in experiment.hospitals.items()
     ]
     write_json(
-        folder / HOSPITALS_FILE, {"hospitals": found, "untested": sorted({*experiment.joins} - {*experiment.hospitals})}
+        folder / HOSPITALS_FILE,
+        {"hospitals": hospitals, "untested": sorted({*experiment.joins} - {*experiment.hospitals})},
     )
 
 
@@ -119,20 +120,20 @@ def predictions_match(folder: Path, test: TestSet) -> bool:
     A hospital that keeps its scores leaves no predictions here.
     """
     try:
-        found = read_predictions(folder / PREDICTIONS)
+        stored = read_predictions(folder / PREDICTIONS)
     except ConfigError:  # missing or damaged, which is looked at before it is used
         return True
-    labels = found.reindex(columns=[f"label_{disease}" for disease in test.diseases]).to_numpy(np.float32)
-    return found["image"].to_list() == list(test.image_names) and np.array_equal(labels, test.labels, equal_nan=True)
+    labels = stored.reindex(columns=[f"label_{disease}" for disease in test.diseases]).to_numpy(np.float32)
+    return stored["image"].to_list() == list(test.image_names) and np.array_equal(labels, test.labels, equal_nan=True)
 
 
 def groups_changed(folder: Path, test: TestSet) -> bool:
     """Whether sex, age or view of these images are others than in the predictions: no number of a study shows them."""
-    found, now = (
+    stored, now = (
         read_predictions(folder / PREDICTIONS).filter(regex="^group_").astype("str"),
         stored_groups(test.groups),
     )
-    return [*found] != [*now] or not all(found[name].equals(now[name]) for name in now)
+    return [*stored] != [*now] or not all(stored[name].equals(now[name]) for name in now)
 
 
 def write_rounds(folder: Path, history: History) -> None:
@@ -152,9 +153,9 @@ def write_model(folder: Path, trained: Trained, experiment: Experiment) -> None:
         for name, point in points.local.items():
             if name == experiment.test.site:
                 continue  # it is the model itself
-            own = folder / HOSPITALS / name
-            own.mkdir(parents=True, exist_ok=True)
-            write_weights(own / MODEL_FILE, network, point.primal, trained.buffers, experiment)
+            hospital_folder = folder / HOSPITALS / name
+            hospital_folder.mkdir(parents=True, exist_ok=True)
+            write_weights(hospital_folder / MODEL_FILE, network, point.primal, trained.buffers, experiment)
     write_weights(folder / MODEL_FILE, network, trained.point.primal, trained.outputs.buffers, experiment)
 
 
@@ -195,9 +196,9 @@ def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: T
     if row.scores_stay:
         (folder / PREDICTIONS).unlink(missing_ok=True)
     else:
-        found = predictions_frame(test.image_names, test.patient_names, test.scored(scores), test.groups)
-        found.attrs = {"key": test.key}
-        write_predictions(folder / PREDICTIONS, found)
+        frame = predictions_frame(test.image_names, test.patient_names, test.attach_scores(scores), test.groups)
+        frame.attrs = {"key": test.key}
+        write_predictions(folder / PREDICTIONS, frame)
     result = json_text(row.to_plain())
     write_manifest(folder, part, {*FILES_OF_K} - {RESULT}, {RESULT: result})
     write_text(folder / RESULT, result)
@@ -206,7 +207,7 @@ def write_result(folder: Path, part: Part, row: Row, scores: np.ndarray, test: T
 def describe_test_set(experiment: Experiment) -> dict[str, Any]:
     """The test set for captions: `scored` in `study.json`."""
     images, patients = experiment.test.counts[:2]
-    model = title_of(experiment.pipeline.model)
+    model = name_network(experiment.pipeline.model)
     return {"model": model, "protocol": _describe_protocol(experiment), "images": images, "patients": patients}
 
 

@@ -22,7 +22,7 @@ from chestfed.training.reporting import Trial
 TRIALS, TUNED = "trials.csv", "tuned.yaml"
 
 
-def best_of(trials: Sequence[Trial]) -> Trial | None:
+def find_best(trials: Sequence[Trial]) -> Trial | None:
     """The trial with the highest mean AUC, the first of several; None if all diverged."""
     scored = [trial for trial in trials if trial.mean is not None]
     return max(scored, key=lambda trial: trial.mean or 0.0) if scored else None
@@ -33,7 +33,7 @@ def write_trials(folder: Path, searches: Mapping[str, Sequence[Trial]], seeds: S
     rows: list[dict[str, Any]] = []
     whole: list[dict[str, Any]] = []
     for trials in searches.values():
-        best = best_of(trials)
+        best = find_best(trials)
         for trial in trials:
             about = {"algorithm": trial.algorithm, "trial": trial.number, "best_so_far": trial is best}
             state = "diverged" if trial.diverged else "finished"
@@ -70,10 +70,14 @@ def write_tuned(
     data["methods"] = []
     lines = []
     for name, trials in searches.items():
-        best = best_of(trials)
+        best = find_best(trials)
         assert best is not None
         spaces = map(parse_space, trials[-1].ranges.values())
-        record = {"trials": len(trials), "seeds": list(best.aucs), "grid": all(isinstance(one, Grid) for one in spaces)}
+        record = {
+            "trials": len(trials),
+            "seeds": list(best.aucs),
+            "grid": all(isinstance(space, Grid) for space in spaces),
+        }
         entry = set_values(entries[name], pipeline.resolve(name).federated, best.values)
         data["methods"].append(entry | {"tuning": record | {"validation_auc": round(float(best.mean or 0), 6)}})
         lines.append(f"#   {name}: {best.mean:.4f} (trial {best.number} of {len(trials)})")
@@ -94,7 +98,7 @@ def render(searches: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mappi
     origin = next(iter(searches.values()))[0].origin
     rows = []
     for name, trials in searches.items():
-        best = best_of(trials)
+        best = find_best(trials)
         assert best is not None
         assert best.mean is not None
         diverged = sum(bool(trial.diverged) for trial in trials)

@@ -32,14 +32,14 @@ from chestfed.core.manifest import short_digest
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.methods import Method, PipelineFile
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.ranges import Grid, Space, ranges_of, set_values
+from chestfed.experiment.ranges import Grid, Space, select_ranges, set_values
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
 from chestfed.training.pretrain import STATE, Pretrained
 from chestfed.training.reporting import Reporters, Trial, use
 from chestfed.training.run import shared_stage_1
-from chestfed.tuning.outcome import best_of, write_trials
+from chestfed.tuning.outcome import find_best, write_trials
 
 if TYPE_CHECKING:
     import optuna
@@ -52,7 +52,7 @@ _SPREAD, _BEFORE_WIDENING = 4, 3
 SEEDS_FROM = 1000
 
 
-def with_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
+def apply_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
     """The pipeline with these settings of one method.
 
     Raises
@@ -63,17 +63,17 @@ def with_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]
     settings = pipeline.resolve(name).federated
     try:
         methods = [
-            Method.model_validate(set_values(one.model_dump(exclude_unset=True), settings, values))
-            if one.name == name
-            else one
-            for one in pipeline.methods
+            Method.model_validate(set_values(method.model_dump(exclude_unset=True), settings, values))
+            if method.name == name
+            else method
+            for method in pipeline.methods
         ]
     except ValidationError as error:
         raise ConfigError("; ".join(f"{detail['loc'][-1]}: {detail['msg']}" for detail in error.errors())) from None
     return pipeline.model_copy(update={"methods": methods})
 
 
-def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
+def collect_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
     """What is searched for each selected method.
 
     Raises
@@ -83,9 +83,9 @@ def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
         range is not a valid value of its key.
     """
     names = [method.name for method in pipeline.selected_methods]
-    ranges = {name: ranges_of(pipeline.resolve(name).federated, pipeline.search) for name in names}
+    ranges = {name: select_ranges(pipeline.resolve(name).federated, pipeline.search) for name in names}
     unknown = [
-        key for key in pipeline.search if pipeline.search[key] and not any(key in own for own in ranges.values())
+        key for key in pipeline.search if pipeline.search[key] and not any(key in spaces for spaces in ranges.values())
     ]
     if unknown:
         raise ConfigError(
@@ -93,13 +93,13 @@ def declared_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
             kind="unknown setting",
             keys=tuple(unknown),
         )
-    for name, own in ranges.items():
-        if not own:
+    for name, spaces in ranges.items():
+        if not spaces:
             raise ConfigError(f"search: nothing to search for {name}: give it a range, e.g. local_lr: [0.01, 1, log]")
-        for place in range(max(len(space.extremes) for space in own.values())):
-            values = {key: space.extremes[place % len(space.extremes)] for key, space in own.items()}
+        for place in range(max(len(space.extremes) for space in spaces.values())):
+            values = {key: space.extremes[place % len(space.extremes)] for key, space in spaces.items()}
             try:
-                with_settings(pipeline, name, values).resolve(name)
+                apply_settings(pipeline, name, values).resolve(name)
             except ConfigError as error:
                 text = f"search, {name}: invalid range: {error}"
                 raise ConfigError(text, kind="invalid range", method=name) from None
@@ -120,7 +120,7 @@ class Search:
     reporters: Reporters
     report: Callable[[str, int, int], None]  #: `report(what, done, total)`: rounds of a trial
     say: Callable[[str], None]
-    _found: dict[str, list[Trial]] = field(default_factory=dict, init=False)
+    _trials: dict[str, list[Trial]] = field(default_factory=dict, init=False)
     _pretrained: dict[int, Pretrained] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -134,21 +134,21 @@ class Search:
         labels = self.data.test.labels
         if not ((labels == 0).any(axis=0) & (labels == 1).any(axis=0)).any():
             raise ChestfedError("the validation images are of one class: set a larger validation_fraction at the site")
-        declared = declared_ranges(self.pipeline)
+        declared = collect_ranges(self.pipeline)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with use(self.reporters), FileLock(self.folder / ".lock").acquire(timeout=0):
-                found = {name: _OneMethod(self, name, declared[name]).run() for name in self.methods}
+                trials_by_method = {name: _OneMethod(self, name, declared[name]).run() for name in self.methods}
         except Timeout:
             raise ChestfedError(
                 f"{self.folder}: another process is running this search. Wait for it, or stop it."
             ) from None
-        for name, trials in found.items():
-            if best_of(trials) is None:
+        for name, trials in trials_by_method.items():
+            if find_best(trials) is None:
                 raise ChestfedError(
                     f"all {len(trials)} trials of {name} diverged: lower the range of local_lr (`search` in the YAML)"
                 )
-        return found
+        return trials_by_method
 
     def pretrained(self, seed: int) -> Pretrained:
         """Stage 1 of a seed, shared by all methods and trials, and by studies that have it in common."""
@@ -169,9 +169,9 @@ class Search:
         self.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=reused))
 
     def keep(self, algorithm: str, trials: Sequence[Trial]) -> None:
-        """Write the trials that are chosen from, of which an earlier start may have made more, to both files."""
-        self._found[algorithm] = list(trials[: self.trials])
-        write_trials(self.folder, self._found, self.seeds)
+        """Write the first `trials` trials to both files; an earlier start may have made more."""
+        self._trials[algorithm] = list(trials[: self.trials])
+        write_trials(self.folder, self._trials, self.seeds)
 
 
 def list_grid(spaces: Mapping[str, Space], trials: int, seed: int) -> list[dict[str, float]]:
@@ -197,7 +197,7 @@ class _OneMethod:
         self.grid = list_grid(declared, search.trials, search.pipeline.seed)
         self.trials = len(self.grid) or search.trials
         base = _with_seed(search.pipeline.resolve(name), search.pipeline.seed)
-        ranges = {key: one.plain() for key, one in declared.items()}
+        ranges = {key: space.plain() for key, space in declared.items()}
         drawn = [search.trials] if len(self.grid) == search.trials else []  # which points of a grid
         text = json.dumps([identify(search.setup(base)).digest, ranges, search.seeds, *drawn])
         self.digest = short_digest(text)
@@ -208,8 +208,8 @@ class _OneMethod:
 
     def finished(self) -> list[Trial]:
         """The trials that came to an end, in their order."""
-        kept = self.study.get_trials(deepcopy=False)
-        return [self._trial(number, trial) for number, trial in enumerate(kept, start=1)]
+        trials = self.study.get_trials(deepcopy=False)
+        return [self._trial(number, trial) for number, trial in enumerate(trials, start=1)]
 
     def run(self) -> list[Trial]:
         """Go on until there are as many trials as wanted."""
@@ -220,8 +220,8 @@ class _OneMethod:
             search.keep(self.name, done)
             search.say(f"{self.name}: {len(done)} trials from the earlier run")
         while len(done) < self.trials:
-            ranges = widened(self.declared, done)
-            before = widened(self.declared, done[:-1])
+            ranges = widen_ranges(self.declared, done)
+            before = widen_ranges(self.declared, done[:-1])
             for key in ranges:
                 if ranges[key] != before[key]:
                     search.say(f"{self.name}: the best {key} lies at the edge of its range, now {ranges[key].plain()}")
@@ -237,10 +237,10 @@ class _OneMethod:
         from optuna.trial import TrialState, create_trial
 
         distributions: dict[str, BaseDistribution] = {
-            key: CategoricalDistribution(one.values)
-            if isinstance(one, Grid)
-            else FloatDistribution(one.low, one.high, log=one.log)
-            for key, one in ranges.items()
+            key: CategoricalDistribution(space.values)
+            if isinstance(space, Grid)
+            else FloatDistribution(space.low, space.high, log=space.log)
+            for key, space in ranges.items()
         }
         drawn = self._draw(number, ranges, distributions)
         values = {key: ranges[key].as_written(value) for key, value in drawn.items()}
@@ -253,17 +253,17 @@ class _OneMethod:
             except TrainingError as error:
                 diverged = f"seed {seed}: {error}"
                 break
-        kept = {
+        attributes = {
             "values": values,
-            "ranges": {key: one.plain() for key, one in ranges.items()},
+            "ranges": {key: space.plain() for key, space in ranges.items()},
             "aucs": aucs,
             "diverged": diverged,
             "seconds": round(time.monotonic() - started, 1),
         }
         state = TrialState.PRUNED if diverged else TrialState.COMPLETE  # pruned: the sampler takes it for the worst
-        mean = None if diverged else float(np.mean([_mean(own) for own in aucs.values()]))
+        mean = None if diverged else float(np.mean([_mean(disease_aucs) for disease_aucs in aucs.values()]))
         self.study.add_trial(
-            create_trial(state=state, value=mean, params=drawn, distributions=distributions, user_attrs=kept)
+            create_trial(state=state, value=mean, params=drawn, distributions=distributions, user_attrs=attributes)
         )
         shutil.rmtree(self._folder(number), ignore_errors=True)  # the state of training
 
@@ -277,7 +277,7 @@ class _OneMethod:
         if self.grid:
             return self.grid[number - 1]
         if number <= _SPREAD:
-            return {key: one.at(_spread(seed, key)[number - 1]) for key, one in ranges.items()}
+            return {key: space.at(_spread(seed, key)[number - 1]) for key, space in ranges.items()}
         sampler = optuna.samplers.TPESampler(seed=stream_seed(seed, "tune", number) % 2**32, n_startup_trials=_SPREAD)
         asked = optuna.create_study(sampler=sampler, direction="maximize")
         asked.add_trials(self.study.get_trials(deepcopy=False)[: number - 1])
@@ -286,7 +286,7 @@ class _OneMethod:
     def _auc(self, number: int, values: Mapping[str, float], seed: int, start: Pretrained) -> dict[str, float | None]:
         """Validation AUC per disease after the last round."""
         search = self.search
-        chosen = with_settings(search.pipeline, self.name, values)
+        chosen = apply_settings(search.pipeline, self.name, values)
         pipeline = _with_seed(chosen.resolve(self.name), seed)
         folder = self._folder(number) / f"{seed}-{short_digest(json.dumps(values))}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -307,27 +307,30 @@ class _OneMethod:
         return f"{self.name.replace(':', '.')}-{self.digest}-{number}"
 
     def _tell(self, done: Sequence[Trial]) -> None:
-        trial, best = done[-1], best_of(done)
+        trial, best = done[-1], find_best(done)
         self.search.tell(trial, reused=False)
         settings = ", ".join(f"{key} {value:g}" for key, value in trial.values.items())
         result = "diverged" if trial.mean is None else f"AUC {trial.mean:.3f}"
         so_far = "" if best is None or best.mean is None else f" (best {best.mean:.3f}, trial {best.number})"
         self.search.say(f"{self.name} {trial.number}/{self.trials}: {settings}: {result}{so_far}")
 
-    def _trial(self, number: int, found: optuna.trial.FrozenTrial) -> Trial:
-        kept: dict[str, Any] = found.user_attrs
-        folder, seeds = self.search.folder, {int(seed): _mean(own) for seed, own in kept["aucs"].items()}
+    def _trial(self, number: int, frozen: optuna.trial.FrozenTrial) -> Trial:
+        attributes: dict[str, Any] = frozen.user_attrs
+        folder, seeds = (
+            self.search.folder,
+            {int(seed): _mean(disease_aucs) for seed, disease_aucs in attributes["aucs"].items()},
+        )
         return Trial(
             folder / "trials" / self._named(number),
             self.search.name,
             self.name,
             number,
-            dict(kept["values"]),
-            kept["ranges"],
+            dict(attributes["values"]),
+            attributes["ranges"],
             seeds,
-            found.value,
-            kept["diverged"],
-            kept["seconds"],
+            frozen.value,
+            attributes["diverged"],
+            attributes["seconds"],
             self.search.data.origin,
         )
 
@@ -337,13 +340,13 @@ def _with_seed(pipeline: Pipeline, seed: int) -> Pipeline:
     return pipeline.model_copy(update={"seed": seed, "k": [max(pipeline.k)]})
 
 
-def widened(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
+def widen_ranges(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
     """The ranges of the next trial: those declared, widened after each trial where the best so far was at an edge."""
     ranges: dict[str, Space] = dict(declared)
     for count in range(_BEFORE_WIDENING, len(done) + 1):
-        best = best_of(done[:count])
+        best = find_best(done[:count])
         if best is not None:
-            ranges = {key: one.widened(best.values[key]) for key, one in ranges.items()}
+            ranges = {key: space.widened(best.values[key]) for key, space in ranges.items()}
     return ranges
 
 

@@ -97,9 +97,9 @@ def _message(home: Path) -> Callable[[bytes], object]:
     import torch
 
     from chestfed.algorithms.codasca import Codasca
-    from chestfed.engines.requests import Work
-    from chestfed.engines.shapes import Shapes
-    from chestfed.engines.wire import Packed, peek, unpack
+    from chestfed.engines.messages.requests import Work
+    from chestfed.engines.messages.shapes import Shapes
+    from chestfed.engines.messages.wire import Packed, peek, unpack
 
     shapes = Shapes(Codasca(2, 0.1, 0.1), 6, 2, 3)
     arrays = {"float32": np.zeros(16 + 3 + 6, np.float32), "int64": np.zeros(2, np.int64)}

@@ -56,7 +56,7 @@ class Backwards:
 
 def train(partition: str, hostile: int, scale: float, rule: str, out: Path, patch: pytest.MonkeyPatch) -> float | None:
     """The test AUC of FedAvg after the last round; None if training stopped with an error."""
-    make_honest = assemble.host_of
+    make_honest = assemble.make_member_host
 
     def make_host(setup: Any, cohort: Any, number: int, *rest: Any) -> Host:
         host = make_honest(setup, cohort, number, *rest)
@@ -65,7 +65,7 @@ def train(partition: str, hostile: int, scale: float, rule: str, out: Path, patc
             host._rule_of = lambda stage: Backwards(honest(stage), scale)
         return host
 
-    patch.setattr(assemble, "host_of", make_host)
+    patch.setattr(assemble, "make_member_host", make_host)
     settings = [*SETTINGS, f"collection.partition={partition}", *RULES[rule]]
     try:
         study = chestfed.run("digits_ih", algorithm="fedavg", k=CLIENTS, out=out, overrides=settings, quiet=True)

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from chestfed.images.decode import decode, decode_stored
-from chestfed.images.decoding.polarity import MEAN_FILM, UNSURE, standardized
+from chestfed.images.decoding.polarity import MEAN_FILM, UNSURE, standardize_polarity
 from chestfed.images.levels import Levels, Stored
 from chestfed.images.preprocess import Preprocess
 from tests.images.test_decode import dicom, save
@@ -47,7 +47,9 @@ def test_the_mean_image_tells_negatives(files: list[Path], save_figures: Save) -
     images = [decode_stored(file).gray for file in files]
     patients = [file.name.split("_")[0] for file in files]
     first = np.isin(patients, sorted(set(patients))[::2])
-    means = [np.mean([standardized(images[row]) for row in np.flatnonzero(half)], axis=0) for half in (first, ~first)]
+    means = [
+        np.mean([standardize_polarity(images[row]) for row in np.flatnonzero(half)], axis=0) for half in (first, ~first)
+    ]
     low, high = means[0].min(), means[0].max()
     shipped = np.asarray(Image.open(MEAN_FILM), float)
     np.testing.assert_allclose((means[0] - low) / (high - low) * 255, shipped, atol=1)
@@ -57,7 +59,7 @@ def test_the_mean_image_tells_negatives(files: list[Path], save_figures: Save) -
         for row, image in enumerate(images):
             framed = np.pad(image, [(round(share * side),) * 2 for side in image.shape], constant_values=gray)
             mean = means[1 if first[row] else 0]
-            scores[row] = (standardized(framed) * mean / np.linalg.norm(mean)).sum()
+            scores[row] = (standardize_polarity(framed) * mean / np.linalg.norm(mean)).sum()
         figures[name] = {"right": int((scores >= UNSURE).sum()), "wrong": int((scores <= -UNSURE).sum())}
     save_figures("polarity", figures)
     assert figures["no frame"] == {"right": 683, "wrong": 0}

@@ -15,7 +15,7 @@ from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.minimization.scaffold import Scaffold
 from chestfed.core.errors import TrainingError
 from chestfed.engines.fleet import LocalFleet
-from chestfed.engines.requests import Request, Work
+from chestfed.engines.messages.requests import Request, Work
 from chestfed.engines.server import Absent, Federation, ServerEngine
 from tests.cases import assert_refused
 from tests.engines.quadratic_client import QuadraticClient

@@ -18,10 +18,10 @@ from chestfed.algorithms.variables import Point, byte_count, named_tensors
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.host import Host
-from chestfed.engines.requests import Start, Work, Worked
-from chestfed.engines.shapes import Shapes
+from chestfed.engines.messages.requests import Start, Work, Worked
+from chestfed.engines.messages.shapes import Shapes
+from chestfed.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.engines.topology import build_graph
-from chestfed.engines.wire import LARGEST_HEADER, Packed, WireError, pack, peek, size_of, unpack
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, problems
 from tests.cases import assert_refused
@@ -51,7 +51,7 @@ class ThroughTheWire(LocalFleet):
             arrived = unpack(sent, shapes.request(name, plain, "the server"), "the server")
             reply = pack(self.hosts[number].answer(arrived))
             shape = shapes.reply(arrived)
-            assert reply.size == len(reply.header) + size_of(shape)
+            assert reply.size == len(reply.header) + count_bytes(shape)
             answers[number] = unpack(reply, shape, self.names[number])
         return answers
 

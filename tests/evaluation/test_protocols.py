@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chestfed.evaluation.protocols import PROTOCOLS, units, views_of
+from chestfed.evaluation.protocols import PROTOCOLS, list_views, units
 
 
 def images(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -42,4 +42,6 @@ def test_image_protocol_changes_no_image() -> None:
 
 
 def test_only_frontal_image_drops_views() -> None:
-    assert {name: views_of(name) for name in PROTOCOLS if views_of(name)} == {"frontal-image": ("pa", "ap", "frontal")}
+    assert {name: list_views(name) for name in PROTOCOLS if list_views(name)} == {
+        "frontal-image": ("pa", "ap", "frontal")
+    }

@@ -29,7 +29,7 @@ from chestfed.experiment.variants import list_variants
 from chestfed.objectives import OBJECTIVES
 from chestfed.training.identity import Identity
 from chestfed.training.plan import bytes_per_client_round
-from chestfed.tuning.search import declared_ranges, list_grid
+from chestfed.tuning.search import collect_ranges, list_grid
 from tests.cases import assert_refused
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
@@ -179,11 +179,11 @@ def test_windows_and_stages_grow_together() -> None:
 
 def test_published_grids_are_searched() -> None:
     table_4 = load_pipeline(bundled("pipelines") / "source_addition_densenet161.yaml")
-    counts = {path: {name: len(list_grid(spaces, 1000, 1)) for name, spaces in declared_ranges(pipeline).items()}
+    counts = {path: {name: len(list_grid(spaces, 1000, 1)) for name, spaces in collect_ranges(pipeline).items()}
               for path, pipeline in {"table_4": table_4, "table_3": load_pipeline(TABLE_3)}.items()}  # fmt: skip
     assert counts == {"table_4": {"codasca": 8}, "table_3": {"codasca": 108, "coda_plus": 27}}
     for path in sorted((bundled("pipelines") / "figure1").glob("*.yaml")):
-        spaces = declared_ranges(load_pipeline(path))
+        spaces = collect_ranges(load_pipeline(path))
         assert len(list_grid(spaces["codasca"], 1000, 1)) == 108
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.wire import Packed
+from chestfed.engines.messages.wire import Packed
 from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.parcels import LineLost, Parcel
 from chestfed.federation.settings import Hospital, HospitalFile, Leaves

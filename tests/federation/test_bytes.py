@@ -10,9 +10,9 @@ import torch
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.declaration import AlgorithmSpec
-from chestfed.engines.requests import Located, Stepped, Steps, Work
-from chestfed.engines.wire import size_of
-from chestfed.experiment.rules import graph_of
+from chestfed.engines.messages.requests import Located, Stepped, Steps, Work
+from chestfed.engines.messages.wire import count_bytes
+from chestfed.experiment.rules import build_stage_graph
 from chestfed.experiment.stage_2 import Federated
 from chestfed.models import NetworkGroups, network_options
 from chestfed.objectives.declaration import Population
@@ -27,7 +27,7 @@ KINDS = [spec for spec in ALGORITHMS.built_in.values() if not spec.pooled]
 def measure_round(spec: AlgorithmSpec) -> tuple[int, int]:
     """Bytes of the update, and of all numbers that leave in a round."""
     settings = Federated.model_validate({"algorithm": spec.name})
-    graph = graph_of(settings, K)
+    graph = build_stage_graph(settings, K)
     b = 0 if spec.decentralized else B
     population = Population(torch.empty(J), torch.empty(K, J), labeled=torch.empty(K, J))
     about = (tuple("abcde"), (1,) * K, (1 / K,) * K, population, settings.images_per_step, graph)
@@ -35,12 +35,12 @@ def measure_round(spec: AlgorithmSpec) -> tuple[int, int]:
     shapes = cohort.shapes(D, b, 0)
     if not spec.decentralized:
         worked = shapes.reply(Work(0, None, torch.empty(b)))
-        return size_of(worked.update), size_of(worked)  # type: ignore[union-attr]
+        return count_bytes(worked.update), count_bytes(worked)  # type: ignore[union-attr]
     stepped = shapes.reply(Steps(0, torch.empty(0), (0, 1)))
     taken = shapes.reply(shapes.request("Take", {"edges": (0, 1)}, "the server"))
     assert isinstance(stepped, Stepped)
     assert isinstance(taken, Located)
-    return sum(size_of(message) for message in stepped.messages), size_of(stepped) + size_of(taken)
+    return sum(count_bytes(message) for message in stepped.messages), count_bytes(stepped) + count_bytes(taken)
 
 
 def read_page() -> dict[str, tuple[str, str]]:

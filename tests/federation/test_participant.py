@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.errors import ConfigError, DamagedError, TrainingError
 from chestfed.engines.host import Host
-from chestfed.engines.requests import Finish
+from chestfed.engines.messages.requests import Finish
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable

@@ -16,7 +16,7 @@ import yaml
 
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.pseudonyms import read_key
-from chestfed.engines.wire import Packed, WireError
+from chestfed.engines.messages.wire import Packed, WireError
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.experiment.loading import load_pipeline

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.images.augment import Augment, backward, warped
+from chestfed.images.augment import Augment, backward, warp_images
 from chestfed.images.batches import EvalBatches, TrainBatches, Uploads, normalize
 
 PLAIN = Augment(enabled=False)
@@ -119,7 +119,7 @@ def test_gpu_augments_as_albumentations(shape: tuple[int, ...], flip: bool, fill
     augment, seeds = Augment(flip=flip, fill=fill), range(8)
     expected = augment.apply(images, seeds)
     back = torch.from_numpy(backward(augment.maps(seeds, *shape[:2]), *shape[:2]))
-    moved = warped(torch.from_numpy(images), back, fill)
+    moved = warp_images(torch.from_numpy(images), back, fill)
     assert np.abs(expected.astype(float) - images).mean() > 5
     assert np.abs(moved.numpy() - expected).max() < 0.6  # gray levels: albumentations rounds
     assert (expected[0] == fill).sum() > 100  # a shift or a turn leaves an outside

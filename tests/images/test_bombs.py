@@ -19,7 +19,7 @@ from chestfed.core.errors import ImageError
 from chestfed.dicom.files import meta_uids, refuse_bomb
 from chestfed.images import decode as module
 from chestfed.images.decode import decode
-from chestfed.images.decoding.compressed import MAX_SCANNED_PIXELS, MAX_SCANS, refuse_scan_bomb, size_of
+from chestfed.images.decoding.compressed import MAX_SCANNED_PIXELS, MAX_SCANS, read_size, refuse_scan_bomb
 from tests.cases import assert_refused, each
 from tests.inspection.planted import FILES, jpeg_of_scans, picture, png_bomb, save
 from tests.inspection.planted import dicom as film
@@ -114,17 +114,17 @@ def test_a_compressed_image_states_its_size(name: str) -> None:
         pytest.skip(f"pydicom brings no {name}")
     data = pydicom.dcmread(str(path))
     stream = get_frame(data.PixelData, 0, number_of_frames=1)
-    assert size_of(stream) == (data.Columns, data.Rows, data.SamplesPerPixel)
+    assert read_size(stream) == (data.Columns, data.Rows, data.SamplesPerPixel)
 
 
 @each("stream", [b"", b"\xff\xd8", b"\xff\xd8\xff\xc0", b"\xff\x4f\xff\x51\x00", b"RLE" * 30])
 def test_a_stream_that_states_none_has_none(stream: bytes) -> None:
-    assert size_of(stream) is None
+    assert read_size(stream) is None
 
 
 def test_markers_inside_a_stream_are_ignored() -> None:
     """RLE data may hold any bytes."""
-    assert size_of(bytes([2, 0, 0, 0]) + bytes(200) + b"\xff\x4f\xff\x51" + bytes(range(100))) is None
+    assert read_size(bytes([2, 0, 0, 0]) + bytes(200) + b"\xff\x4f\xff\x51" + bytes(range(100))) is None
 
 
 def test_jpeg_2000_boxes_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

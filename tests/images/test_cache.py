@@ -86,7 +86,7 @@ def test_the_cache_has_the_decoded_squares(tmp_path: Path) -> None:
 def test_nothing_is_decoded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path)
     first = fill_cache(table, tmp_path / "cache", SMALL)
-    monkeypatch.setattr(module, "prepared", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(module, "prepare_image", lambda *_: pytest.fail("decoded again"))
     turned = Table("toy", table.root, True, table.frame.iloc[::-1].reset_index(drop=True))
     again = fill_cache(turned, tmp_path / "cache", SMALL)
     np.testing.assert_array_equal(again.records, first.records[::-1])

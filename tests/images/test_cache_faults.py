@@ -28,7 +28,7 @@ PREPROCESS = Preprocess()
 def _fill(table: Table, folder: Path, error: Exception | None = None, times: int = 10**9) -> tuple[int, int]:
     """Images lost, and films decoded; every tenth film fails so often."""
     seen: list[str] = []
-    original = cache.prepared
+    original = cache.prepare_image
 
     def decoding(path: Path, *how: Any) -> np.ndarray:
         seen.append(path.name)
@@ -36,11 +36,11 @@ def _fill(table: Table, folder: Path, error: Exception | None = None, times: int
             raise error
         return original(path, *how)
 
-    cache.prepared = decoding
+    cache.prepare_image = decoding
     try:
         images = fill_cache(table, folder / "cache", PREPROCESS, workers=1, skip_unreadable=True)
     finally:
-        cache.prepared = original
+        cache.prepare_image = original
     images.read(np.flatnonzero(images.records >= 0))
     return len(images.quarantined), len(seen)
 

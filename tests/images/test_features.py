@@ -97,5 +97,5 @@ def test_batches_are_of_features(tmp_path: Path) -> None:
     labels = np.zeros((18, 1), np.float32)
     about = {"batch_size": 4, "seed": 1, "name": "client", "augment": Augment(enabled=False), "workers": 0}
     batches = TrainBatches(pooled, labels, np.ones(18, np.int64), **about)  # type: ignore[arg-type]
-    rows = batches.rows_of(0)
+    rows = batches.select_rows(0)
     np.testing.assert_array_equal(batches.next().images.numpy(), images.values[rows % 9])

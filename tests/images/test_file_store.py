@@ -24,7 +24,7 @@ from chestfed.core.errors import ChestfedError, SiteError
 from chestfed.core.processes.workers import parallel_map
 from chestfed.images import cache, file_store
 from chestfed.images.cache import CachedImages, fill_cache
-from chestfed.images.decode import prepared
+from chestfed.images.decode import prepare_image
 from chestfed.images.file_store import NOT_READ_NOW
 from chestfed.images.levels import Stored
 from chestfed.inspection import facts
@@ -58,10 +58,10 @@ def counting(
         seen.append(path.name)
         if error is not None and path.name == "patient00002.png" and seen.count(path.name) <= times:
             raise error
-        return prepared(path, *how)
+        return prepare_image(path, *how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "prepared", decoding)
+        patch.setattr(cache, "prepare_image", decoding)
         yield seen
 
 
@@ -202,13 +202,13 @@ def test_a_file_that_changes_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     table = make_site(tmp_path)
 
     def growing(path: Path, *how: Any) -> tuple[np.ndarray, bytes]:
-        result = prepared(path, *how)
+        result = prepare_image(path, *how)
         if path.name == "patient00002.png":
             path.write_bytes(path.read_bytes() + b"more")
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "prepared", growing)
+        patch.setattr(cache, "prepare_image", growing)
         with pytest.raises(SiteError, match="it changed while it was read"):
             fill_cache(table, tmp_path / "cache", SMALL)
     filled(table, tmp_path / "cache")
@@ -220,7 +220,7 @@ def read_as_nobody(table: Table, folder: Path, state: str, pipe: Connection) -> 
         os.setgid(65534)
         os.setuid(65534)
     if state == "complete":
-        cache.prepared = lambda *_: pytest.fail("decoded again")
+        cache.prepare_image = lambda *_: pytest.fail("decoded again")
     try:
         images = fill_cache(table, folder, SMALL)
         pipe.send(str(sum(int(images.read([row])[0].sum()) for row in range(len(table.frame)))))

@@ -34,4 +34,4 @@ def test_a_pooled_epoch_sees_every_image() -> None:
     batches = TrainBatches(
         pool, labels, np.ones(4, int), batch_size=3, seed=1, name="pool", augment=Augment(enabled=False), workers=0
     )
-    assert sorted(batches.rows_of(0).tolist()) == [0, 2, 3]
+    assert sorted(batches.select_rows(0).tolist()) == [0, 2, 3]

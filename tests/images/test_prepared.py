@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from chestfed.core.errors import ImageError
-from chestfed.images.decode import decode, decode_stored, prepared
+from chestfed.images.decode import decode, decode_stored, prepare_image
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
 from chestfed.samples.layouts import make_dicom
@@ -42,11 +42,11 @@ def as_jpeg(gray: np.ndarray, path: Path, **more: object) -> Path:
 def test_a_reduced_jpeg_is_near_the_whole(tmp_path: Path, height: int, width: int, times: int, fit: str) -> None:
     path, preprocess = as_jpeg(film(height, width), tmp_path / "a.jpg"), SMALL.model_copy(update={"fit": fit})
     assert decode_stored(path, least=preprocess.least).gray.shape == (-(-height // times), -(-width // times))
-    pixels, _ = prepared(path, Stored(), preprocess)
+    pixels, _ = prepare_image(path, Stored(), preprocess)
     apart = np.abs(pixels.astype(int) - preprocess.apply(decode(path)))
     assert apart.mean() < (0.5 if times > 1 else 1e-9)
     assert apart.max() <= 40  # at the letters' edges
-    inverted, _ = prepared(path, Stored(inverted=True), SMALL)
+    inverted, _ = prepare_image(path, Stored(inverted=True), SMALL)
     assert pixels.mean() == pytest.approx(255 - inverted.mean(), abs=1) or fit == "pad"
 
 
@@ -57,7 +57,7 @@ def test_progressive_and_turned_jpegs_too(tmp_path: Path, save: dict[str, bool])
     exif[0x0112] = 6 if save.get("exif") else 1
     picture = np.stack([gray] * 3, axis=-1) if save.get("color") else gray
     path = as_jpeg(picture, tmp_path / "a.jpg", progressive=save.get("progressive", False), exif=exif)
-    pixels, _ = prepared(path, Stored(), SMALL)
+    pixels, _ = prepare_image(path, Stored(), SMALL)
     apart = np.abs(pixels.astype(int) - SMALL.apply(decode(path)))
     assert apart.mean() < (0 if save.get("exif") else 0.5) + 1e-9
 
@@ -81,7 +81,7 @@ def as_dicom(gray: np.ndarray, path: Path, bits: int = 12, **elements: Any) -> P
 def test_reduced_jpeg_2000_is_near(tmp_path: Path, height: int, width: int, times: int, bits: int, fit: str) -> None:
     path, preprocess = as_dicom(film(height, width), tmp_path / "a", bits), SMALL.model_copy(update={"fit": fit})
     assert decode_stored(path, least=preprocess.least).gray.shape == (-(-height // times), -(-width // times))
-    square, _ = prepared(path, Stored(), preprocess)
+    square, _ = prepare_image(path, Stored(), preprocess)
     apart = np.abs(square.astype(int) - preprocess.apply(decode(path)))
     assert apart.mean() < (0.8 if times > 1 else 1e-9)
     assert apart.max() <= 50  # at the letters' edges
@@ -105,16 +105,16 @@ def test_whole_jpeg_2000_where_it_matters(tmp_path: Path, elements: dict[str, An
 
 def test_jpeg_2000_has_one_name(tmp_path: Path) -> None:
     path = as_dicom(film(452, 508), tmp_path / "a")
-    names = {prepared(path, Stored(), Preprocess(size=size))[1] for size in (64, 320)}
-    names.add(prepared(as_dicom(film(452, 508), tmp_path / "b", PatientSex="F"), Stored(), SMALL)[1])
+    names = {prepare_image(path, Stored(), Preprocess(size=size))[1] for size in (64, 320)}
+    names.add(prepare_image(as_dicom(film(452, 508), tmp_path / "b", PatientSex="F"), Stored(), SMALL)[1])
     assert len(names) == 1
-    assert prepared(as_dicom(film(453, 508), tmp_path / "c"), Stored(), SMALL)[1] not in names
+    assert prepare_image(as_dicom(film(453, 508), tmp_path / "c"), Stored(), SMALL)[1] not in names
 
 
 def test_percentiles_are_of_the_whole(tmp_path: Path) -> None:
     path, preprocess = as_jpeg(film(451, 509), tmp_path / "a.jpg"), Preprocess(size=64, levels="percentiles")
     np.testing.assert_array_equal(
-        prepared(path, Stored(), preprocess)[0], preprocess.apply(decode(path, levels="percentiles"))
+        prepare_image(path, Stored(), preprocess)[0], preprocess.apply(decode(path, levels="percentiles"))
     )
 
 
@@ -124,20 +124,20 @@ def test_a_cut_reduced_jpeg_is_refused(tmp_path: Path, share: float, progressive
     data = as_jpeg(film(451, 509), tmp_path / "a.jpg", progressive=progressive).read_bytes()
     (tmp_path / "bad").write_bytes(data[: int(share * len(data))])
     with assert_refused(ImageError, "damaged"):
-        prepared(tmp_path / "bad", Stored(), SMALL)
+        prepare_image(tmp_path / "bad", Stored(), SMALL)
 
 
 def test_a_jpeg_digest_ignores_metadata(
     tmp_path: Path,
 ) -> None:
     gray = film(451, 509)
-    _, name = prepared(as_jpeg(gray, tmp_path / "a.jpg"), Stored(), SMALL)
+    _, name = prepare_image(as_jpeg(gray, tmp_path / "a.jpg"), Stored(), SMALL)
     described = as_jpeg(gray, tmp_path / "b.jpg", comment=b"another", dpi=(300, 300))
     for size in (64, 320):
-        assert prepared(described, Stored(), Preprocess(size=size))[1] == name
+        assert prepare_image(described, Stored(), Preprocess(size=size))[1] == name
     gray[200:240, 200:240] += 9
-    assert prepared(as_jpeg(gray, tmp_path / "c.jpg"), Stored(), SMALL)[1] != name
+    assert prepare_image(as_jpeg(gray, tmp_path / "c.jpg"), Stored(), SMALL)[1] != name
     again = io.BytesIO()
     Image.fromarray(gray).save(again, "JPEG", quality=91)
     (tmp_path / "d.jpg").write_bytes(again.getvalue())
-    assert prepared(tmp_path / "d.jpg", Stored(), SMALL)[1] != name
+    assert prepare_image(tmp_path / "d.jpg", Stored(), SMALL)[1] != name

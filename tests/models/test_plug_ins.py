@@ -17,9 +17,9 @@ from chestfed.models import (
     MODELS,
     ModelOptions,
     build_model,
+    name_network,
     network_options,
     reset_classifier,
-    title_of,
     try_network,
 )
 from tests.cases import assert_refused
@@ -51,7 +51,7 @@ def test_foreign_option_names_its_owner(tmp_path: Path) -> None:
 
 def test_own_declaration_is_a_network(own_network: str, tmp_path: Path) -> None:
     options = configured(tmp_path, f'{{name: "{own_network}:TINY", width: 8}}')
-    assert title_of(options) == "Tiny transformer"
+    assert name_network(options) == "Tiny transformer"
     network = try_network(options, outputs=3, size=32)
     assert network.module.head.weight.shape == (3, 8)
     assert Configured.model_validate(Configured(model=options).model_dump(mode="json")).model == options

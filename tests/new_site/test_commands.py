@@ -123,7 +123,7 @@ def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
     for name, film in frontal.items():
         row = by_image[name]
         for disease in DISEASES:
-            label = film.said[disease]
+            label = film.labels[disease]
             doubts = label == -1 and shape in ("wide", "delimited", "list", "dicom")
             assert row[disease] == float(label == 1 or doubts), (name, disease)
         if shape != "readers":

@@ -60,7 +60,7 @@ def write_run(
             frame[f"score_{name}"], frame[f"label_{name}"] = scores[:, j], labels[:, j]
         frame.to_parquet(k_folder / "predictions.parquet", index=False)
         sample = Scored(scores, labels, patients, NAMES)
-        rows.append(Row.of_scores(k, [f"site{n}" for n in range(k)], sample, 20))
+        rows.append(Row.from_scores(k, [f"site{n}" for n in range(k)], sample, 20))
         counters = {"bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k, "gradients": 8 * k}
         drift = {"drift": 0.0 if k == 1 else 0.5, "gradient_drift": 0.0 if k == 1 else 0.25}
         history = [{"round": n, "stage": n, "loss": 1 / n, **drift, **counters} for n in (1, 2)]

@@ -14,7 +14,7 @@ from chestfed.samples.hospitals import (
     VALID_PATIENTS,
     VALID_POSITIVES,
     Hospital,
-    films_of,
+    draw_hospital_images,
 )
 from chestfed.samples.patients import Film
 
@@ -22,12 +22,12 @@ BY_NAME = {hospital.name: hospital for hospital in HOSPITALS}
 
 
 def films(name: str, split: str, seed: int = 1) -> list[Film]:
-    return [film for film in films_of(BY_NAME[name], seed, SIZES["default"]) if film.split == split]
+    return [film for film in draw_hospital_images(BY_NAME[name], seed, SIZES["default"]) if film.split == split]
 
 
 def policy_positive(film: Film, disease: str) -> bool:
     """By the source paper's policy for uncertain labels."""
-    return film.said[disease] == 1 or (film.said[disease] == -1 and disease in ("edema", "atelectasis"))
+    return film.labels[disease] == 1 or (film.labels[disease] == -1 and disease in ("edema", "atelectasis"))
 
 
 @pytest.mark.parametrize("hospital", HOSPITALS, ids=lambda hospital: hospital.name)
@@ -46,7 +46,7 @@ def test_validation_has_the_real_counts() -> None:
     assert len(valid) == VALID_FRONTAL + VALID_LATERAL == 234
     assert len(frontal) == 202
     assert len({film.patient.number for film in valid}) == VALID_PATIENTS == 200
-    assert {disease: sum(film.said[disease] for film in frontal) for disease in DISEASES} == VALID_POSITIVES
+    assert {disease: sum(film.labels[disease] for film in frontal) for disease in DISEASES} == VALID_POSITIVES
     assert len({(film.patient.number, film.study) for film in valid}) == 200
 
 
@@ -58,22 +58,22 @@ def test_two_validation_studies_have_2_views(seed: int) -> None:
     for second in seconds:
         first, again = (film for film in valid if film.patient.number == second.patient.number)
         assert (first.number, again) == (1, second)
-        assert (first.study, first.said, first.severity) == (second.study, second.said, second.severity)
+        assert (first.study, first.labels, first.severity) == (second.study, second.labels, second.severity)
     frontal = [film for film in valid if film.view != "lateral"]
     for disease, positives in VALID_POSITIVES.items():
-        assert sum(film.said[disease] for film in frontal) == pytest.approx(positives, abs=1)
+        assert sum(film.labels[disease] for film in frontal) == pytest.approx(positives, abs=1)
 
 
 def test_validation_labels_are_the_truth() -> None:
     for film in films("chexpert", "valid"):
-        assert {disease: int(severity > 0) for disease, severity in film.severity.items()} == film.said
+        assert {disease: int(severity > 0) for disease, severity in film.severity.items()} == film.labels
 
 
 def test_training_labels_err_both_ways() -> None:
     train = films("mimic-cxr", "train")
-    wrong = sum(film.said[disease] == 1 and not film.severity[disease] for film in train for disease in DISEASES)
-    positive = sum(film.said[disease] == 1 for film in train for disease in DISEASES)
-    missed = sum(film.said[disease] == 0 and film.severity[disease] > 0 for film in train for disease in DISEASES)
+    wrong = sum(film.labels[disease] == 1 and not film.severity[disease] for film in train for disease in DISEASES)
+    positive = sum(film.labels[disease] == 1 for film in train for disease in DISEASES)
+    missed = sum(film.labels[disease] == 0 and film.severity[disease] > 0 for film in train for disease in DISEASES)
     assert 0.02 < wrong / positive < 0.12
     assert 0.02 < missed / positive < 0.12
 
@@ -81,7 +81,7 @@ def test_training_labels_err_both_ways() -> None:
 def test_doubted_positives_are_subtler() -> None:
     train = films("chexpert", "train")
     means = {
-        value: np.mean([film.severity["atelectasis"] for film in train if film.said["atelectasis"] == value])
+        value: np.mean([film.severity["atelectasis"] for film in train if film.labels["atelectasis"] == value])
         for value in (1, -1)
     }
     assert means[-1] < means[1] - 0.15
@@ -97,7 +97,7 @@ def test_diseases_come_in_company() -> None:
 def test_a_patient_is_in_one_split_only() -> None:
     for hospital in HOSPITALS:
         splits: dict[int, set[str]] = {}
-        for film in films_of(hospital, 1, SIZES["default"]):
+        for film in draw_hospital_images(hospital, 1, SIZES["default"]):
             splits.setdefault(film.patient.number, set()).add(film.split)
         assert all(len(names) == 1 for names in splits.values())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.core.diseases import DISEASES, title_of
+from chestfed.core.diseases import DISEASES, format_title
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config
 from chestfed.sites.reader import READERS
@@ -151,6 +151,6 @@ def test_titles_are_used_where_none_is_known(tmp_path: Path) -> None:
     text = f"extends: {CONFIGS / 'chexpert.yaml'}\ntitles: {{pleuritis: Pleurisy}}\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     load_site_config(tmp_path / "mine.yaml")
-    assert [title_of(name) for name in ("edema", "covid_19", "pleuritis", "rib_notching", "mean")] == [
+    assert [format_title(name) for name in ("edema", "covid_19", "pleuritis", "rib_notching", "mean")] == [
         *("Edema", "COVID-19", "Pleurisy", "Rib notching", "mean")
     ]

@@ -28,7 +28,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS
-from chestfed.evaluation.protocols import views_of
+from chestfed.evaluation.protocols import list_views
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import write_report
@@ -102,7 +102,7 @@ def site_table(home: Path, site: str) -> SiteTable:
 
 
 def scored_images(home: Path) -> list[str]:
-    chosen = site_table(home, "chexpert").select(split="valid", views=views_of("frontal-image"))
+    chosen = site_table(home, "chexpert").select(split="valid", views=list_views("frontal-image"))
     return [str(chosen.root / image) for image in chosen.frame["image"]]
 
 

@@ -67,7 +67,7 @@ def test_own_statistics_of_hospital(home: Path, network: FlatModule) -> None:
         variance = torch.stack([part.var((0, 2, 3)) for part in chosen]).mean(0)
         torch.testing.assert_close(result.buffers, torch.cat([mean, variance]), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(outputs(network, test, machine, batch=7).scores, result.scores, rtol=1e-6)
-        again = score(network, network.parameters(), result.buffers, replace(test, own=None), 64, machine)
+        again = score(network, network.parameters(), result.buffers, replace(test, statistics_images=None), 64, machine)
         assert (again.scores == result.scores).all()  # so a stored model is scored as it was in the study
 
 
@@ -91,14 +91,14 @@ def test_noise_keeps_real_statistics(home: Path) -> None:
     _, data, _ = load_data(home, "k=[1,2]", "sites.1.control=noise")
     client, test = data.clients[1], data.hospitals["chestxray8"]
     assert isinstance(client.images, NoiseImages)
-    assert test.own is not None
-    assert (test.own.read([0]) != client.images.read([0])).any()
+    assert test.statistics_images is not None
+    assert (test.statistics_images.read([0]) != client.images.read([0])).any()
 
 
 def test_no_statistics_from_held_out(home: Path) -> None:
     _, data, _ = load_data(home, "held_out.sites=[chexpert]", name="leave_one_site_out")
-    assert data.test.own is None
-    assert all(test.own is not None for test in data.hospitals.values())
+    assert data.test.statistics_images is None
+    assert all(test.statistics_images is not None for test in data.hospitals.values())
 
 
 def test_collection_has_no_own_statistics() -> None:

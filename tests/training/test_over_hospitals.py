@@ -78,7 +78,7 @@ def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     for over in ("mean", "pooled"):
         pipeline = load_pipeline(PIPELINE, [*sites, f"evaluation.over_hospitals={over}"]).resolve()
         data += load_images([read_rows(pipeline, PIPELINE, home / "synthetic_hospitals")], home / "cache")
-    mean, pooled = (part.test.scored(np.zeros(part.test.labels.shape)) for part in data)
+    mean, pooled = (part.test.attach_scores(np.zeros(part.test.labels.shape)) for part in data)
     assert mean.hospitals is not None
     assert pooled.hospitals is None
     assert (mean.labels == pooled.labels).all()

@@ -16,7 +16,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.models import title_of
+from chestfed.models import name_network
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.training.data.collection import load_collection
 from chestfed.training.identity import identify, stage_1_identity
@@ -53,7 +53,7 @@ def test_plug_in_network_identified_by_code(tmp_path: Path, monkeypatch: pytest.
     data = load_collection(pipeline, None, machine)
     study = run_study(data, "own", tmp_path / "runs", Reporters([Edited()]))
     shutil.copy(source, tmp_path / "labnet.py")
-    assert study.results.about["model"] == title_of(pipeline.model) == "Tiny transformer"
+    assert study.results.about["model"] == name_network(pipeline.model) == "Tiny transformer"
 
     scorer = open_scorer(str(study.folder), Declared(), machine)
     assert scorer.kind == "chestfed model, Tiny transformer"

@@ -23,7 +23,7 @@ from chestfed.engines.server import STATISTICS_BATCHES, Federation, ServerEngine
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import check_runs, participants_of, returned_round
+from chestfed.experiment.rules import check_runs, make_participant_sampler, returned_round
 from chestfed.models import NetworkGroups
 from chestfed.objectives import OBJECTIVES
 from chestfed.training import assemble, loop
@@ -370,10 +370,10 @@ def test_drawn_clients_survive_restart(algorithm: str, tmp_path: Path, monkeypat
     assert torch.equal(again.point.primal, whole.point.primal)
     assert again.history == whole.history
     settings = pipeline.federated
-    drawn = {stage: participants_of(settings, 1, stage, 3) for stage in (0, 1)}
+    drawn = {stage: make_participant_sampler(settings, 1, stage, 3) for stage in (0, 1)}
     rounds = [[tuple(of_stage(number)) for number in range(30)] for of_stage in drawn.values() if of_stage]
     assert set(rounds[0]) == {(0, 1), (0, 2), (1, 2)}
     assert rounds[0] != rounds[1]
-    assert participants_of(settings, 1, 0, 2) is None
+    assert make_participant_sampler(settings, 1, 0, 2) is None
     with pytest.raises(ConfigError, match=r"clients_per_round: codasca_minimal .*fedprox, fedavg, .*scaffold"):
         make_pipeline("codasca_minimal", "federated.clients_per_round=2")

@@ -16,7 +16,7 @@ from chestfed.experiment.variants import list_variants
 from chestfed.report.page import make_page
 from chestfed.results.collect import read_comparison
 from chestfed.training.data.sites import TEST, TRAIN, VALID
-from chestfed.training.identity import settings_of
+from chestfed.training.identity import identify_settings
 from tests.cases import assert_refused
 from tests.command_line import Called, call
 from tests.training.test_subsets import write_three
@@ -85,7 +85,7 @@ def test_all_images_are_the_same_run(folder: Path) -> None:
     """The key is not in a run's identity, which has the content of the images."""
     pipeline = load_pipeline(folder / "three.yaml", SMALL).resolve()
     machine = read_rows(pipeline, folder / "three.yaml", folder / str(pipeline.data_root)).machine
-    assert settings_of(limit_target(pipeline, 12), machine).digest == settings_of(pipeline, machine).digest
+    assert identify_settings(limit_target(pipeline, 12), machine).digest == identify_settings(pipeline, machine).digest
 
 
 def test_gains_are_within_each_number(folder: Path) -> None:

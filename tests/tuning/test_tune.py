@@ -20,8 +20,8 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.ranges import Grid, Range, ranges_of
-from chestfed.experiment.stage_2 import name_of
+from chestfed.experiment.ranges import Grid, Range, select_ranges
+from chestfed.experiment.stage_2 import get_part_name
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import connect, local_store
 from chestfed.training.data.collection import load_collection
@@ -30,7 +30,7 @@ from chestfed.training.data.sites import TEST, TRAIN, open_sites, with_validatio
 from chestfed.training.reporting import Trial
 from chestfed.tuning import search
 from chestfed.tuning.outcome import write_tuned
-from chestfed.tuning.search import declared_ranges, list_grid, widened
+from chestfed.tuning.search import collect_ranges, list_grid, widen_ranges
 from tests.cases import assert_refused
 from tests.command_line import Called, call
 
@@ -72,7 +72,7 @@ def test_ranges_of_options_may_be_replaced() -> None:
     pipeline = load_pipeline(DIGITS)
 
     def list_ranges(name: str, **options: Any) -> dict[str, list[Any]]:
-        return {key: space.plain() for key, space in ranges_of(pipeline.resolve(name).federated, options).items()}
+        return {key: space.plain() for key, space in select_ranges(pipeline.resolve(name).federated, options).items()}
 
     every = {name: list_ranges(name) for name in (method.name for method in pipeline.selected_methods)}
     assert {tuple(ranges["local_lr"]) for ranges in every.values()} == {(0.01, 1.0, "log")}
@@ -82,9 +82,9 @@ def test_ranges_of_options_may_be_replaced() -> None:
     assert list_ranges("pdmm", eta=[1, 2, "linear"])["eta"] == [1.0, 2.0, "linear"]
     assert set(list_ranges("fedprox", prox=None)) == {"local_lr"}
     with assert_refused(ConfigError, "unknown setting", keys=("momentum",)):
-        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"], methods=["fedprox"]))
+        collect_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"], methods=["fedprox"]))
     with assert_refused(ConfigError, "invalid range", method="local_sgdm"):
-        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.5, 2.0, log]"], methods=["local_sgdm"]))
+        collect_ranges(load_pipeline(DIGITS, ["search.momentum=[0.5, 2.0, log]"], methods=["local_sgdm"]))
     for wrong in ("[1, 0.1, log]", "[0, 1, log]", "[1]", "3", "[a, 1, log]", "[0, 1, cubic]"):
         with pytest.raises(ConfigError, match="search"):
             load_pipeline(DIGITS, [f"search.local_lr={wrong}"])
@@ -100,7 +100,7 @@ def test_range_is_widened_at_its_edge() -> None:
     assert rate.at_edge(0.98)
     assert rate.widened(0.51).low == pytest.approx(0.255)
     tried = [trial(1, 0.9, 0.8), trial(2, 0.1, 0.9), trial(3, 0.02, None), trial(4, 0.95, 0.95), trial(5, 0.2, 0.1)]
-    ranges = [widened({"local_lr": steps}, tried[:count])["local_lr"].high for count in range(6)]
+    ranges = [widen_ranges({"local_lr": steps}, tried[:count])["local_lr"].high for count in range(6)]
     assert ranges == pytest.approx([1, 1, 1, 1, 10, 10])
 
 
@@ -120,7 +120,7 @@ def test_tuned_settings_run_as_a_study(home: Path) -> None:
     (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
     written = yaml.safe_load(tuned.read_text())
     means = table.groupby(["algorithm", "local_lr"])["validation_auc"].mean()
-    entries = {name_of(entry["algorithm"]): entry for entry in written["methods"]}
+    entries = {get_part_name(entry["algorithm"]): entry for entry in written["methods"]}
     for name in ("fedprox", "gossip"):
         assert entries[name]["local_lr"] == means[name].idxmax()
         settings = load_pipeline(tuned).resolve(name).federated
@@ -296,13 +296,13 @@ def test_part_of_a_grid_is_drawn_by_the_seed() -> None:
 
 def test_whole_numbers_stay_whole() -> None:
     pipeline = load_pipeline(DIGITS, ["search.window=[2, 64, log]"], methods=["fedprox"])
-    space = declared_ranges(pipeline)["fedprox"]["window"]
+    space = collect_ranges(pipeline)["fedprox"]["window"]
     assert [space.as_written(space.at(share)) for share in (0, 0.5, 1)] == [2, 11, 64]
     for wrong in ("[2]", "[2, 2]", "[2, .inf]"):
         with pytest.raises(ConfigError):
             load_pipeline(DIGITS, [f"search.window={wrong}"])
     with assert_refused(ConfigError, "invalid range", method="fedprox"):
-        declared_ranges(load_pipeline(DIGITS, ["search.window=[2.5, 8]"], methods=["fedprox"]))
+        collect_ranges(load_pipeline(DIGITS, ["search.window=[2.5, 8]"], methods=["fedprox"]))
 
 
 def test_windows_are_tuned_one_by_one(home: Path) -> None:

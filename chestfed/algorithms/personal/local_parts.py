@@ -92,10 +92,10 @@ def build(options: plugins.Options, setting: Setting, group: str) -> LocalParts:
     ConfigError
         If the network has no such weights.
     """
-    own = setting.groups[group]
-    if not own:
+    personal_slices = setting.groups[group]
+    if not personal_slices:
         raise ConfigError(f"name: the network has no weights of {group} to keep at the clients; take fedavg")
-    return LocalParts(setting.window, setting.local_lr, own, getattr(options, "head_steps", 0))
+    return LocalParts(setting.window, setting.local_lr, personal_slices, getattr(options, "head_steps", 0))
 
 
 FEDPER = AlgorithmSpec(

@@ -22,7 +22,7 @@ from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.core.output import output
 from chestfed.core.plugins import Options
-from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here, rank
+from chestfed.engines.declaration import ENGINES, IN_PROCESS, count_local_processes, engine_for, place_here, rank
 from chestfed.experiment.data import SiteEntry
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
@@ -40,7 +40,7 @@ from chestfed.training.plan import StudyPlan, plan_study, render_held_out
 from chestfed.training.plan import render as render_plan
 from chestfed.training.reporting import Reporters, use
 from chestfed.training.run import StudyResult, run_study
-from chestfed.training.run_files import finished_in
+from chestfed.training.run_files import find_finished
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def prepare(
         raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")
     if (jobs > 1 or cluster is not None) and engine.name != IN_PROCESS.name:
         raise ConfigError(f"--jobs and --cluster train each study in one process: not with engine {engine.name}")
-    at_once = (1 if cluster else jobs) * processes_here()
+    at_once = (1 if cluster else jobs) * count_local_processes()
     machine = prepare_machine(pipeline.runtime, at_once=at_once).at(place_here())
     machine.take()
     by_window = bool(loaded.windows)
@@ -116,7 +116,7 @@ def show_plan(studies: Studies, out: Path) -> None:
     _show_plan(studies)
     for variant in studies.variants:
         name = studies.file.stem + variant.suffix
-        for folder, ks in finished_in(out, name, variant.pipeline, studies.machine).items():
+        for folder, ks in find_finished(out, name, variant.pipeline, studies.machine).items():
             done = f"K={', '.join(map(str, ks))} finished" if ks else "begun"
             say(studies.console, f"{variant.label}: {done} in {out / folder}, if no image has changed")
 

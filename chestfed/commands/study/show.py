@@ -15,7 +15,7 @@ from chestfed.core.output import add_result, output
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.joining.contributions import Subset
 from chestfed.experiment.subsets import Design
-from chestfed.models import title_of
+from chestfed.models import name_network
 from chestfed.results.answer import answer_study
 from chestfed.results.clients.along import collect_along
 from chestfed.results.clients.contributions import (
@@ -119,7 +119,7 @@ def show_held_out(
         images = study.results.about["images"]
         folds.append(Fold(str(experiment.held_out), images, study.folder.name, row, study.seen))
     statistics = None if results[-1].results.about["batch_norm"] is None else pipeline.evaluation.batch_norm
-    about = {"model": title_of(pipeline.model), "protocol": pipeline.evaluation.protocol, "batch_norm": statistics}
+    about = {"model": name_network(pipeline.model), "protocol": pipeline.evaluation.protocol, "batch_norm": statistics}
     table = collect_folds(
         folds, pipeline.title, Origin.together(experiment.origin for experiment in experiments), about
     )

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chestfed.core.console import text_table
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.results.answer import Answer
 from chestfed.results.collect import Results
@@ -128,11 +128,11 @@ def _list_missing(results: Results) -> str:
     """What a mean is without."""
     if len(results.view("held_out")):
         rows = [row for row in list_records(results.view("held_out")) if row["auc"] is None and not row["takes_part"]]
-        undefined = [f"{row['model']}, {title_of(row['disease'])}: {row['reason']}" for row in rows]
+        undefined = [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows]
     else:
         undefined = list_undefined(results) + list_left_out(results)
     return f"Left out of the mean: {'; '.join(undefined)}." if undefined else ""
 
 
 def _name_disease(name: str) -> str:
-    return "mean" if name == "mean" else title_of(name)
+    return "mean" if name == "mean" else format_title(name)

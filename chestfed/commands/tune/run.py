@@ -28,7 +28,7 @@ from chestfed.training.plan import plan_study
 from chestfed.training.reporting import Reporters, use
 from chestfed.training.run import StudyResult
 from chestfed.tuning.outcome import render, write_tuned
-from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, list_grid
+from chestfed.tuning.search import SEEDS_FROM, Search, collect_ranges, list_grid
 
 #: Share of the target's training patients, or of a collection's training images, that settings are chosen on.
 _VALIDATION = 0.25
@@ -63,7 +63,7 @@ def prepare(
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
     studies = study_run.prepare(console, file, overrides, [], data)
     pipeline = with_validation(_list_windows(loaded), _VALIDATION)
-    return Tuning(studies, pipeline, overrides, data, declared_ranges(pipeline), trials, seeds)
+    return Tuning(studies, pipeline, overrides, data, collect_ranges(pipeline), trials, seeds)
 
 
 def _list_windows(pipeline: PipelineFile) -> PipelineFile:

@@ -40,10 +40,10 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
     """
     document = Document(Path(path), model.short_forms)
     document.override_all(overrides)
-    return checked(document, model)
+    return check_document(document, model)
 
 
-def checked(document: Document, model: type[Model]) -> Model:
+def check_document(document: Document, model: type[Model]) -> Model:
     """The data of a document as `model`; raises as `load_config`."""
     try:
         return model.model_validate(document.data)
@@ -119,7 +119,7 @@ def _models_at(
             for kind in _models_in(candidate):
                 if isinstance(part, str) and part in kind.model_fields:
                     choices = _choices(kind.model_fields[part])
-                    following += [mark.model_of(data) for mark in choices] or [kind.model_fields[part].annotation]
+                    following += [mark.find_model(data) for mark in choices] or [kind.model_fields[part].annotation]
                     owners += [name for mark in choices for name in mark.catalogue.owners(key)]
             if not _models_in(candidate) or isinstance(part, int):
                 following.append(candidate)
@@ -142,7 +142,7 @@ class Choice(Protocol):
     def catalogue(self) -> Catalogue:
         """Where its parts are."""
 
-    def model_of(self, value: object) -> type[BaseModel] | None:
+    def find_model(self, value: object) -> type[BaseModel] | None:
         """The model of the options of the part that a value names."""
 
 

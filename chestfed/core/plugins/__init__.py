@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chestfed.core.plugins.catalogue import Catalogue, Choice, Declaration, Options
 from chestfed.core.plugins.code import Versioned, identify_code
-from chestfed.core.plugins.loading import NotAllowedError, modules_in_use, only, pinned
+from chestfed.core.plugins.loading import NotAllowedError, allow_references, freeze_plugins, modules_in_use
 
 __all__ = [
     "Catalogue",
@@ -13,8 +13,8 @@ __all__ = [
     "NotAllowedError",
     "Options",
     "Versioned",
+    "allow_references",
+    "freeze_plugins",
     "identify_code",
     "modules_in_use",
-    "only",
-    "pinned",
 ]

@@ -80,13 +80,13 @@ class Catalogue(Generic[Declared]):
     @cached_property
     def built_in(self) -> dict[str, Declared]:
         """The built-in parts by name, in the order of the modules' names."""
-        found: dict[str, Declared] = {}
+        declarations: dict[str, Declared] = {}
         for package in self._packages:
             for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
                 module = importlib.import_module(f"{package}.{info.name}")
                 for declared in self._declared_in(module):
-                    found.setdefault(declared.name, declared)
-        return found
+                    declarations.setdefault(declared.name, declared)
+        return declarations
 
     @property
     def installed(self) -> dict[str, metadata.EntryPoint]:
@@ -200,8 +200,8 @@ class Catalogue(Generic[Declared]):
 
     def _hint(self, module: ModuleType) -> str:
         """The references to what a module declares, for a message."""
-        own = [key for key, value in vars(module).items() if isinstance(value, self._declaration)]
-        return f"; {module.__name__} declares {', '.join(f'{module.__name__}:{key}' for key in own)}" if own else ""
+        names = [key for key, value in vars(module).items() if isinstance(value, self._declaration)]
+        return f"; {module.__name__} declares {', '.join(f'{module.__name__}:{key}' for key in names)}" if names else ""
 
 
 class Choice:
@@ -220,7 +220,7 @@ class Choice:
             raise ValueError(f"needs the name of one {self.catalogue.kind}, or a mapping with 'name' and its options")
         return self._declared(given["name"]).options.model_validate(given)
 
-    def model_of(self, value: object) -> type[Options] | None:
+    def find_model(self, value: object) -> type[Options] | None:
         """The options' model that a value would be checked by; None if its name is not known."""
         name = value.get("name") if isinstance(value, dict) else value
         try:
@@ -247,7 +247,7 @@ class Choice:
         )
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
-        """A name, one object per built-in part, told apart by `name`, or an object with a reference and any options."""
+        """A name, an object per built-in part, distinguished by `name`, or one with a reference and any options."""
         objects: list[dict[str, Any]] = []
         for name, declared in self.catalogue.built_in.items():
             part = handler.resolve_ref_schema(handler(declared.options.__pydantic_core_schema__))
@@ -273,10 +273,10 @@ class Choice:
 @lru_cache(maxsize=32)
 def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, list[metadata.EntryPoint]]:
     """Entry points by name; `path` is `sys.path`, which decides what is installed. One found twice counts once."""
-    found: dict[str, dict[tuple[str, str], metadata.EntryPoint]] = {}
+    points_by_name: dict[str, dict[tuple[str, str], metadata.EntryPoint]] = {}
     for point in metadata.entry_points(group=group):
-        found.setdefault(point.name, {}).setdefault((_owner(point), point.value), point)
-    return {name: list(points.values()) for name, points in found.items()}
+        points_by_name.setdefault(point.name, {}).setdefault((_owner(point), point.value), point)
+    return {name: list(points.values()) for name, points in points_by_name.items()}
 
 
 def _owner(point: metadata.EntryPoint) -> str:

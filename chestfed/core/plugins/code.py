@@ -132,7 +132,7 @@ _script: list[str] = []
 
 
 def _identify_imported(module: ModuleType, declared: Any) -> str:
-    """The code of a module that others imported; of a script with its arguments, of which its file says nothing."""
+    """The code of a module that others imported; of a script also its arguments, which its file lacks."""
     is_script = module.__name__ == "__main__"
     if is_script and _script:
         return _script[0]

@@ -24,7 +24,7 @@ _allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=Non
 
 
 @contextmanager
-def only(references: Collection[str]) -> Iterator[None]:
+def allow_references(references: Collection[str]) -> Iterator[None]:
     """Take no references but these, from a configuration that somebody else has written.
 
     A reference can name any function of any installed package, and a network's is called with arguments of the
@@ -41,7 +41,7 @@ _pinned: ContextVar[bool] = ContextVar("pinned", default=False)
 
 
 @contextmanager
-def pinned() -> Iterator[None]:
+def freeze_plugins() -> Iterator[None]:
     """Keep plug-ins as they are in memory, whatever happens to their files: what is under way has been identified."""
     token = _pinned.set(True)
     try:
@@ -94,8 +94,8 @@ def load_module(name: str, module: str) -> Loaded:
         if known is not None and (_pinned.get() or known.is_current()):
             return known
         if known is not None:
-            own = {str(path) for path in known.files}
-            for other in [key for key, part in sys.modules.items() if getattr(part, "__file__", None) in own]:
+            files = {str(path) for path in known.files}
+            for other in [key for key, part in sys.modules.items() if getattr(part, "__file__", None) in files]:
                 del sys.modules[other]
             importlib.invalidate_caches()
         try:
@@ -108,8 +108,8 @@ def load_module(name: str, module: str) -> Loaded:
                 advice = ". A module's name is without .py"
             why = f"{type(error).__name__}: {error}{advice}"
             raise ConfigError(f"'{name}': module '{module}' cannot be imported: {why}") from error
-        files = [] if is_released(imported) else find_sources(imported).values()
-        _loaded[module] = Loaded(imported, Path.cwd(), _states(files), identify_code(imported))
+        sources = [] if is_released(imported) else find_sources(imported).values()
+        _loaded[module] = Loaded(imported, Path.cwd(), _states(sources), identify_code(imported))
         return _loaded[module]
 
 

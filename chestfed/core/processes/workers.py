@@ -43,7 +43,7 @@ class _Worker(SpawnProcess):
             return SpawnProcess._Popen(process_obj)
 
     def terminate(self) -> None:
-        """Called when another worker has died: this one heeds no SIGTERM, and nobody reads its result."""
+        """Called when another worker has died: this one ignores SIGTERM, and its result is not read."""
         self.kill()
 
 

@@ -1,7 +1,7 @@
 """The clients as rank 0 asks them, which is the server and hosts its share, and what the other ranks answer.
 
-What arrives is checked as everything that is sent (`wire.py`). Updates are gathered, and summed in the order of the
-clients: the bits are those of one process.
+What arrives is checked like everything that is sent (`messages/wire.py`). Updates are gathered and summed in the order
+of the clients: the bits are those of one process.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor
 from chestfed.algorithms.variables import Record
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
+from chestfed.engines.messages.requests import Answer, Request
+from chestfed.engines.messages.shapes import Shapes
+from chestfed.engines.messages.wire import check_header, flatten, peek, rebuild
 from chestfed.engines.ranks.link import LONG, Link
-from chestfed.engines.requests import Answer, Request
-from chestfed.engines.shapes import Shapes
-from chestfed.engines.wire import check_header, flatten, peek, rebuild
 
 
 def find_host_rank(number: int, clients: int, ranks: int) -> int:
@@ -29,19 +29,19 @@ def find_host_rank(number: int, clients: int, ranks: int) -> int:
 class RankFleet(Fleet):
     """The clients as rank 0 sees them: some of its own, the others by their ranks."""
 
-    def __init__(self, link: Link, names: Sequence[str], own: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
+    def __init__(self, link: Link, names: Sequence[str], hosts: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
         self.names = tuple(names)
-        self._link, self._own, self._shapes = link, own, shapes
+        self._link, self._hosts, self._shapes = link, hosts, shapes
 
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         """See `Fleet.ask`; the other ranks work while this one does, and none is gone without."""
         by_rank: dict[int, dict[int, Request[Answer]]] = {}
         for number, request in requests.items():
-            if number not in self._own:
+            if number not in self._hosts:
                 by_rank.setdefault(self._rank(number), {})[number] = request
         works = self._send(by_rank)
-        own = {number: request for number, request in requests.items() if number in self._own}
-        answers = {number: self._own[number].answer(request) for number, request in own.items()}
+        local_requests = {number: request for number, request in requests.items() if number in self._hosts}
+        answers = {number: self._hosts[number].answer(request) for number, request in local_requests.items()}
         for rank, remote in by_rank.items():
             for number, request in remote.items():
                 answers[number] = self._receive(rank, number, request)
@@ -50,8 +50,8 @@ class RankFleet(Fleet):
         return {number: answers[number] for number in requests}
 
     def close(self) -> None:
-        """Let the batches' threads and files go; the other ranks do when they are told of the next clients."""
-        for host in self._own.values():
+        """Release the batches' threads and files; the other ranks do so when the next clients are announced."""
+        for host in self._hosts.values():
             host.client.close()
 
     def _rank(self, number: int) -> int:

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
-from chestfed.engines.declaration import launched
-from chestfed.engines.wire import TYPES, Piece, count_by_type
+from chestfed.engines.declaration import is_launched
+from chestfed.engines.messages.wire import TYPES, Piece, count_by_type
 
 #: Seconds between two looks at whether the others are alive.
 _LOOK = 1.0
@@ -58,7 +58,7 @@ class Link:
         TrainingError
             If a process does not come.
         """
-        if not launched():
+        if not is_launched():
             raise ConfigError(
                 "engine: torchrun: no launcher started this process: torchrun --nproc-per-node=N -m chestfed ...",
                 kind="no launcher",
@@ -146,7 +146,7 @@ class Link:
         return {kind: run.to(self.device) for kind, run in runs.items()}
 
     def finish(self, work: dist.Work | None, what: str, limit: timedelta | None = None) -> None:
-        """Wait for what was sent to, or is to come from, another rank; a broken connection is told as what it is."""
+        """Wait for what was sent to, or is to come from, another rank; a broken connection raises its own error."""
         try:
             if work is not None:
                 work.wait(limit or timedelta(seconds=self.timeout))
@@ -174,7 +174,7 @@ class Link:
             self._store.set(f"failed/{self.rank}", json.dumps({"known": known, "text": text}))
 
     def wait_for_rank0(self) -> None:
-        """Stay, for a while, until rank 0 has heard what `fail` told: the launcher ends all when one process ends."""
+        """Wait until rank 0 has received the failure: the launcher ends all processes when one ends."""
         began = time.monotonic()
         with suppress(RuntimeError):
             while (

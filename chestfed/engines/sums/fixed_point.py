@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Message, from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.requests import Worked
+from chestfed.engines.messages.requests import Worked
 
 #: Binary digits behind the point: a number is off by 2^-41 at most.
 FRACTION_BITS = 40

@@ -100,7 +100,9 @@ def bca_interval(
     if len(values) < 2:
         return None
     below = ((values < value - ROUNDING).mean() + (values <= value + ROUNDING).mean()) / 2
-    influence = np.concatenate([(len(its) - 1) / len(its) * (its.mean() - its) for its in left_out])
+    influence = np.concatenate(
+        [(len(estimates) - 1) / len(estimates) * (estimates.mean() - estimates) for estimates in left_out]
+    )
     square = float((influence**2).sum())
     acceleration = float((influence**3).sum()) / (6 * square**1.5) if square > ROUNDING**2 else 0.0
     return quantile_interval(values, level, float(scipy.special.ndtri(below)), acceleration)

@@ -62,9 +62,9 @@ def list_subsets(partners: Sequence[str], orders: Sequence[Sequence[str]] | None
         return [
             frozenset(subset) for size in range(len(partners) + 1) for subset in itertools.combinations(partners, size)
         ]
-    everybody = frozenset(partners)
+    full = frozenset(partners)
     subsets = {frozenset(order[:size]) for order in orders for size in range(len(partners) + 1)}
-    subsets |= {frozenset((partner,)) for partner in partners} | {everybody - {partner} for partner in partners}
+    subsets |= {frozenset((partner,)) for partner in partners} | {full - {partner} for partner in partners}
     places = {partner: place for place, partner in enumerate(partners)}
     return sorted(subsets, key=lambda subset: (len(subset), sorted(places[partner] for partner in subset)))
 
@@ -118,10 +118,10 @@ def estimate_contributions(
         models = [scores[subset] for subset in counting]
         return estimate_contrast(models, list(counting.values()), labels, patients, hospitals, sampling)
 
-    nobody, everybody = Subset(), Subset(partners)
+    empty, full = Subset(), Subset(partners)
     contributions = []
     for partner in partners:
-        first, last = {Subset((partner,)): 1.0, nobody: -1.0}, {everybody: 1.0, everybody - {partner}: -1.0}
+        first, last = {Subset((partner,)): 1.0, empty: -1.0}, {full: 1.0, full - {partner}: -1.0}
         sampling = None
         if orders is not None:  # a pair of orders is one draw
             pairs = zip(orders[::2], orders[1::2], strict=True)
@@ -129,4 +129,4 @@ def estimate_contributions(
             sampling = (float(np.var(draws, ddof=1)) / len(draws), len(draws) - 1)
         value = estimate(weigh_subsets(partner, partners, orders), sampling)
         contributions.append(Contribution(partner, value, estimate(first), estimate(last)))
-    return contributions, estimate({everybody: 1.0, nobody: -1.0})
+    return contributions, estimate({full: 1.0, empty: -1.0})

@@ -45,7 +45,7 @@ class Choice:
 
 
 def choose(
-    own: str,
+    own_model: str,
     scores: Mapping[str, np.ndarray],
     labels: np.ndarray,
     patients: np.ndarray,
@@ -53,21 +53,21 @@ def choose(
 ) -> Choice:
     """The model that the hospital uses, by its validation images.
 
-    `scores` `[n, J]` by model, `own` among them; labels `[n, J]` in {0, 1, NaN}; patients `[n]`. The best candidate is
+    `scores` `[n, J]` by model, `own_model` among them; labels `[n, J]` in {0, 1, NaN}; patients `[n]`. The best is
     the one with the largest difference; of equal ones the first, and a model before its mixture.
 
-    Raises `ValueError` if `own` has no scores, or `caution` is negative.
+    Raises `ValueError` if `own_model` has no scores, or `caution` is negative.
     """
-    if own not in scores or not caution >= 0:
-        raise ValueError(f"a gate needs scores of {own!r} and a caution of 0 or more, not {caution}")
-    offered = [(name, False, values) for name, values in scores.items() if name != own]
-    offered += [(name, True, mix(scores[own], values, scores[own], values)) for name, _, values in offered]
-    runs = [scores[own], *(values for _, _, values in offered)]
+    if own_model not in scores or not caution >= 0:
+        raise ValueError(f"a gate needs scores of {own_model!r} and a caution of 0 or more, not {caution}")
+    offered = [(name, False, values) for name, values in scores.items() if name != own_model]
+    offered += [(name, True, mix(scores[own_model], values, scores[own_model], values)) for name, _, values in offered]
+    runs = [scores[own_model], *(values for _, _, values in offered)]
     contrasts = np.eye(len(runs))
     contrasts[0, 1:] = -1  # the first column is the own AUC, every other a difference from it
     estimate = auc_covariance(runs, labels, contrasts, patients)
     if estimate is None or np.isnan(estimate[1]).any():
-        return Choice(own, False, (), "the validation images have no disease with two patients of each class")
+        return Choice(own_model, False, (), "the validation images have no disease with two patients of each class")
     values, errors = estimate[0], np.sqrt(np.maximum(np.diag(estimate[1]), 0))
     candidates = tuple(
         Candidate(name, mixed, float(values[0] + difference), float(difference), float(error))
@@ -76,16 +76,16 @@ def choose(
     ranked = tuple(sorted(candidates, key=lambda candidate: -candidate.difference))
     if ranked and ranked[0].difference > max(caution * ranked[0].error, 0):
         return Choice(ranked[0].name, ranked[0].mixed, ranked)
-    return Choice(own, False, ranked)
+    return Choice(own_model, False, ranked)
 
 
 def apply(
-    choice: Choice, own: str, scores: Mapping[str, np.ndarray], validation: Mapping[str, np.ndarray]
+    choice: Choice, own_model: str, scores: Mapping[str, np.ndarray], validation: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """Scores `[n, J]` of other images by the chosen model; `validation` has the scores of the validation images."""
     if not choice.mixed:
         return scores[choice.name]
-    return mix(scores[own], scores[choice.name], validation[own], validation[choice.name])
+    return mix(scores[own_model], scores[choice.name], validation[own_model], validation[choice.name])
 
 
 def mix(a: np.ndarray, b: np.ndarray, reference_a: np.ndarray, reference_b: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from chestfed._version import __version__
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.wire import WireError
+from chestfed.engines.messages.wire import WireError
 from chestfed.federation.flower.gate import OPERATOR_HEADER
 from chestfed.federation.flower.records import from_record, to_record
 from chestfed.federation.keys import read_secret

@@ -1,6 +1,6 @@
 """A parcel as Flower's records: one JSON text, and one array of raw bytes per type of number.
 
-Nothing is unpickled, and no file format is parsed. What the numbers mean is checked by `chestfed.engines.wire`.
+Nothing is unpickled, and no file format is parsed. `chestfed.engines.messages.wire` checks what the numbers mean.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from chestfed.engines.wire import TYPES, Packed, WireError
+from chestfed.engines.messages.wire import TYPES, Packed, WireError
 from chestfed.federation.parcels import Parcel
 
 #: How bytes are written, as each array says. Flower's own kind is NumPy's file format.

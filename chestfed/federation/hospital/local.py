@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
-from chestfed.core.checkpoint import as_damaged, load_state, save_state, write_text
+from chestfed.core.checkpoint import load_state, report_damage, save_state, write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey, make_key, read_key
-from chestfed.engines.host import Host, Kept
-from chestfed.engines.requests import Answer, Request, Start
+from chestfed.engines.host import Host, Snapshot
+from chestfed.engines.messages.requests import Answer, Request, Start
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Evaluation, Pipeline
@@ -28,7 +28,7 @@ from chestfed.models import FlatModule
 from chestfed.results.table import Row
 from chestfed.sites.config import load_site_config
 from chestfed.training.assemble import Federation
-from chestfed.training.client_summary import card_of
+from chestfed.training.client_summary import make_site_card
 from chestfed.training.data.clients import ClientData, Outputs, TestSet
 from chestfed.training.data.experiment import Experiment, list_joins, load_images, make_experiment
 from chestfed.training.data.sites import OWN_TEST, TEST, UNUSED, VALID, open_sites
@@ -54,7 +54,7 @@ class OwnData:
     def told(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
         """What the server hears: counts, ratios and digests; counts from 1 to `smallest` as `smallest`."""
         parts = [part for part in (self.client, self.test) if part is not None]
-        cards = [card_of(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
+        cards = [make_site_card(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
         values: dict[str, Any] = {
             "rows": self.client.training_rows,
             "origin": str(self.client.origin),
@@ -94,7 +94,7 @@ class OwnData:
 def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: int) -> Row:
     """AUCs and intervals of test images, without scores; none of a disease with fewer than `smallest` of a class."""
     labels, counts = test.labels.copy(), {}
-    for j, column in enumerate(test.scored(outputs.scores).columns()):
+    for j, column in enumerate(test.attach_scores(outputs.scores).columns()):
         if 0 < min(column.positives, column.negatives) < smallest:
             labels[:, j] = np.nan
         counts[column.disease] = _told(list(column.counts.values()), smallest)
@@ -207,7 +207,7 @@ def answer_request(host: Host, request: Request[Answer]) -> Answer:
     """The host's answer; a start from turn 0 begins anew, whatever a run that was given up has left."""
     if isinstance(request, Start) and request.after == 0:
         blank = torch.zeros_like(host.client.memory)
-        host.kept, host.stepped = {0: Kept(None, tuple(0 for _ in host.client.positions()), memory=blank)}, {}
+        host.kept, host.stepped = {0: Snapshot(None, tuple(0 for _ in host.client.positions()), memory=blank)}, {}
     return host.answer(request)
 
 
@@ -216,7 +216,7 @@ def save_host(host: Host, path: Path) -> None:
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for kind in ("kept", "stepped"):
-        turns: dict[int, Kept] = getattr(host, kind)
+        turns: dict[int, Snapshot] = getattr(host, kind)
         for turn, kept in turns.items():
             if kept.state is not None:
                 tensors |= named_tensors(kept.state, f"{kind}{turn}")
@@ -234,16 +234,16 @@ def restore_host(host: Host, path: Path, cohort: Federation, network: FlatModule
     objective = cohort.objective()
     extra, dual = torch.zeros(objective.extra_size), torch.zeros(objective.dual_size)
     point = Point(torch.cat([network.parameters(), extra.to(network.grad)]), dual.to(network.grad))
-    with as_damaged(path):
+    with report_damage(path):
         if values["part"] != _name_part(path):
             raise ValueError(f"it is of {values['part']}, not of {_name_part(path)}")
         like = host.start_at(point)
         for kind in ("kept", "stepped"):
-            states: dict[int, Kept] = {}
+            states: dict[int, Snapshot] = {}
             for turn, is_there, drawn, stage in values[kind]:
                 state = from_named_tensors(like, tensors, f"{kind}{turn}") if is_there else None
                 memory = tensors.get(f"memory.{kind}{turn}", host.client.memory)
-                states[turn] = Kept(state, tuple(drawn), stage, memory)
+                states[turn] = Snapshot(state, tuple(drawn), stage, memory)
             setattr(host, kind, states)
 
 

@@ -12,7 +12,7 @@ from logging.handlers import RotatingFileHandler
 from typing import Any
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.wire import WireError, peek
+from chestfed.engines.messages.wire import WireError, peek
 from chestfed.federation.hospital.audit import LOG
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.settings import Hospital

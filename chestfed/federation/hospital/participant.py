@@ -5,7 +5,7 @@ open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
 sum        a step of a round whose updates are summed with masks
-ask        a request of `chestfed.engines.requests` to this hospital's client
+ask        a request of `chestfed.engines.messages.requests` to this hospital's client
 score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
 """
 
@@ -25,13 +25,13 @@ from pydantic import ValidationError
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
-from chestfed.core.plugins import NotAllowedError, only, pinned
+from chestfed.core.plugins import NotAllowedError, allow_references, freeze_plugins
 from chestfed.core.processes import stopping
 from chestfed.engines.host import Host
-from chestfed.engines.requests import Export, Import, Request, Start, Work
-from chestfed.engines.shapes import Shapes
+from chestfed.engines.messages.requests import Export, Import, Request, Start, Work
+from chestfed.engines.messages.shapes import Shapes
+from chestfed.engines.messages.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.engines.sums.fixed_point import Masked, weigh
-from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
@@ -55,7 +55,7 @@ from chestfed.federation.records import Beginning, Network, Scores, plain_row, w
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.models.pretrained import IMAGENET
-from chestfed.training.assemble import Federation, host_of, starting_network
+from chestfed.training.assemble import Federation, make_member_host, starting_network
 from chestfed.training.data.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
@@ -111,7 +111,7 @@ class Participant:
         try:
             if isinstance(question, WireError):
                 raise question
-            with nullcontext() if kind == "greet" else pinned():  # a greeting compares the code that there is now
+            with nullcontext() if kind == "greet" else freeze_plugins():  # a greeting compares the current code
                 answer = self.answer(question)
         except Later as error:
             outcome = f"waits: {shown(error)}"
@@ -203,7 +203,7 @@ class Participant:
     def _read(self, given: Any) -> Pipeline:
         """The pipeline that the server sends: it may name no code and no file but those that lie ready for it here."""
         try:
-            with only(self._hospital.file.plugins):
+            with allow_references(self._hospital.file.plugins):
                 pipeline = Pipeline.model_validate(given)
         except ValidationError as error:
             keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
@@ -263,7 +263,7 @@ class Participant:
         study.network = starting_network(study.pipeline, study.machine, Pretrained(told.parameters, told.buffers, []))
         device, ratios = study.machine.device, with_nan(told.ratios)
         cohort = Federation.of(study.pipeline, counts, ratios, told.labeled, device, k)
-        host = host_of(data.study, cohort, number, data.client, study.network)
+        host = make_member_host(data.study, cohort, number, data.client, study.network)
         some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
         file = study.folder / f"k{k}{some}.safetensors"
         restore_host(host, file, cohort, study.network)

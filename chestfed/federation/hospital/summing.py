@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import TypeAdapter, ValidationError
 
 from chestfed.core.checkpoint import read_json, write_json
-from chestfed.engines.wire import LARGEST_COUNT
+from chestfed.engines.messages.wire import LARGEST_COUNT
 from chestfed.federation import keys
 from chestfed.federation.parcels import Refused
 from chestfed.federation.secure_sum.member import Keys, Member

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chestfed.core.errors import ChestfedError, TrainingError
-from chestfed.engines.wire import Packed, WireError
+from chestfed.engines.messages.wire import Packed, WireError
 from chestfed.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, shown
 from chestfed.federation.settings import Faults
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from chestfed.core.checkpoint import write_json
 from chestfed.core.errors import ConfigError
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.wire import WireError, pack, unpack
+from chestfed.engines.messages.wire import WireError, pack, unpack
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Message, Move, Record
 from chestfed.engines.fleet import Fleet
-from chestfed.engines.requests import Answer, Request, Work, Worked
-from chestfed.engines.shapes import Shapes
+from chestfed.engines.messages.requests import Answer, Request, Work, Worked
+from chestfed.engines.messages.shapes import Shapes
+from chestfed.engines.messages.wire import pack, unpack
 from chestfed.engines.sums.fixed_point import Masked, unweigh
-from chestfed.engines.wire import pack, unpack
 from chestfed.federation.server.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.server.summing import SumServer
 from chestfed.federation.settings import Faults

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from chestfed.core.errors import TrainingError
+from chestfed.engines.messages.wire import Packed, WireError, unpack
 from chestfed.engines.sums.fixed_point import Masked
-from chestfed.engines.wire import Packed, WireError, unpack
 from chestfed.federation.hospital.summing import SumRound, threshold_of
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.secure_sum.member import Keys, recover_sum

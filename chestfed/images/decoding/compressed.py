@@ -60,7 +60,7 @@ def check_size(width: int, height: int) -> None:
 
 
 def check_png(stored: bytes) -> None:
-    """Refuse a PNG that lacks a part, or of which one does not fit its checksum: Pillow decodes it without a look.
+    """Refuse a PNG with a missing chunk or a wrong checksum: Pillow decodes it unchecked.
 
     A flipped bit of the compressed pixels changes most of those behind it.
 
@@ -78,7 +78,7 @@ def check_png(stored: bytes) -> None:
             place = end + 4
 
 
-def size_of(stream: bytes) -> tuple[int, int, int] | None:
+def read_size(stream: bytes) -> tuple[int, int, int] | None:
     """Width, height and components that a JPEG, JPEG-LS or JPEG 2000 stream states; None if none is found."""
     try:
         if stream.startswith(_SOI):
@@ -94,7 +94,7 @@ def size_of(stream: bytes) -> tuple[int, int, int] | None:
         return None
 
 
-def precision_of(stream: bytes) -> tuple[int, bool] | None:
+def read_precision(stream: bytes) -> tuple[int, bool] | None:
     """Bits and sign of the values of a JPEG 2000 stream; None if its image begins elsewhere than at 0."""
     if len(stream) < 43 or any(stream[16:24]):
         return None
@@ -121,7 +121,7 @@ def bare_jpeg_2000(stream: bytes) -> bytes:
     """
     begin = max(stream.find(_J2K, 0, 1 << 16), 0) if stream.startswith(_JP2) else 0
     bare = stream[begin:]
-    if not bare.startswith(_J2K) or size_of(bare) is None:
+    if not bare.startswith(_J2K) or read_size(bare) is None:
         raise ImageError("its compressed image does not begin as JPEG 2000, refused without decoding", kind="damaged")
     return bare
 

@@ -27,20 +27,20 @@ from chestfed.images.decoding.compressed import (
     bare_jpeg_2000,
     check_size,
     decode_jpeg,
-    precision_of,
+    read_precision,
+    read_size,
     reduction,
     refuse_scan_bomb,
-    size_of,
 )
 from chestfed.images.levels import (
     Levels,
     Stored,
-    counted,
+    count_levels,
     has_colors,
-    looked_up,
+    map_levels,
     percentile_range,
     picture_levels,
-    scaled,
+    scale_levels,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _reduced_jpeg_2000(dataset: Dataset, scale: int) -> np.ndarray | None:
     from PIL import Image
 
     stream, bits = _frame(dataset), _integer(dataset, "BitsStored")
-    if _integer(dataset, "PixelRepresentation") or precision_of(stream) != (bits, False):
+    if _integer(dataset, "PixelRepresentation") or read_precision(stream) != (bits, False):
         return None
     try:
         with Image.open(BytesIO(stream), formats=("JPEG2000",)) as image:
@@ -194,7 +194,7 @@ def _gray(stored: np.ndarray, dataset: Dataset, levels: Levels) -> tuple[np.ndar
     lowest = -(1 << bits - 1) if signed else 0
     first, last = min(lowest, int(stored.min())), max(lowest + (1 << bits) - 1, int(stored.max()))
     codes = np.arange(first, last + 1)
-    counts = counted(stored, first, len(codes))
+    counts = count_levels(stored, first, len(codes))
     padding = _padding(codes, dataset)
     if padding[counts > 0].all():
         padding[:] = False
@@ -202,18 +202,18 @@ def _gray(stored: np.ndarray, dataset: Dataset, levels: Levels) -> tuple[np.ndar
     values = np.asarray(apply_modality_lut(codes.astype(stored.dtype), dataset), np.float64)
     shown = _windowed(values, dataset) if levels == "window" else None
     if shown is not None and shown[used].max() > shown[used].min():
-        table = scaled(shown, 0, 1)
+        table = scale_levels(shown, 0, 1)
     elif levels == "stored":
         whole = values[lowest - first : lowest - first + (1 << bits)]
-        table = scaled(values, float(whole.min()), float(whole.max()))
+        table = scale_levels(values, float(whole.min()), float(whole.max()))
     else:
         shown = None
-        table = scaled(values, *percentile_range(values, np.where(padding, 0, counts)))
+        table = scale_levels(values, *percentile_range(values, np.where(padding, 0, counts)))
     inverse_shape = str(dataset.get("PresentationLUTShape") or "").strip().upper() == "INVERSE"
     if dataset.PhotometricInterpretation == "MONOCHROME1" or inverse_shape:  # both together are one inversion
         table = 255 - table
     table[padding] = 0
-    return looked_up(stored, first, table), levels == "window" and shown is None
+    return map_levels(stored, first, table), levels == "window" and shown is None
 
 
 def _windowed(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
@@ -316,7 +316,7 @@ def _check_compressed(dataset: Dataset) -> None:
             dataset.PixelData, stream = encapsulate([bare]), bare
             dataset.pop("ExtendedOffsetTable", None)
     samples = int(dataset.get("SamplesPerPixel") or 1)
-    if size_of(stream) not in (None, (width, height, samples)):
+    if read_size(stream) not in (None, (width, height, samples)):
         text = "whose compressed image does not have the size in its header"
         raise ImageError(f"DICOM file {text}, refused without decoding", kind="too large")
     refuse_scan_bomb(stream, width * height)

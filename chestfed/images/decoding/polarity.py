@@ -16,7 +16,7 @@ import numpy as np
 #: Below this correlation, of either sign, the picture does not tell.
 UNSURE: Final = 0.1
 _SIDE: Final = 32
-_FRAMED: Final = 256  # side of the picture whose frame is looked for
+_FRAMED: Final = 256  # side of the image in which a frame is searched
 _FLAT: Final = 8  # gray levels
 MEAN_FILM: Final = Path(__file__).with_name("mean_film.png")
 
@@ -26,11 +26,11 @@ def polarity(gray: np.ndarray) -> float:
 
     It tells of frontal films; of a picture of one gray level it is 0.
     """
-    film = standardized(gray)
+    film = standardize_polarity(gray)
     return float((film * _mean_film()).sum())
 
 
-def standardized(gray: np.ndarray) -> np.ndarray:
+def standardize_polarity(gray: np.ndarray) -> np.ndarray:
     """What is inside of a frame, as float `[32, 32]` with mean 0 and norm 1; zeros for a picture of one gray level."""
     small = _unframed(_unframed(cv2.resize(gray, (_FRAMED, _FRAMED), interpolation=cv2.INTER_AREA)).T).T
     square = cv2.resize(np.ascontiguousarray(small), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float64)
@@ -39,10 +39,10 @@ def standardized(gray: np.ndarray) -> np.ndarray:
 
 
 def _unframed(gray: np.ndarray) -> np.ndarray:
-    """Without the outer rows of one gray level, but for a marker: they are black or white in negatives too."""
+    """Without the outer rows of one gray level, except a marker: they are black or white in negatives too."""
     low, high = np.percentile(gray, (5, 95), axis=1)
-    kept = np.flatnonzero(high - low > _FLAT)
-    return gray[kept[0] : kept[-1] + 1] if len(kept) else gray
+    lines = np.flatnonzero(high - low > _FLAT)
+    return gray[lines[0] : lines[-1] + 1] if len(lines) else gray
 
 
 @functools.cache
@@ -50,4 +50,4 @@ def _mean_film() -> np.ndarray:
     from PIL import Image
 
     with Image.open(MEAN_FILM) as picture:
-        return standardized(np.asarray(picture))
+        return standardize_polarity(np.asarray(picture))

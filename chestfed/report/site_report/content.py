@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from chestfed.core.console import plural
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.core.randomness import numpy_stream
@@ -104,7 +104,7 @@ class SiteReport:
         if ages.youngest is not None and ages.oldest is not None:
             parts.append(f"{years(ages.youngest)} to {years(ages.oldest)} years")
         labels = counts.splits[-1].labels if counts.splits else {}
-        positives = ", ".join(f"{title_of(name)} {found.positive:,}" for name, found in labels.items())
+        positives = ", ".join(f"{format_title(name)} {found.positive:,}" for name, found in labels.items())
         parts += [f"positives: {positives}"] if positives else []
         return "; ".join(parts)
 
@@ -138,7 +138,9 @@ class SiteReport:
             except (ChestfedError, OSError):  # changed or removed since it was examined
                 continue
             small = Image.fromarray(Preprocess().apply(gray)).resize((SIDE, SIDE), Image.Resampling.BOX)
-            positive = [title_of(name) for name, value in zip(table.diseases, labels[row], strict=True) if value == 1]
+            positive = [
+                format_title(name) for name, value in zip(table.diseases, labels[row], strict=True) if value == 1
+            ]
             words = ", ".join(positive) or ("no label" if np.isnan(labels[row]).all() else "none of the diseases")
             shown.append(Thumbnail(np.asarray(small), f"{splits[row]}: {words}"))
         return tuple(shown)

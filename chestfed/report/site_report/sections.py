@@ -8,7 +8,7 @@ from typing import Final
 
 from chestfed._version import __version__
 from chestfed.core.console import plural
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.inspection.counts import SplitCounts
 from chestfed.inspection.problems import (
     NEAR_REPEATED,
@@ -24,7 +24,7 @@ from chestfed.inspection.problems import (
 from chestfed.report.figures import Drawing, Picture, bars, gray_levels, moments, shares
 from chestfed.report.site_report.content import OLDEST, Profile, SiteReport, locate, years
 from chestfed.report.site_report.meanings import describe_words
-from chestfed.results.grid import Cell, Grid, Rows, grid_of, number
+from chestfed.results.grid import Cell, Grid, Rows, make_grid, number
 
 _VALUES: Final = 8  # values of a kind that are listed
 #: Kinds of problems whose messages are made of counts and the names of diseases and splits.
@@ -75,7 +75,7 @@ def _problems(report: SiteReport) -> Section:
         return Section("problems", "Data quality", (f"Check {report.verdict}.", "No problems in labels and images."))
     first = report.first_things(named=False)
     words = [f"Check {report.verdict}."] + ([f"Look first at: {', '.join(first)}."] if first else [])
-    table = grid_of("problems", "Problems by kind", ("kind", "severity", "where", "count"), rows)
+    table = make_grid("problems", "Problems by kind", ("kind", "severity", "where", "count"), rows)
     remark = (
         "Rows are those of the label file with this role in the site's YAML; the header is row 1. Names and cells are "
         "left out: chestfed site check lists them, with what to do about each. Errors must be fixed, warnings reviewed."
@@ -88,7 +88,7 @@ def _labels(report: SiteReport) -> Section:
     splits = counts.splits
     names = [_name_split(part) for part in splits]
     sizes = ((_name_split(part), (f"{part.images:,}", f"{part.patients:,}")) for part in splits)
-    ratios = ((title_of(disease), [_prevalence(part, disease) for part in splits]) for disease in diseases)
+    ratios = ((format_title(disease), [_prevalence(part, disease) for part in splits]) for disease in diseases)
     left_out = f", {counts.left_out:,} of them of excluded views" if counts.left_out else ""
     studies = "" if counts.studies is None else f"{counts.studies:,} studies, "
     words = [
@@ -98,8 +98,8 @@ def _labels(report: SiteReport) -> Section:
     words += [f"Left out: {plural(count, 'row')} ({key.replace('_', ' ')})." for key, count in counts.dropped.items()]
     words += [f"{plural(counts.unlabeled, 'image')} without any label."] if counts.unlabeled else []
     tables = (
-        grid_of("splits", "Images and patients by split", ("split", "images", "patients"), sizes),
-        grid_of("prevalence", "Prevalence by disease and split", ("disease", *names), ratios),
+        make_grid("splits", "Images and patients by split", ("split", "images", "patients"), sizes),
+        make_grid("prevalence", "Prevalence by disease and split", ("disease", *names), ratios),
     )
     remark = (
         "Prevalence is the share of positives (n+) among the images with a known label (n+ and n−); rows that are "
@@ -114,18 +114,18 @@ def _meanings(report: SiteReport) -> Section:
     sources = describe_words(config)
     heads = ("disease", "read from", "uncertain counts as", "not mentioned counts as")
     rows = (
-        (title_of(disease), (sources[disease], config.uncertain[disease], config.blank[disease]))
+        (format_title(disease), (sources[disease], config.uncertain[disease], config.blank[disease]))
         for disease in config.diseases
     )
     words = [f"Reader: {config.reader.name}."]
     if config.table is not None and config.table.columns.reader is not None:
         words.append(f"Several annotators per image are combined by the rule '{config.table.raters}'.")
     words += [f"{note[:1].upper()}{note[1:]}." for note in table.notes]
-    tables = [grid_of("meanings", "Labels", heads, rows)]
+    tables = [make_grid("meanings", "Labels", heads, rows)]
     if vague := table.not_understood:
-        counts = ((title_of(d), [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
+        counts = ((format_title(d), [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
         caption = "Not understood: images (or annotators' readings) whose label is missing because of"
-        tables.append(grid_of("not_understood", caption, ("disease", *vague), counts))
+        tables.append(make_grid("not_understood", caption, ("disease", *vague), counts))
     return Section("meanings", "What the labels mean here", tuple(words), tuple(tables))
 
 
@@ -195,7 +195,9 @@ def _files(report: SiteReport) -> Section:
         "BurnedInAnnotation is YES": int(scan.frame["text"].sum()),
         "the header has overlays": int(scan.frame["overlays"].sum()),
     }
-    tables = [grid_of("files", "Image files", ("what", "images"), ((name, (f"{n:,}",)) for name, n in states.items()))]
+    tables = [
+        make_grid("files", "Image files", ("what", "images"), ((name, (f"{n:,}",)) for name, n in states.items()))
+    ]
     for name, caption, head, values in (
         ("formats", "Formats", "format", files.formats),
         ("sizes", "Sizes in pixels, width x height", "size", files.sizes),
@@ -219,7 +221,7 @@ def _count(name: str, caption: str, head: str, values: Mapping[str, int], total:
     rows = [row(value, count) for value, count in listed[:_VALUES]]
     if rest := listed[_VALUES:]:
         rows.append(row(f"{len(rest):,} others", sum(count for _, count in rest)))
-    return grid_of(name, caption, (head, "images", "share"), rows)
+    return make_grid(name, caption, (head, "images", "share"), rows)
 
 
 def _compare(report: SiteReport) -> Section:
@@ -230,7 +232,7 @@ def _compare(report: SiteReport) -> Section:
     heads: tuple[str, ...] = ("site", "images", "mean", "standard deviation", "black, 0 to 3")
     rows = ((report.label_of(one), _gray_cells(one)) for one in with_images)
     tables = (
-        [grid_of("gray", "Gray levels of the preprocessed images, 0 (black) to 255", heads, rows)]
+        [make_grid("gray", "Gray levels of the preprocessed images, 0 (black) to 255", heads, rows)]
         if with_images
         else []
     )
@@ -239,9 +241,9 @@ def _compare(report: SiteReport) -> Section:
         return Section("beside", "Gray levels", words, tuple(tables), pictures)
     everybody = (site, *others)
     diseases = list(dict.fromkeys(name for one in everybody for name in one.prevalence))
-    prevalences = ((title_of(name), (number(one.prevalence.get(name)) for one in everybody)) for name in diseases)
+    prevalences = ((format_title(name), (number(one.prevalence.get(name)) for one in everybody)) for name in diseases)
     heads = ("disease", *map(report.label_of, everybody))
-    tables += [drift_table(report), grid_of("shares", "Prevalence, all splits", heads, prevalences)]
+    tables += [drift_table(report), make_grid("shares", "Prevalence, all splits", heads, prevalences)]
     kinds = report.check.kinds
     same, near, people = (len(kinds.get(kind, ())) for kind in (SITES_SHARE_PICTURE, SITES_NEAR, SITES_SHARE_PATIENT))
     words = (
@@ -267,7 +269,7 @@ def drift_table(report: SiteReport) -> Grid:
         parts = map(number, (distance.score, distance.gray_levels, distance.prevalence))
         rows.append((report.label_of(other), [*parts, str(len(report.profile.shared(other)))]))
     columns = ("to", "drift score", "gray levels, W", "prevalence, P", "diseases in P")
-    return grid_of("drift", f"Drift from {report.label_of(report.profile)}", columns, rows)
+    return make_grid("drift", f"Drift from {report.label_of(report.profile)}", columns, rows)
 
 
 def _gray_cells(site: Profile) -> tuple[str, ...]:

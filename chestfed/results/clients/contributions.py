@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.console import plural, text_table
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, auc_per_disease, mean_of
@@ -81,7 +81,7 @@ def collect_contributions(
     for (subset, seed, _), frame in zip(runs, frames, strict=True):
         values = frame[[f"score_{name}" for name in first.diseases]].to_numpy(float)
         scores.setdefault(subset, []).append(values[:, use])
-        aucs = auc_per_disease(Scored(values, *_others(reference)))
+        aucs = auc_per_disease(Scored(values, *_get_targets(reference)))
         name = " + ".join((target, *(partner for partner in partners if partner in subset)))
         names.append((name, f"{name}, seed {seed}"))
         rows.append({"set": name, "partners": len(subset), "seed": seed, "mean": mean_of(aucs.values()), **aucs})
@@ -137,7 +137,7 @@ def render_contributions(together: Contributions) -> RenderableType:
     if together.sampled:
         caption += f"; {together.sampled} sampled orders of joining, whose error is in the intervals"
     if together.untested:
-        caption += f"; without {', '.join(map(title_of, together.untested))}: fewer than two patients of a class"
+        caption += f"; without {', '.join(map(format_title, together.untested))}: fewer than two patients of a class"
     table = text_table(
         f"What each contributes to {together.target}", ("partner",), list(MEASURES.values()), rows, caption
     )
@@ -188,7 +188,7 @@ def _align(first: Predictions, other: Predictions) -> pd.DataFrame:
     return frame
 
 
-def _others(reference: Scored) -> tuple[np.ndarray, np.ndarray, Sequence[str], np.ndarray | None]:
+def _get_targets(reference: Scored) -> tuple[np.ndarray, np.ndarray, Sequence[str], np.ndarray | None]:
     return reference.labels, reference.patients, reference.diseases, reference.hospitals
 
 

@@ -40,12 +40,12 @@ def state_gate(results: Results) -> str:
     """What the gate chose at each hospital, and what it costs against the other models; empty without a gate."""
     texts = []
     for hospital, counts in results.about.get("gate", {}).items():
-        own = list_records(results.gains("alternatives", disease="mean", hospital=hospital, model="gate"))
+        gates = list_records(results.gains("alternatives", disease="mean", hospital=hospital, model="gate"))
         others = list_records(results.gains("gate", disease="mean", hospital=hospital))
-        costs = [f"{_signed_interval(row)} minus {row['reference']}" for row in (*own, *others)]
+        costs = [f"{_signed_interval(row)} minus {row['reference']}" for row in (*gates, *others)]
         total = sum(counts.values())
         chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
-        best = max((row for row in (*own, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
+        best = max((row for row in (*gates, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
         text = "" if best is None else f"; the best model there without a gate is {best['reference']}"
         texts.append(f"At {hospital} the gate chose {chosen}: {', '.join(costs)}{text}.")
     return " ".join(texts)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.evaluation.estimates import Estimate
-from chestfed.results.grid import Grid, Rows, grid_of, number
+from chestfed.results.grid import Grid, Rows, make_grid, number
 from chestfed.results.run_folder import RunFolder
 
 #: A client is named if each of its training rows weighs more than this many times a row of the other clients.
@@ -70,7 +70,7 @@ def _one_class(client: ClientCounts, diseases: Sequence[str]) -> list[str]:
         if bool(positives) != bool(negatives):
             count, kind = (positives, "positive") if positives else (negatives, "negative")
             sentences.append(
-                f"{client.name}: all {count:,} labels of {title_of(disease)} are {kind}: the client shows no "
+                f"{client.name}: all {count:,} labels of {format_title(disease)} are {kind}: the client shows no "
                 "difference between ill and healthy, and only that its own images differ from others'. Recommended: "
                 "objective {name: auc, pairs: within_site}, which compares images of one hospital (docs/joining.md has "
                 "its measured effect)"
@@ -105,8 +105,8 @@ def influence_grid(run: RunFolder) -> Grid | None:
         f"Training rows, positive / negative images, and weight in every mean of K={len(shares)} "
         f"(federated.weights: {mode}); per row: relative to a mean over all rows"
     )
-    heads = ("client", "rows", *map(title_of, run.diseases), "weight", "per row")
-    return grid_of("influence", caption, heads, rows)
+    heads = ("client", "rows", *map(format_title, run.diseases), "weight", "per row")
+    return make_grid("influence", caption, heads, rows)
 
 
 def describe_loss(rounds: Sequence[Mapping[str, Any]], mean: Estimate) -> str:

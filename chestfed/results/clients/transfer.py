@@ -15,7 +15,7 @@ from rich.console import RenderableType
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.console import text_table
-from chestfed.core.diseases import title_of
+from chestfed.core.diseases import format_title
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.joining.transfer import COLUMNS, judge_transfer
 from chestfed.evaluation.labeled import Column
@@ -62,7 +62,7 @@ def render_transfer(frame: pd.DataFrame) -> RenderableType:
         ]
         for (site, images), values in zip(means.index, means.to_numpy(), strict=True)
     ]
-    left_out = {title_of(name) for name in frame["disease"]}
+    left_out = {format_title(name) for name in frame["disease"]}
     caption = (
         f"Means over the diseases that allow it, of {', '.join(sorted(left_out))}. Threshold: specificity {SHARE} on "
         f"held-out patients of the sites trained on, or on so many images of the held-out site, whose other images "

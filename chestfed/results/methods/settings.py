@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from chestfed.results.grid import Grid, Rows, grid_of, number
+from chestfed.results.grid import Grid, Rows, make_grid, number
 from chestfed.results.run_folder import RunFolder
 
 #: Settings of stage 2 that every method has, in the order of the table.
@@ -41,8 +41,8 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> dict[str, A
     }
     settings = {key: federated[key] for key in _COMMON if federated.get(key) is not None}
     rounds = [run.rounds(k) for run in runs]
-    sums = {key: float(np.mean([sum(entry[key] for entry in one) for one in rounds])) for key in _SUMS}
-    count, clients = float(np.mean([len(one) for one in rounds])), federated.get("clients_per_round") or k
+    sums = {key: float(np.mean([sum(entry[key] for entry in history) for history in rounds])) for key in _SUMS}
+    count, clients = float(np.mean([len(history) for history in rounds])), federated.get("clients_per_round") or k
     return {
         "method": name,
         "algorithm": runs[0].settings.algorithm,
@@ -68,17 +68,17 @@ def tabulate_settings(methods: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per method: settings, options that differ from method to method, how they were found, and costs."""
     rows = [
         {
-            "method": one["method"],
-            "algorithm": one["algorithm"],
-            "objective": one["objective"],
-            **one["settings"],
-            "options": ", ".join(f"{key} {value}" for key, value in one["options"].items() if value is not None),
-            "chosen": one["chosen"],
-            "rounds": one["rounds"],
-            "gradients per client": one["gradients_per_client"],
-            "MB sent": one["megabytes"],
+            "method": method["method"],
+            "algorithm": method["algorithm"],
+            "objective": method["objective"],
+            **method["settings"],
+            "options": ", ".join(f"{key} {value}" for key, value in method["options"].items() if value is not None),
+            "chosen": method["chosen"],
+            "rounds": method["rounds"],
+            "gradients per client": method["gradients_per_client"],
+            "MB sent": method["megabytes"],
         }
-        for one in methods
+        for method in methods
     ]
     return pd.DataFrame(rows).set_index("method")
 
@@ -86,19 +86,19 @@ def tabulate_settings(methods: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def make_settings_grid(methods: Sequence[Mapping[str, Any]]) -> Grid:
     """A line per method of a comparison; see `tabulate_settings`."""
     rows: Rows = []
-    for one in methods:
-        settings = one["settings"]
-        options = "; ".join(f"{key} {_format(value)}" for key, value in one["options"].items() if value is not None)
+    for method in methods:
+        settings = method["settings"]
+        options = "; ".join(f"{key} {_format(value)}" for key, value in method["options"].items() if value is not None)
         parts = [
-            f"{one['algorithm']}, {one['objective']}",
+            f"{method['algorithm']}, {method['objective']}",
             _format(settings.get("local_lr", "")),
             str(settings["window"]),
         ]
-        costs = [f"{one['rounds']:,.0f}", f"{one['gradients_per_client']:,.0f}", f"{one['megabytes']:,.1f} MB"]
-        rows.append((one["method"], [*parts, options, one["chosen"], *costs]))
+        costs = [f"{method['rounds']:,.0f}", f"{method['gradients_per_client']:,.0f}", f"{method['megabytes']:,.1f} MB"]
+        rows.append((method["method"], [*parts, options, method["chosen"], *costs]))
     heads = ("method", "algorithm, objective", "local_lr", "window", "steps per stage", "options", "chosen", "rounds")
     caption = "Settings of each method, how they were found, and what a client computes and all send"
-    return grid_of("settings", caption, (*heads, "gradients", "sent"), rows, "plain")
+    return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "plain")
 
 
 def make_fairness_grid(results_of_hospitals: pd.DataFrame, reference: str) -> Grid | None:
@@ -113,7 +113,7 @@ def make_fairness_grid(results_of_hospitals: pd.DataFrame, reference: str) -> Gr
     caption = (
         f"Mean AUC over hospitals: the worst, the standard deviation, and the share of hospitals below {reference}"
     )
-    return grid_of("fairness", caption, ("model", "worst hospital", "spread", "lose"), lines)
+    return make_grid("fairness", caption, ("model", "worst hospital", "spread", "lose"), lines)
 
 
 def _format(value: object) -> str:

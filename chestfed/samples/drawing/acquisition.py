@@ -70,7 +70,7 @@ def _developed(logarithm: np.ndarray, look: Look, frame: Frame, rng: np.random.G
     if look.edges:
         gray += look.edges * (gray - frame.blur(gray, 0.7))
     gamma = look.gamma[0] * float(np.exp(rng.normal(0, look.gamma[1])))
-    # By table, which is faster. A soft shoulder: what is denser than the window is still told apart.
+    # By table, which is faster. A soft shoulder: values denser than the window still differ.
     levels = np.linspace(0, 1.5, 4096)
     levels = np.where(levels > 0.85, 0.85 + 0.15 * np.tanh((levels - 0.85) / 0.15), levels) ** gamma
     places = np.clip(gray * (4095 / 1.5), 0, 4095).astype(np.int32)

@@ -51,7 +51,7 @@ class Body:
     shift: float = 0.0
     rotation: float = 0.0
 
-    def dome_of(self, side: int) -> float:
+    def get_dome_depth(self, side: int) -> float:
         """Depth of that side's dome."""
         return self.dome[0] if side == RIGHT else self.dome[1]
 
@@ -125,7 +125,7 @@ def build_chest(body: Body, frame: Frame, upper_vessels: float = 0.6) -> Chest:
 
 def lung_outline(body: Body, side: int) -> np.ndarray:
     """A closed smooth outline `[n, 2]` of a lung field, sharp in the costophrenic angle."""
-    wide, high, dome = body.half_width, body.apex, body.dome_of(side)
+    wide, high, dome = body.half_width, body.apex, body.get_dome_depth(side)
     angle = max(dome + 3.6, 0.5 * (dome + 3.6) + 0.5 * (body.dome[0] + 4.4))
     anchors = np.array(
         [

@@ -36,7 +36,7 @@ def draw_chest(film: Film, body: Body, frame: Frame, rng: np.random.Generator) -
     both = streams["pleural_effusion"].random() < 0.35
     lying = rng.uniform(0.15, 0.9) if film.view == "ap" else 0.0
     severity = film.severity
-    body = _posed(body, film.view == "ap", rng)
+    body = _pose_body(body, film.view == "ap", rng)
     if severity["cardiomegaly"]:
         body = signs.enlarge_heart(body, severity["cardiomegaly"])
     if severity["atelectasis"]:
@@ -61,7 +61,7 @@ def draw_chest(film: Film, body: Body, frame: Frame, rng: np.random.Generator) -
     return chest
 
 
-def _posed(body: Body, portable: bool, rng: np.random.Generator) -> Body:
+def _pose_body(body: Body, portable: bool, rng: np.random.Generator) -> Body:
     """How deep the breath, how straight the patient; in an AP picture the heart is nearer the tube, so larger."""
     breath = rng.normal(-0.9 if portable else 0.0, 0.7)
     return replace(

@@ -30,7 +30,7 @@ def lose_volume(body: Body, severity: float, side: int) -> Body:
 def collapse_base(chest: Chest, severity: float, side: int, rng: np.random.Generator) -> None:
     """Atelectasis, second half: dense lines and plates, nearly level, above the diaphragm of that side."""
     body, frame = chest.body, chest.frame
-    dome = body.dome_of(side)
+    dome = body.get_dome_depth(side)
     plates = []
     for _ in range(1 + rng.binomial(3, 0.25 + 0.5 * severity)):
         center = np.array([side * body.half_width * rng.uniform(0.42, 0.72), dome - rng.uniform(0.7, 4.2)])
@@ -68,7 +68,7 @@ def _kerley_lines(chest: Chest, severity: float, rng: np.random.Generator) -> np
     body = chest.body
     paths = []
     for side in (RIGHT, LEFT):
-        for level in np.arange(body.dome_of(side) - 5.0, body.dome_of(side) + 2.0, 0.75):
+        for level in np.arange(body.get_dome_depth(side) - 5.0, body.get_dome_depth(side) + 2.0, 0.75):
             if rng.random() < 0.35 + 0.6 * severity:
                 outer, length = side * (body.half_width - 0.15), rng.uniform(1.0, 1.9)
                 heights = level + rng.normal(0, 0.12, 2)
@@ -80,7 +80,7 @@ def consolidate(chest: Chest, severity: float, side: int, rng: np.random.Generat
     """Consolidation: one fluffy opacity within a lobe, crossed by bronchi that still hold air."""
     body, frame = chest.body, chest.frame.coarse
     upper = rng.random() < 0.35
-    height = -rng.uniform(0.35, 0.6) * body.apex if upper else rng.uniform(0.2, 0.6) * body.dome_of(side)
+    height = -rng.uniform(0.35, 0.6) * body.apex if upper else rng.uniform(0.2, 0.6) * body.get_dome_depth(side)
     center = np.array([side * body.half_width * rng.uniform(0.5, 0.7), height])
     size, stretch = 2.9 + 2.2 * severity, rng.uniform(0.8, 1.25)
     x, y = frame.xy
@@ -100,7 +100,7 @@ def pour_effusion(chest: Chest, severity: float, side: int, lying: float, rng: n
     """
     body, frame = chest.body, chest.frame.coarse
     x, y = frame.xy
-    dome = body.dome_of(side)
+    dome = body.get_dome_depth(side)
     level = dome + 2.6 - (1.8 + 7.0 * severity)
     depth = np.maximum(body.half_width - side * x, 0)
     climb = (1.2 + 2.6 * severity) * np.exp(depth * (-1 / (1.5 + 1.8 * severity)))

@@ -16,7 +16,7 @@ from chestfed.core.pseudonyms import PUBLISHED, SiteKey
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.estimates import auc_per_disease
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.evaluation.labeled import Scored, numbered
+from chestfed.evaluation.labeled import Scored, number_names
 from chestfed.evaluation.probabilities import probabilities
 from chestfed.evaluation.protocols import OverHospitals
 from chestfed.evaluation.summary import group_columns
@@ -141,8 +141,8 @@ class TestSet:
 
     `patients` are running numbers, not the site's names; `image_names` and `patient_names` are keyed hashes, one per
     row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with.
-    `own` holds training images of the same hospital: the network is scored with running statistics computed from them.
-    If it is None, it is scored with the model's own.
+    `statistics_images` are training images of the same hospital, from which running statistics are computed first.
+    If None, the running statistics of the model are used.
     `parts` are the test sets that this one is made of, in order, if it spans several hospitals; `hospitals` names that
     of each image where the AUC is the mean of theirs, and is None where it is over all images.
     `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
@@ -159,7 +159,7 @@ class TestSet:
     patient_names: tuple[str, ...]
     key: str
     origin: Origin = Origin.REAL
-    own: Images | None = None
+    statistics_images: Images | None = None
     parts: tuple[TestSet, ...] = ()
     hospitals: np.ndarray | None = None
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -175,16 +175,16 @@ class TestSet:
         """Images and patients."""
         return len(self.labels), int(self.patients.max()) + 1
 
-    def scored(self, scores: np.ndarray) -> Scored:
+    def attach_scores(self, scores: np.ndarray) -> Scored:
         """These scores `[n, J]`, as evaluation takes them."""
         return Scored(scores, self.labels, self.patients, self.diseases, self.hospitals)
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
-        return auc_per_disease(self.scored(outputs.scores))
+        return auc_per_disease(self.attach_scores(outputs.scores))
 
     def row(self, outputs: Outputs, k: int, clients: Sequence[str], how: Intervals) -> Row:
         """The result of a model of the first K clients."""
-        return Row.of_scores(k, clients, self.scored(outputs.scores), how.resamples, how.method)
+        return Row.from_scores(k, clients, self.attach_scores(outputs.scores), how.resamples, how.method)
 
     def digest(self, key: SiteKey) -> str:
         """Keyed digest of the content, row by row: pixels, labels and patients' numbers; no names."""
@@ -206,7 +206,7 @@ class Outputs:
 def score(
     network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet, batch_size: int, machine: Machine
 ) -> Outputs:
-    """The network with these parameters `[>= d]` on a test set, with these buffers or, if it has `own`, with its own.
+    """Scores of the network with parameters `[>= d]` and these buffers, or statistics of `test.statistics_images`.
 
     A test set of several hospitals is scored hospital by hospital; the buffers returned are then those given.
 
@@ -221,8 +221,8 @@ def score(
     network.bind(parameters)
     network.load_buffers(buffers)
     network.module.eval()
-    if test.own is not None and buffers.numel():
-        take_statistics(network.module, test.own, machine)
+    if test.statistics_images is not None and buffers.numel():
+        take_statistics(network.module, test.statistics_images, machine)
     results = []
     with torch.inference_mode():
         for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device):
@@ -278,8 +278,8 @@ def order_by_names(key: SiteKey, images: Sequence[str], patients: Sequence[str],
     return np.lexsort([*np.nan_to_num(labels, nan=-1).T, np.asarray(patients), np.asarray(images)])
 
 
-def make_test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images | None) -> TestSet:
-    """The readable images of a table that are to be scored; `own` as in `TestSet`."""
+def make_test_set(table: SiteTable, images: CachedImages, key: SiteKey, statistics_images: Images | None) -> TestSet:
+    """The readable images of a table that are to be scored; `statistics_images` as in `TestSet`."""
     readable = images.records >= 0
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
@@ -287,9 +287,9 @@ def make_test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Ima
     names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
     order = order_by_names(key, *names, table.labels())
     table, images = table.with_frame(table.frame.iloc[order].reset_index(drop=True)), images.take(order)
-    patients = numbered(table.frame["patient"].to_numpy(dtype=str))
+    patients = number_names(table.frame["patient"].to_numpy(dtype=str))
     images_named, patients_named = (tuple(column[row] for row in order) for column in names)
-    about = (table.diseases, images_named, patients_named, key.fingerprint, table.origin, own)
+    about = (table.diseases, images_named, patients_named, key.fingerprint, table.origin, statistics_images)
     groups = group_columns(table.frame, by_image=True)
     return TestSet(images, table.labels(), patients, *about, groups=groups, site=table.name)
 

@@ -138,14 +138,14 @@ def _make_client(pipeline: Pipeline, train: Part, labels: np.ndarray, rows: np.n
     if entry.feature_noise:
         noise = FeatureNoise(entry.feature_noise, number, entry.clients, pipeline.seed)
     share = entry.label_noise[number - 1] if isinstance(entry.label_noise, list) else entry.label_noise
-    own = labels[rows]
+    client_labels = labels[rows]
     if share:
-        for task, column in zip(entry.tasks, own.T, strict=True):  # a view: changes `own`
+        for task, column in zip(entry.tasks, client_labels.T, strict=True):  # a view: changes `client_labels`
             known = ~np.isnan(column)
             column[known] = skews.flip_labels(column[known], share, pipeline.seed, f"{number} {task}")
     counts = np.bincount(train.classes[rows], minlength=int(train.classes.max()) + 1)
     images = CollectionImages(train.pixels, rows, pipeline.preprocess, noise)
-    return ClientData(name, images, own, np.ones(len(rows), np.int64), classes=tuple(counts.tolist()))
+    return ClientData(name, images, client_labels, np.ones(len(rows), np.int64), classes=tuple(counts.tolist()))
 
 
 def _hold_out(

@@ -16,7 +16,7 @@ from chestfed.core.disk import check_folder, check_room
 from chestfed.core.errors import ConfigError, Problem
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
-from chestfed.evaluation.protocols import views_of
+from chestfed.evaluation.protocols import list_views
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images, NoiseImages, PooledImages
@@ -155,7 +155,7 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
 
 
 def make_selection(pipeline: Pipeline, sites: Sequence[StudySite], machine: Machine) -> Experiment:
-    """The rows of a search for settings: validation patients in place of the test set, of which no row is in it."""
+    """The rows of a search for settings: validation patients replace the test set, which is excluded."""
     experiment = make_experiment(pipeline, sites, machine)
     selection = []
     for used, site in zip(experiment.sites, sites, strict=True):
@@ -172,7 +172,7 @@ def make_selection(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
 
 
 def list_joins(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:
-    """The sites whose own AUCs are wanted, and the first K that each takes part in; none if there is one site only.
+    """Sites with an AUC of their own, and the first K that each takes part in; empty if there is only one site.
 
     `clients` are the number of clients of each site, in the order of addition.
     """
@@ -208,7 +208,7 @@ def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
     name, images = pipeline.held_out.sites[0], pipeline.held_out.images
     held = next(site for site in sites if site.name == name)
     others = [_apply_control(site) for site in sites if site is not held]
-    split, views = None if images == "all" else images, views_of(pipeline.evaluation.protocol)
+    split, views = None if images == "all" else images, list_views(pipeline.evaluation.protocol)
     frame = held.table.frame
     rows = np.ones(len(frame), bool)
     if split is not None:
@@ -338,7 +338,7 @@ class Cut:
             client = ClientData(name, given, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
             return client, client.digest(self._key)
 
-        return self._once((name, rows.tobytes(), table.labels().tobytes()), make)
+        return self._make_once((name, rows.tobytes(), table.labels().tobytes()), make)
 
     def make_test(self, site: StudySite, role: str, *, own_statistics: bool) -> TestSet:
         """The images of a role that are scored, with the training images that their statistics are from, if any."""
@@ -346,12 +346,12 @@ class Cut:
         training = [site.find(TRAIN, name) for name in site.clients] if own_statistics else []
 
         def make() -> TestSet:
-            own = PooledImages([images(site, part) for part in training]) if training else None
-            test = make_test_set(table, images(site, rows), self._key, own)
+            training_images = PooledImages([images(site, part) for part in training]) if training else None
+            test = make_test_set(table, images(site, rows), self._key, training_images)
             return replace(test, images=self._give(test.images))
 
         parts = (rows.tobytes(), table.labels().tobytes(), *(part.tobytes() for part in training))
-        return self._once((site.name, role, *parts), make)
+        return self._make_once((site.name, role, *parts), make)
 
     def digest(self, test: TestSet) -> str:
         return test.digest(self._key)
@@ -360,7 +360,7 @@ class Cut:
         """What the network is given: pixels, or their features."""
         return images if self._features is None else self._features.load(images)
 
-    def _once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+    def _make_once(self, what: Hashable, make: Callable[[], Any]) -> Any:
         if what not in self._made:
             self._made[what] = make()
         return self._made[what]

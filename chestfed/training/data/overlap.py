@@ -37,7 +37,7 @@ class Shared:
 
 
 def separate_sites(
-    sites: Sequence[StudySite], take: Callable[[StudySite, np.ndarray], CachedImages], wanted: Overlap, key: SiteKey
+    sites: Sequence[StudySite], take: Callable[[StudySite, np.ndarray], CachedImages], rule: Overlap, key: SiteKey
 ) -> tuple[tuple[StudySite, ...], tuple[Shared, ...]]:
     """The sites of a study, with rows of patients who are at another site too as unused ones; and what is shared.
 
@@ -49,12 +49,12 @@ def separate_sites(
         If two sites share something and it is to be refused, or nothing would be left of a client or of scored rows.
     """
     names = [site.name for site in sites]
-    unknown = {name for group in wanted.same_patient_ids for name in group} - set(names)
+    unknown = {name for group in rule.same_patient_ids for name in group} - set(names)
     if unknown:
         text = f"overlap.same_patient_ids: no site '{min(unknown)}' in this study"
         raise ConfigError(text, kind="unknown site", site=min(unknown))
     rows = pd.concat([_list_rows(site, take) for site in sites], ignore_index=True)
-    rows["person"] = _people(rows, wanted)
+    rows["person"] = _people(rows, rule)
     both = rows[rows.groupby("person")["site"].transform("nunique") > 1]
     if both.empty:
         return tuple(sites), ()
@@ -62,7 +62,7 @@ def separate_sites(
     keeper = both["person"].map(both.loc[rank.groupby(both["person"]).idxmin()].set_index("person")["site"])
     dropped = both[both["site"] != keeper]
     shared = tuple(_count_shared(names, both, dropped))
-    if wanted.found == "refuse":
+    if rule.found == "refuse":
         raise ConfigError("\n".join(_list_shared(shared, both, key)), kind="shared patients", shared=shared)
     places = {name: part["place"].to_numpy() for name, part in dropped.groupby("site")}
     return tuple(_drop_rows(site, places[site.name]) if site.name in places else site for site in sites), shared
@@ -92,32 +92,32 @@ def _list_rows(site: StudySite, take: Callable[[StudySite, np.ndarray], CachedIm
     return pd.DataFrame(dict(zip(_COLUMNS, columns, strict=True)))[images.records >= 0]
 
 
-def _people(rows: pd.DataFrame, wanted: Overlap) -> np.ndarray:
+def _people(rows: pd.DataFrame, rule: Overlap) -> np.ndarray:
     """A number per row: the same for all rows of one person."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     people = rows.groupby(["site", "patient"], sort=False).ngroup().to_numpy()
     links = [np.where(rows["digest"] != b"", pd.factorize(rows["digest"])[0], -1)]
-    for names in wanted.same_patient_ids:
+    for names in rule.same_patient_ids:
         links.append(np.where(rows["site"].isin(names), pd.factorize(rows["patient"])[0], -1))
     size, edges = people.max() + 1, []
     for codes in links:
         edges.append((people[codes >= 0], size + codes[codes >= 0]))
         size += codes.max() + 1
-    ends = np.concatenate([one for one, _ in edges]), np.concatenate([other for _, other in edges])
+    ends = np.concatenate([first for first, _ in edges]), np.concatenate([other for _, other in edges])
     graph = coo_array((np.ones(len(ends[0]), np.int8), ends), shape=(size, size))
     return np.asarray(connected_components(graph, directed=False)[1])[people]
 
 
 def _count_shared(sites: Sequence[str], both: pd.DataFrame, dropped: pd.DataFrame) -> Iterator[Shared]:
-    for one, other in combinations(sites, 2):
-        here, there = both[both["site"] == one], both[both["site"] == other]
+    for first, second in combinations(sites, 2):
+        here, there = both[both["site"] == first], both[both["site"] == second]
         patients = set(here["person"]) & set(there["person"])
         if patients:
             pictures = (set(here["digest"]) & set(there["digest"])) - {b""}
-            lost = dropped[dropped["site"].isin([one, other]) & dropped["person"].isin(patients)]
-            yield Shared((one, other), len(pictures), len(patients), len(lost.drop_duplicates(["site", "place"])))
+            lost = dropped[dropped["site"].isin([first, second]) & dropped["person"].isin(patients)]
+            yield Shared((first, second), len(pictures), len(patients), len(lost.drop_duplicates(["site", "place"])))
 
 
 def _list_shared(shared: Sequence[Shared], both: pd.DataFrame, key: SiteKey) -> Iterator[str]:
@@ -126,8 +126,8 @@ def _list_shared(shared: Sequence[Shared], both: pd.DataFrame, key: SiteKey) -> 
         yield f"  {' and '.join(pair.sites)}: {pair.pictures:,} pictures, {pair.patients:,} patients"
         here, there = (both[both["site"] == site].drop_duplicates("digest") for site in pair.sites)
         same = here[here["digest"] != b""].merge(there, on="digest").head(_SHOWN)
-        for name, one, other in zip(same["name_x"], same["line_x"], same["line_y"], strict=True):
-            yield f"    picture {key.name('image', name)}: row {one} and row {other} of their label files"
+        for name, first, second in zip(same["name_x"], same["line_x"], same["line_y"], strict=True):
+            yield f"    picture {key.name('image', name)}: row {first} and row {second} of their label files"
     yield (
         "  -> leave a site out, or its rows; or set overlap.found: drop, which keeps the images that are scored, else "
         "those of the site that comes first"

@@ -15,7 +15,7 @@ from chestfed.core.config import expand_path
 from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation.protocols import views_of
+from chestfed.evaluation.protocols import list_views
 from chestfed.experiment.data import SiteEntry
 from chestfed.experiment.pipeline import AnyPipeline, Pipeline
 from chestfed.sites import load_site_config, open_site
@@ -80,9 +80,9 @@ class StudySite:
         rows = self.table.frame["role"].isin(roles)
         if not rows.any():
             return self
-        role, told = self.table.frame["role"].mask(rows, to), self.table.frame["reason"].mask(rows, reason)
+        role, reasons = self.table.frame["role"].mask(rows, to), self.table.frame["reason"].mask(rows, reason)
         client = self.table.frame["client"] if to == TRAIN else self.table.frame["client"].mask(rows, "")
-        return self.with_columns(role=role, client=client, reason=told)
+        return self.with_columns(role=role, client=client, reason=reasons)
 
 
 def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
@@ -155,8 +155,8 @@ def open_sites(
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)
-        site, own = _assign_roles(table, entry, pipeline, target=target_first and not sites)
-        training, test = (table.with_frame(table.frame.iloc[rows]) for rows in (site.find(TRAIN), own))
+        site, test_rows = _assign_roles(table, entry, pipeline, target=target_first and not sites)
+        training, test = (table.with_frame(table.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
         sites.append(replace(site, facts=site_facts(placed, table, training, test)))
     _check_clients(sites, pipeline.diseases)
     return tuple(sites)
@@ -170,24 +170,24 @@ def _assign_roles(
     Those are scored rows of the target and with `test_fraction`; else the test split, or the valid split without one.
     """
     training, test, validation = _set_aside(table, entry, pipeline.seed)
-    views = views_of(pipeline.evaluation.protocol)
+    views = list_views(pipeline.evaluation.protocol)
     scored = _place(table).select(pipeline.evaluation.split) if entry.test_fraction is None else test
-    scored = own = scored.select(views=views)
+    scored = test_rows = scored.select(views=views)
     if not target and entry.test_fraction is None:
         splits = (_place(table).select(split, views) for split in ("test", "valid"))
-        own = next((rows for rows in splits if len(rows.frame)), scored)
+        test_rows = next((rows for rows in splits if len(rows.frame)), scored)
     clients = _cut(table.name, training, entry, pipeline.seed)
     columns = {name: np.full(len(table.frame), value, object) for name, value in _BLANK.items()}
     for name, part in clients:
         columns["client"][_places(part)], columns["role"][_places(part)] = name, TRAIN
-    rows = scored if pipeline.held_out is not None else own
+    rows = scored if pipeline.held_out is not None else test_rows
     columns["role"][_places(rows)] = TEST if target or entry.test_fraction is not None else OWN_TEST
     columns["role"][_places(validation.select(views=views))] = VALID
     columns["reason"][columns["role"] == UNUSED] = "no role in this study: its split or view"
     study = table.about(pipeline.diseases)
     study = study.with_frame(study.frame.reset_index(drop=True).assign(**columns))
     names = tuple(name for name, _ in clients)
-    return StudySite(entry, study, pipeline.seed, table.diseases, names, {}), _places(own)
+    return StudySite(entry, study, pipeline.seed, table.diseases, names, {}), _places(test_rows)
 
 
 def with_validation(pipeline: AnyPipeline, fraction: float) -> AnyPipeline:

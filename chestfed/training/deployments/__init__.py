@@ -1,1 +1,1 @@
-"""Where the clients of a study may compute, but for this process."""
+"""Deployments: places other than this process where the clients of a study compute."""

@@ -8,13 +8,20 @@ from typing import Self
 from chestfed.core.processes.stopping import ignore_signals
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
+from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.ranks.fleet import RankFleet, answer_requests, find_host_rank
 from chestfed.engines.ranks.link import Link
-from chestfed.engines.shapes import Shapes
 from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import Machine
 from chestfed.models import FlatModule
-from chestfed.training.assemble import Deployment, Federation, form_federation, host_of, list_members, starting_network
+from chestfed.training.assemble import (
+    Deployment,
+    Federation,
+    form_federation,
+    list_members,
+    make_member_host,
+    starting_network,
+)
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.pretrain import Pretrained
 
@@ -65,8 +72,8 @@ class Ranks(Deployment):
         works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
         for rank, work in works:
             link.finish(work, f"rank {rank}")
-        own = _hosts(link, experiment, federation, network)
-        return RankFleet(link, federation.names, own, _shapes(federation, network))
+        hosts = _hosts(link, experiment, federation, network)
+        return RankFleet(link, federation.names, hosts, _shapes(federation, network))
 
     def serve(self, load: Callable[[], Sequence[Experiment]]) -> None:
         studies: Sequence[Experiment] = ()
@@ -98,7 +105,7 @@ def _hosts(link: Link, experiment: Experiment, federation: Federation, network: 
     """The hosts of the clients that this rank has."""
     members = list_members(experiment, federation.k)
     return {
-        number: host_of(experiment, federation, number, member, network)
+        number: make_member_host(experiment, federation, number, member, network)
         for number, member in enumerate(members)
         if find_host_rank(number, len(members), link.size) == link.rank
     }

@@ -11,7 +11,7 @@ import torch
 
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError, TrainingError
-from chestfed.engines.requests import Worked
+from chestfed.engines.messages.requests import Worked
 from chestfed.engines.sums.fixed_point import decode, unweigh, weigh
 from chestfed.federation import keys
 from chestfed.federation.hospital.summing import Summing

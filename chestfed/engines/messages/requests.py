@@ -3,7 +3,7 @@
 Each is a dataclass of tensors, of the algorithm's states and messages, and of plain numbers, so that any engine can
 pack it (`wire.py`). A host counts the turns of its client: what changes the client's state, or draws from its batches,
 goes on from turn `after` and leads to `after + 1`. Who asks says which turn it has taken in, so that a request that is
-repeated, or whose answer was lost or not wanted, changes nothing.
+repeated, or whose answer was lost or discarded, changes nothing.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Finishing, Move, Point, Preparing, Record, Rule
 from chestfed.core.errors import ConfigError
-from chestfed.engines import requests
 from chestfed.engines.host import describe_edges
-from chestfed.engines.requests import Answer, Request
+from chestfed.engines.messages import requests
+from chestfed.engines.messages.requests import Answer, Request
+from chestfed.engines.messages.wire import WireError
 from chestfed.engines.topology import Graph
-from chestfed.engines.wire import WireError
 
 
 class BlankOracle:

@@ -81,7 +81,7 @@ def unpack(packed: Packed, like: Like, sender: str, device: torch.device | str =
     lengths, what = count_by_type(check_header(packed.header, like, sender)), f"{sender}: {type(like).__name__}"
     if set(packed.arrays) != set(lengths):
         raise WireError(
-            f"{what} has arrays of {_shown(sorted(packed.arrays))}; expected {_shown(sorted(lengths))}",
+            f"{what} has arrays of {_format_value(sorted(packed.arrays))}; expected {_format_value(sorted(lengths))}",
             kind="other arrays",
         )
     for kind, length in lengths.items():
@@ -116,7 +116,7 @@ def check_header(data: bytes, like: Record, sender: str) -> list[Piece]:
     what, header = type(like).__name__, _header(data, sender)
     if header["record"] != what:
         raise WireError(
-            f"{sender} sent {_shown(header['record'])}; expected {what}", kind="another record", sender=sender
+            f"{sender} sent {_format_value(header['record'])}; expected {what}", kind="another record", sender=sender
         )
     tensors, plain = _parts(like)
     expected = _described(tensors)
@@ -167,7 +167,7 @@ def peek(data: bytes, sender: str) -> tuple[str, dict[str, object]]:
     return name, plain
 
 
-def size_of(like: Record) -> int:
+def count_bytes(like: Record) -> int:
     """Bytes of the arrays of a record like this one: of the payload without header."""
     return sum(tensor.numel() * tensor.element_size() for tensor in _parts(like)[0].values())
 
@@ -215,7 +215,9 @@ def _difference(tensors: object, expected: Described) -> str:
         number = len(tensors) if isinstance(tensors, list) else 0
         return f"has {number} tensors; expected {len(expected)}"
     return next(
-        f"has {_shown(got)}; expected {_shown(due)}" for got, due in zip(tensors, expected, strict=True) if got != due
+        f"has {_format_value(got)}; expected {_format_value(due)}"
+        for got, due in zip(tensors, expected, strict=True)
+        if got != due
     )
 
 
@@ -225,7 +227,7 @@ def _check_plain(plain: object, like: Mapping[str, object], what: str) -> None:
     for name, example in like.items():
         if not _is_plain(plain[name], example):
             raise WireError(
-                f"{what}: {name} is {_shown(plain[name])}; expected a {type(example).__name__} within its range",
+                f"{what}: {name} is {_format_value(plain[name])}; expected a {type(example).__name__} within its range",
                 kind="impossible value",
             )
 
@@ -241,7 +243,7 @@ def _is_plain(value: object, example: object) -> bool:
     return not isinstance(value, int) or 0 <= value <= LARGEST_COUNT
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """What somebody sent, cut short: it goes into a log."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,1 @@
+"""Requests to clients, their replies and the bytes that carry them."""
