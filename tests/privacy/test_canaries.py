@@ -138,7 +138,7 @@ def test_header_is_in_no_output(session: Session) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         with undrawn():  # MLflow's copy: the same page, and its figures, are drawn by `report`
-            assert "written to" in session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
+            assert "page: " in session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
         (run,) = (session.home / "runs").glob("study-*")
         assert "written to" in session.run(
             *("evaluate", str(run / "k1" / "model.safetensors"), "--site", YAML, "--data", str(session.home / DATA)),
