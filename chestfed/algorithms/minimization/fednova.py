@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
@@ -40,7 +41,7 @@ class FedNova(LocalStepAlgorithm[Point, Point, Stateless]):
     def client_final(self, local: Point, message: Point, client: Stateless) -> tuple[Update, Stateless]:  # type: ignore[override]
         """The normalized change (eq. 7)."""
         change = (message.primal - local.primal) / self.window
-        return Update(change, change.new_tensor([self.window])), client
+        return Update(change, torch.full_like(change[:1], self.window)), client
 
     def server_round(self, server: Point, updates: Sequence[Update], weights: Sequence[float]) -> Point:  # type: ignore[override]
         """X - tau_eff sum_k p_k d_k, with tau_eff = sum_k p_k tau_k (eq. 8)."""
