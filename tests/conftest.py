@@ -21,6 +21,7 @@ from tests.command_line import Called, call
 
 #: Before numpy and torch are imported: two workers on two cores compute with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("COLUMNS", None)  # xdist gives its workers 80; tables are as wide as they need
 
 #: Files that take longest, or have the longest tests.
 LONG = (
