@@ -115,7 +115,7 @@ class Host:
         self.client, self.graph, self.number = client, graph, number
         self.stage = 0
         self.rule: Any = rule_of(0)
-        self.kept: dict[int, Snapshot] = {0: Snapshot(None, tuple(client.positions()), memory=client.memory)}
+        self.snapshots: dict[int, Snapshot] = {0: Snapshot(None, tuple(client.positions()), memory=client.memory)}
         self._rule_of = rule_of
         self.stepped: dict[int, Snapshot] = {}  #: a node after its local steps, by the turn that they went on from
 
@@ -163,12 +163,12 @@ class Host:
             case requests.Export():
                 state = self._state_at(request.after)
                 assert state is not None
-                snapshot = self.kept[request.after]
+                snapshot = self.snapshots[request.after]
                 return requests.Exported(state, torch.tensor(snapshot.drawn, dtype=torch.int64), snapshot.memory)
             case requests.Import():
                 self._take_rule(request.stage)
                 drawn = tuple(request.drawn.tolist())
-                self.kept = {request.turn: Snapshot(request.state, drawn, request.stage, request.memory)}
+                self.snapshots = {request.turn: Snapshot(request.state, drawn, request.stage, request.memory)}
                 self._state_at(request.turn)
         return requests.Done()
 
@@ -191,16 +191,16 @@ class Host:
 
     def _state_at(self, turn: int) -> Record | None:
         """The client's state at a turn, with its batches and its rule as they were: a later stage may have begun."""
-        if turn not in self.kept:
+        if turn not in self.snapshots:
             raise TrainingError(
                 f"client '{self.client.name}' is asked to go on from turn {turn}, and has "
-                f"{', '.join(map(str, sorted(self.kept)))}. Its state is of another run, or older: delete the state "
-                "of this run at the client and in the run folder to train it again.",
+                f"{', '.join(map(str, sorted(self.snapshots)))}. Its state is of another run, or older: delete the "
+                "state of this run at the client and in the run folder to train it again.",
                 kind="unexpected turn",
                 client=self.client.name,
                 turn=turn,
             )
-        snapshot = self.kept[turn]
+        snapshot = self.snapshots[turn]
         if snapshot.stage != self.stage:
             self._take_rule(snapshot.stage)
         if tuple(self.client.positions()) != snapshot.drawn:
@@ -209,7 +209,7 @@ class Host:
         return snapshot.state
 
     def _keep(self, turn: int, state: Record | None) -> None:
-        self.kept[turn] = Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
+        self.snapshots[turn] = Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
 
     @contextmanager
     def _running(self, turn: int, buffers: Tensor) -> Iterator[Run]:
@@ -259,11 +259,11 @@ class Host:
             raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
         stepped = self.stepped[request.after]
         node = self.rule.exchange(stepped.state, dict(zip(request.edges, request.messages, strict=True)))
-        self.kept[request.after + 1] = replace(stepped, state=node)
+        self.snapshots[request.after + 1] = replace(stepped, state=node)
         return requests.Located(self.rule.current(node))
 
     def _drop_before(self, turn: int) -> None:
-        self.kept = {number: snapshot for number, snapshot in self.kept.items() if number >= turn}
+        self.snapshots = {number: snapshot for number, snapshot in self.snapshots.items() if number >= turn}
 
 
 def describe_edges(graph: Graph, node: int) -> tuple[Tensor, Tensor]:

@@ -136,7 +136,7 @@ class CollectionEntry(StrictModel):
     )
 
     @model_validator(mode="after")
-    def _noise_is_of_clients(self) -> Self:
+    def _check_noise(self) -> Self:
         if isinstance(self.label_noise, list) and len(self.label_noise) != self.clients:
             raise ValueError(f"label_noise: {len(self.label_noise)} shares for {self.clients} clients")
         return self

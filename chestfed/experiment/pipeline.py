@@ -269,7 +269,7 @@ class Conditions(StrictModel):
         return self
 
     @model_validator(mode="after")
-    def _features_are_of_whole_images(self) -> Self:
+    def _check_features(self) -> Self:
         if not isinstance(self.model, FeatureOptions):
             return self
         if "augment" in self.model_fields_set and self.augment.enabled:

@@ -178,7 +178,7 @@ def line_style(number: int, *, marked: bool = False) -> dict[str, Any]:
     }
 
 
-def place_of_k(ks: Sequence[int], k: int) -> int:
+def locate_k(ks: Sequence[int], k: int) -> int:
     """The number of a K's line, the same in all figures: the largest K has the first color, the smallest the second."""
     return 0 if k == ks[-1] else 1 + list(ks).index(k)
 

@@ -38,7 +38,7 @@ def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -
             continue
         column = run.columns(k)[j]
         x, y = mean_roc(column)
-        curves.append(Curve(figures.place_of_k(run.ks, k), f"K={k}", column, auc, x, y))
+        curves.append(Curve(figures.locate_k(run.ks, k), f"K={k}", column, auc, x, y))
     return curves
 
 
@@ -121,7 +121,7 @@ def list_auc_lines(run: RunFolder, name: str = "mean") -> list[tuple[int, str, l
         ]
         points = [(number, value) for number, value in values if value is not None]
         if points:
-            place = figures.place_of_k(run.ks, k)
+            place = figures.locate_k(run.ks, k)
             lines.append((place, f"K={k}", [number for number, _ in points], [value for _, value in points]))
     return lines
 
@@ -148,7 +148,7 @@ def _one_per_round(run: RunFolder, name: str, title: str, unit: str, nothing: st
             if np.isnan(y).all() or (logarithmic and not (y > 0).any()):
                 drawing.say(f"K={k} {'has none' if logarithmic else 'was not recorded'}")
                 continue
-            place = figures.place_of_k(run.ks, k)
+            place = figures.locate_k(run.ks, k)
             lines.append((place, f"K={k}", x, np.where(y > 0, y, np.nan) if logarithmic else y))
             if name == "seconds":
                 drawing.say(f"K={k} takes {np.nanmedian(y):.3g} in the median, {np.nanmax(y):.3g} at most")

@@ -181,7 +181,7 @@ class _Trial(Contract):
         engine: Any = self.engine()
         state: Any = self.start(engine)
         rule, host = engine.algorithm, self.fleet.hosts[0]
-        start, oracle = host.kept[1].state, host.client.oracle
+        start, oracle = host.snapshots[1].state, host.client.oracle
         with host.client.training(_NOTHING):
             if isinstance(engine, PeerEngine):
                 node = rule.local_round(start, oracle)

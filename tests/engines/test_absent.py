@@ -52,7 +52,7 @@ def started(engine: ServerEngine) -> Federation:
 def controls(engine: ServerEngine, state: Federation, name: str) -> np.ndarray:
     """The weighted mean of the clients' control variates, at the turns that the server has taken in."""
     hosts = engine.fleet.hosts  # type: ignore[attr-defined]
-    variates = [getattr(host.kept[int(turn)].state, name) for host, turn in zip(hosts, state.turns, strict=True)]
+    variates = [getattr(host.snapshots[int(turn)].state, name) for host, turn in zip(hosts, state.turns, strict=True)]
     return np.average([variate.numpy() for variate in variates], axis=0, weights=engine.weights)
 
 
@@ -83,14 +83,14 @@ def test_absent_clients_leave_the_others() -> None:
     engine.fleet.late = [1, 3]  # type: ignore[attr-defined]
     message, after = engine.algorithm.message(state.server), [0, 2]
     hosts = engine.fleet.hosts  # type: ignore[attr-defined]
-    before = [host.kept[2].state for host in hosts]
+    before = [host.snapshots[2].state for host in hosts]
     problems = saddle.heterogeneous(K)
     ends = [rule.local_round(message, before[k], problems[k].torch_gradients())[0].primal.numpy() for k in after]
     following, _ = engine.run_round(state)
     expected = np.average(ends, axis=0, weights=[SHARES[k] for k in after])
     np.testing.assert_allclose(following.server.primal.numpy(), expected, rtol=0, atol=1e-12)
     assert following.turns.tolist() == [3, 2, 3, 2]
-    assert hosts[1].kept[2].state is before[1]  # what it computed meanwhile does not count
+    assert hosts[1].snapshots[2].state is before[1]  # what it computed meanwhile does not count
 
 
 def test_codasca_is_exact_with_absences() -> None:

@@ -36,7 +36,7 @@ class Nodes:
 
 def list_nodes(fleet: LocalFleet) -> list[Any]:
     """The states of all nodes."""
-    return [host.kept[max(host.kept)].state for host in fleet.hosts]
+    return [host.snapshots[max(host.snapshots)].state for host in fleet.hosts]
 
 
 def run(

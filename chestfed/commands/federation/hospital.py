@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.federation.common import HospitalFolder, Insecure, Json, require_flower
+from chestfed.commands.federation.arguments import HospitalFolder, Insecure, Json, require_flower
 from chestfed.core.console import command, open_console, say
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.federation.common import Insecure, require_flower
+from chestfed.commands.federation.arguments import Insecure, require_flower
 from chestfed.core.bundled import pipeline_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError

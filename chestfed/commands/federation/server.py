@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.federation.common import Folder, Insecure, Json, require_flower
+from chestfed.commands.federation.arguments import Folder, Insecure, Json, require_flower
 from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ChestfedError
 

@@ -48,7 +48,7 @@ class OwnData:
 
     @property
     def own_test(self) -> TestSet | None:
-        """Held-out patients of this hospital, scored by the finished model of every K; None if there are none."""
+        """Held-out patients of this hospital, scored by the finished model of every K, or None without any."""
         return self.study.hospitals.get(self.client.name)
 
     def disclose(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
@@ -209,7 +209,7 @@ def answer_request(host: Host, request: Request[Answer]) -> Answer:
     """The host's answer; a start from turn 0 begins anew, whatever a run that was given up has left."""
     if isinstance(request, Start) and request.after == 0:
         blank = torch.zeros_like(host.client.memory)
-        host.kept, host.stepped = {0: Snapshot(None, tuple(0 for _ in host.client.positions()), memory=blank)}, {}
+        host.snapshots, host.stepped = {0: Snapshot(None, tuple(0 for _ in host.client.positions()), memory=blank)}, {}
     return host.answer(request)
 
 
@@ -217,7 +217,7 @@ def save_host(host: Host, path: Path) -> None:
     """Write the states of all turns that the host keeps."""
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
-    for kind in ("kept", "stepped"):
+    for kind in ("snapshots", "stepped"):
         turns: dict[int, Snapshot] = getattr(host, kind)
         for turn, saved in turns.items():
             if saved.state is not None:
@@ -240,7 +240,7 @@ def restore_host(host: Host, path: Path, cohort: Federation, network: FlatModule
         if values["part"] != _name_part(path):
             raise ValueError(f"it is of {values['part']}, not of {_name_part(path)}")
         like = host.start_at(point)
-        for kind in ("kept", "stepped"):
+        for kind in ("snapshots", "stepped"):
             states: dict[int, Snapshot] = {}
             for turn, is_there, drawn, stage in values[kind]:
                 state = from_named_tensors(like, tensors, f"{kind}{turn}") if is_there else None

@@ -270,7 +270,7 @@ class Participant:
         restore_host(host, file, cohort, study.network)
         shapes, weight = cohort.shapes(*sizes, number), cohort.weights[number]
         study.stage_2 = StageTwo(k, host, shapes, file, tuple(counts), weight)
-        self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.kept)}")
+        self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.snapshots)}")
         return Parcel({})
 
     def _ask(self, study: Study, question: Parcel) -> Parcel:

@@ -1,4 +1,4 @@
-"""What the commands of a federation have in common."""
+"""Arguments that several commands of a federation take, and the check that Flower is there."""
 
 from __future__ import annotations
 
