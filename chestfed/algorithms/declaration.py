@@ -17,9 +17,7 @@ from chestfed.algorithms.variables import Rule
 from chestfed.core.plugins import Options, Versioned
 from chestfed.objectives.declaration import ObjectiveKind
 
-Family = Literal[
-    "min-max AUC", "compositional", "score pool", "minimization", "personal", "decentralized", "reference"
-]
+Family = Literal["min-max AUC", "compositional", "score pool", "minimization", "personal", "decentralized", "reference"]
 
 #: Where it ends with heterogeneous clients and a constant step: at the optimum whatever the window, only with a window
 #: of 1, or not.

@@ -44,7 +44,7 @@ class Server(Message):
 
 @dataclass(frozen=True)
 class Update:
-    """w, the moving average, scores `[2, 1 + m, P, J]`, and the images of each class `[2, J]` in the round's batches."""
+    """w, the moving average, scores `[2, 1 + m, P, J]`, and the images seen of each class `[2, J]`."""
 
     primal: Tensor
     momentum: Tensor

@@ -67,7 +67,9 @@ class PoolAuc(Objective):
     def _mean(self, of_positive: Tensor, of_negative: Tensor, labels: Tensor) -> Tensor:
         """The mean of each image's term `[n, J]`, as a positive or as a negative."""
         p = self.positive_ratio.to(of_positive)
-        terms = torch.where(labels == 1, of_positive / torch.where(p > 0, p, 1.0), of_negative / (1 - p).clamp(min=1e-9))
+        terms = torch.where(
+            labels == 1, of_positive / torch.where(p > 0, p, 1.0), of_negative / (1 - p).clamp(min=1e-9)
+        )
         return labeled_mean(torch.where((p > 0) & (p < 1), terms, 0.0), labels, self.labeled).mean()
 
 

@@ -1,4 +1,4 @@
-"""FeDXL against a plain loop over pairs in float64, and the claim of its paper: active and passive parts are a gradient.
+"""FeDXL against a plain loop over pairs in float64, and its paper's claim: active and passive parts are a gradient.
 
 Three clients with logits X w, two diseases, labels of which some are missing. A check takes the modules of the rule
 and of the losses, one of which may be a mutant.
@@ -228,8 +228,14 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "algorithms.fedxl": {
         "gradient average is not used": ("                gradient = momentum\n", ""),
-        "gradient average is undamped": ("momentum.lerp_(gradient, self.rate)", "momentum.add_(gradient, alpha=self.rate)"),
-        "classes are swapped": ("gradients.labels == 1, gradients.labels == 0", "gradients.labels == 0, gradients.labels == 1"),
+        "gradient average is undamped": (
+            "momentum.lerp_(gradient, self.rate)",
+            "momentum.add_(gradient, alpha=self.rate)",
+        ),
+        "classes are swapped": (
+            "gradients.labels == 1, gradients.labels == 0",
+            "gradients.labels == 0, gradients.labels == 1",
+        ),
         "a missing label is a negative": ("gradients.labels == 0])", "gradients.labels != 1])"),
         "oldest scores are sent": ("*scores[::-1]", "*scores"),
         "the first client's pool is kept": ("[u.scores for u in updates]", "[updates[0].scores for u in updates]"),
@@ -242,8 +248,14 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "objectives.score_pool": {
-        "positives meet positives": ("scores[:, None] - negatives[0]), negatives[0])", "scores[:, None] - positives[0]), positives[0])"),
-        "passive gap is reversed": ("self._cost(positives[0] - scores[:, None]), positives", "self._cost(scores[:, None] - positives[0]), positives"),
+        "positives meet positives": (
+            "scores[:, None] - negatives[0]), negatives[0])",
+            "scores[:, None] - positives[0]), positives[0])",
+        ),
+        "passive gap is reversed": (
+            "self._cost(positives[0] - scores[:, None]), positives",
+            "self._cost(scores[:, None] - positives[0]), positives",
+        ),
         "empty entries count": ("present.sum(dim=0).clamp(min=1)", "len(pool)"),
         "p is forgotten": ("of_positive / torch.where(p > 0, p, 1.0)", "of_positive"),
         "1 - p is p": ("of_negative / (1 - p)", "of_negative / p"),
