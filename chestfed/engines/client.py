@@ -109,6 +109,7 @@ class NetworkClient:
         #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
         self.memory = torch.zeros(samples if size else 0, size, device=device)
         self.rows = torch.zeros(0, dtype=torch.int64)
+        self._places = self.rows  # on the device
         self.logits = self.labels = self.remembered = torch.zeros(0, 0)
 
     @property
@@ -304,7 +305,8 @@ class NetworkClient:
         self.logits, self.labels, self.remembered = logits.detach(), labels, logits.detach()[:, :0]
         if not isinstance(self._objective, Sampled):
             return self._objective.loss(logits, labels, extra, dual)
-        memory = self.memory[self.rows.to(self.memory.device)]
+        self._places = self.rows.to(self._device, non_blocking=True)
+        memory = self.memory[self._places]
         loss, self.remembered = self._objective.sampled_loss(logits, labels, extra, dual, memory)
         return loss
 
@@ -329,7 +331,7 @@ class NetworkClient:
             loss.backward()
         self.loss = loss.detach()
         if remembers and self.memory.numel():
-            self.memory[self.rows.to(self.memory.device)] = self.remembered
+            self.memory[self._places] = self.remembered
 
         if self._weight_decay:
             self._network.grad.add_(primal[:size], alpha=self._weight_decay)

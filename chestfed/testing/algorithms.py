@@ -31,7 +31,6 @@ from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
 from chestfed.experiment.ranges import declared_range
 from chestfed.objectives import OBJECTIVES
-from chestfed.objectives.declaration import Population, pool_shape
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 from chestfed.testing.quadratics import (
     CLIENTS,
@@ -40,6 +39,7 @@ from chestfed.testing.quadratics import (
     PRIMAL,
     WEIGHTS,
     QuadraticClient,
+    build_pool,
     minimum,
     optimum,
     problems,
@@ -390,15 +390,6 @@ class _Trial(Contract):
                 end = engine.restart(engine.finish_stage(state))
                 state = engine.start_stage(end.point, end.buffers, end.turns)
         return f"it ends {error:.1e} away from it, with a step of {STEP}; `exact` is of the last iterate, else 'no'"
-
-
-def build_pool(objective: str) -> tuple[int, ...]:
-    """The shape of the pool of an objective with its default options; empty without one."""
-    spec = OBJECTIVES.find(objective)
-    if spec.kind != "score pool":
-        return ()
-    ratios = torch.full((CLIENTS, DISEASES), 0.3, dtype=torch.float64)
-    return pool_shape(spec.build(spec.options.model_validate({"name": objective}), Population(ratios[0], ratios)))
 
 
 def _weights(clients: int) -> list[float]:

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point, weighted_mean
 from chestfed.core.randomness import stream_seed
+from chestfed.objectives import OBJECTIVES
+from chestfed.objectives.declaration import Population, pool_shape
 
 #: d weights, then a and b of J diseases; J dual variables.
 WEIGHTS, DISEASES = 5, 2
@@ -82,6 +84,15 @@ def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
     system = torch.cat([torch.cat([a, c], dim=1), torch.cat([c.T, -d], dim=1)])
     solution = torch.linalg.solve(system, torch.cat([b, -e]))
     return Point(solution[: len(b)], solution[len(b) :])
+
+
+def build_pool(objective: str) -> tuple[int, ...]:
+    """The shape of the pool of an objective with its default options; empty without one."""
+    spec = OBJECTIVES.find(objective)
+    if spec.kind != "score pool":
+        return ()
+    ratios = torch.full((CLIENTS, DISEASES), 0.3, dtype=torch.float64)
+    return pool_shape(spec.build(spec.options.model_validate({"name": objective}), Population(ratios[0], ratios)))
 
 
 #: Batches of a full pass over a client's images.

@@ -23,8 +23,8 @@ from chestfed.engines.messages.requests import Start, Work, Worked
 from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.engines.topology import build_graph
-from chestfed.testing.algorithms import build_pool, check_algorithm
-from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, problems
+from chestfed.testing.algorithms import check_algorithm
+from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, build_pool, problems
 from tests.cases import assert_refused
 
 RULE = Codasca(2, 0.1, 0.1)
