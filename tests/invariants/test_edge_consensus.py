@@ -15,7 +15,7 @@ def test_tuning_free_eta_equals_the_papers() -> None:
     """K = 8 local steps and E = 2 neighbors: 1 / (22 lr) and 1 / (10 lr)."""
     assert tuning_free_eta("pdmm", 0.01, 8, 2) == pytest.approx(1 / (22 * 0.01))
     assert tuning_free_eta("admm", 0.01, 8, 2) == pytest.approx(1 / (10 * 0.01))
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no tuning-free value for admm with window 1"):
         tuning_free_eta("admm", 0.01, 1, 2)
 
 
