@@ -156,7 +156,7 @@ class Shapes:
 
     @property
     def _memory(self) -> Tensor:
-        return torch.empty(self.memory, device="meta")
+        return torch.empty(self.memory, dtype=self.dtype, device="meta")
 
     @property
     def _drawn(self) -> Tensor:
