@@ -13,6 +13,7 @@ from chestfed.algorithms.variables import CompositionalGradients, Gradients
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
+from chestfed.engines.host import NO_MEMORY
 from chestfed.models import FlatModule, may_draw, renew_statistics, seeded
 from chestfed.objectives.compositional import CompositionalAuc
 from chestfed.objectives.declaration import DualEstimate, Objective, Sampled
@@ -107,7 +108,7 @@ class NetworkClient:
         self.loss = network.grad.new_zeros(())
         size = objective.memory_size if isinstance(objective, Sampled) else 0
         #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
-        self.memory = network.grad.new_zeros(samples if size else 0, size)
+        self.memory = network.grad.new_zeros(samples, size) if size else NO_MEMORY.to(device)
         self.rows = torch.zeros(0, dtype=torch.int64)
         self._places = self.rows  # on the device
         self.logits = self.labels = self.remembered = torch.zeros(0, 0)
