@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field, JsonValue, ValidationInfo, field_validator
 from torch import nn
 
+from chestfed.core.errors import UnknownNameError, nearest
 from chestfed.models.declaration import ModelOptions, ModelSpec
 
 #: What the argument for the number of outputs is usually called; the first that a factory has is used.
