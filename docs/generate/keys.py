@@ -76,12 +76,14 @@ class _Walk:
                 yield from self.entry(path, key, value, key in section.get("required", ()))
 
     def common_keys(self, section: Schema) -> tuple[str, set[str]]:
-        """A sentence that names the earlier section with most of these keys, if it has ten or more; and the keys."""
+        """A sentence that names the earlier section with most of these keys, if it has three or more; and the keys."""
         best: tuple[str, set[str]] = "", set()
         for path, other in self.shown:
             keys = {key for key, value in section["properties"].items() if other["properties"].get(key) == value}
-            if len(keys) >= max(10, len(best[1]) + 1):
-                best = f"The keys of [{self.heading(path, other)}](#{self.label(path, other)}), and:", keys
+            if len(keys) >= max(3, len(best[1]) + 1):
+                more = any(key not in keys and "const" not in value for key, value in section["properties"].items())
+                name = f"[{self.heading(path, other)}](#{self.label(path, other)})"
+                best = f"The keys of {name}{', and:' if more else '.'}", keys
         return best
 
     def entry(self, path: str, key: str, value: Schema, required: bool) -> Iterator[str]:
