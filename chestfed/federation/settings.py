@@ -125,6 +125,12 @@ class Policy(StrictModel):
         description="what the pipeline must have. clipping: `aggregation: norm_clipping` or "
         "`privacy`; noise: `privacy`, with secret noise; secure_sum: `aggregation: secure_sum`",
     )
+    forbid: tuple[Literal["personal_weights", "scores"], ...] = Field(
+        (),
+        strict=False,
+        description="what no study may need. personal_weights: this hospital's own weights, which personal and "
+        "decentralized algorithms send; scores: of single images, in a pool that clients share or of test images",
+    )
 
 
 class HospitalFile(StrictModel):

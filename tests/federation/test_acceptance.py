@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -151,18 +150,25 @@ def test_table_is_that_of_those_who_took_part(tmp_path: Path, save_figures: Call
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-m", "chestfed", "study", *alone], cwd=tmp_path, env=environment, check=True)
     save_figures("federation_acceptance", story.events)
-    (over,), (single,) = ((tmp_path / out).glob("*/table.csv") for out in ("hospitals", "alone"))
+    compare_runs(tmp_path)
+
+
+def compare_runs(home: Path) -> None:
+    """The study over hospitals has the table, byte for byte, and the models of the one in process."""
+    (over,), (single,) = ((home / out).glob("*/table.csv") for out in ("hospitals", "alone"))
     assert rename_ks(single.read_text()) == over.read_text()
     for k, k_alone in ALONE.items():
-        ours, theirs = (
-            load_file(folder / "model.safetensors") for folder in (over.parent / f"k{k}", single.parent / f"k{k_alone}")
-        )
-        assert {name: tensor.tobytes() for name, tensor in ours.items()} == {
-            name: tensor.tobytes() for name, tensor in theirs.items()
-        }
+        files = over.parent / f"k{k}" / "model.safetensors", single.parent / f"k{k_alone}" / "model.safetensors"
+        ours, theirs = ({name: tensor.tobytes() for name, tensor in load_file(file).items()} for file in files)
+        assert ours == theirs
 
 
 def rename_ks(table: str) -> str:
-    """The table of those that took part, with the K of the study with five hospitals."""
-    names = {alone: k for k, alone in ALONE.items()}
-    return re.sub(r"^(\d+),", lambda match: f"{names[int(match[1])]},", table, flags=re.MULTILINE)
+    """The table of those that took part, with the K of all five in its columns `model` and `k`."""
+    names = {str(alone): str(k) for k, alone in ALONE.items()}
+
+    def rename(line: str) -> str:
+        data, _, algorithm, window, k, rest = line.split(",", 5)
+        return ",".join((data, f"K={names[k]}", algorithm, window, names[k], rest)) if k in names else line
+
+    return "\n".join(map(rename, table.split("\n")[:-1])) + "\n"

@@ -25,14 +25,19 @@ from chestfed.federation.hospital.policy import (
 )
 from chestfed.federation.parcels import Later, Refused
 from chestfed.federation.server import conversation
-from chestfed.federation.settings import Hospital, HospitalFile, Policy
+from chestfed.federation.settings import Hospital, HospitalFile, Leaves, Policy
 from tests.cases import assert_refused
 from tests.federation.straight_line import Clock, StraightLine
 from tests.federation.test_study import line_at, pipeline, run_at
 
 
 def hospital_with(folder: Path, **policy: Any) -> Hospital:
-    return Hospital(folder, HospitalFile(hospital="padchest", server="localhost:1", policy=Policy(**policy)))
+    return Hospital(
+        folder,
+        HospitalFile(
+            hospital="padchest", server="localhost:1", policy=Policy(**policy), leaves=Leaves(results="scores")
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,12 +50,21 @@ def hospital_with(folder: Path, **policy: Any) -> Hospital:
         ("require", [], ["clipping"]),
         ("require", [], ["noise"]),
         ("require", [], ["secure_sum"]),
+        ("forbid", ["personal_weights"], ["scores"]),  # `leaves.results` is scores here
     ],
 )
 def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, refused: object) -> None:
     check_pipeline(pipeline(), hospital_with(tmp_path, **{key: allowed}))
     with assert_refused(Refused, kind="policy"):
         check_pipeline(pipeline(), hospital_with(tmp_path, **{key: refused}))
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "ditto", "pdmm"])
+def test_own_weights_may_be_forbidden(tmp_path: Path, algorithm: str) -> None:
+    asked = pipeline(f"methods=[{{algorithm: {algorithm}}}]", "model.norm=group")
+    check_pipeline(asked, hospital_with(tmp_path))
+    with assert_refused(Refused, kind="policy"):
+        check_pipeline(asked, hospital_with(tmp_path, forbid=["personal_weights"]))
 
 
 def test_clipping_and_noise_are_recognized(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, allow_references, freeze_plugins
 from chestfed.core.processes import stopping
 from chestfed.engines.host import Host
-from chestfed.engines.messages.requests import Export, Import, Request, Start, Work
+from chestfed.engines.messages.requests import Export, Import, Locate, Request, Start, Take, Work, Worked
 from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.messages.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.engines.sums.fixed_point import Masked, weigh
@@ -58,6 +58,9 @@ from chestfed.models.pretrained import IMAGENET
 from chestfed.training.assemble import Federation, make_member_host, starting_network
 from chestfed.training.data.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
+
+#: Seconds of stage 1 after which a hospital answers how far it is.
+STAGE_1_SECONDS = 60.0
 
 
 @dataclass
@@ -240,14 +243,24 @@ class Participant:
         return Parcel(values, pack(counts))
 
     def _pretrain(self, study: Study, question: Parcel) -> Parcel:
-        data = study.opened()
+        """Stage 1, or how far it is after some time: the server asks again, and it goes on where it was saved."""
+        data, ends, progress = study.opened(), time.monotonic() + STAGE_1_SECONDS, {"step": 0, "loss": 0.0}
+        steps = study.pipeline.pretrain.steps(data.client.training_rows)
 
         def report(step: int, loss: float) -> None:
+            progress.update({"step": step, "loss": loss})
             self._say(f"stage 1: step {step}")
+            if step < steps and time.monotonic() > ends:
+                stopping.request_stop()
 
         folder = study.folder / f"stage1-{data.study.digests[data.client.name]}"  # the study's digest is of no images
-        with stopping.defer_signals():  # a signal ends it where it has been saved
-            done = pretrain(data.study, folder, report)
+        try:
+            with stopping.defer_signals():  # a signal ends it where it has been saved
+                done = pretrain(data.study, folder, report)
+        except stopping.Stopped as stop:
+            if not stop.is_pause:
+                raise
+            return Parcel(dict(progress))
         return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:
@@ -277,6 +290,8 @@ class Participant:
         stage_2, request = _read_request(study, question)
         if isinstance(request, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
+        if isinstance(request, Locate | Take):
+            policy.check_personal(self._hospital.file.policy)
         if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
             raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
         reply = answer_request(stage_2.host, request)
@@ -291,20 +306,30 @@ class Participant:
         study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
         if step == "keys":
             return Parcel(study.summing.begin(stage_2.k, stage_2.members, values))
+        if step == "repeat":  # of a round that is finished: the client's state after it, and no numbers
+            self._work(study, question)
+            return Parcel({"repeated": True})
+        if step == "reveal" and (revealed := study.summing.recall(values)) is not None:
+            return Parcel(revealed)
         if not study.summing.holds(values):
             return Parcel({"lost": True})
         if step == "mask":
-            _, request = _read_request(study, question)
-            if not isinstance(request, Work):
-                raise Refused("a secure sum is of local work")
-            reply = answer_request(stage_2.host, request)
-            save_host(stage_2.host, stage_2.file)
+            request, reply = self._work(study, question)
             numbers = weigh(reply, stage_2.weight, study.summing.members)
             masked = study.summing.mask(numbers, request.after, values)
             return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
         if step not in STEPS:
             raise Refused("a step of a secure sum that does not exist")
         return Parcel(getattr(study.summing, step)(values))
+
+    def _work(self, study: Study, question: Parcel) -> tuple[Work[Any], Worked[Any]]:
+        """The local round that a step of a secure sum asks for."""
+        stage_2, request = _read_request(study, question)
+        if not isinstance(request, Work):
+            raise Refused("a secure sum is of local work")
+        reply = answer_request(stage_2.host, request)
+        save_host(stage_2.host, stage_2.file)
+        return request, reply
 
     def _score(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network

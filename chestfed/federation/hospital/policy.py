@@ -9,7 +9,7 @@ import datetime
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from pydantic import Field, ValidationError
@@ -24,6 +24,8 @@ from chestfed.federation.parcels import Later, Refused
 from chestfed.federation.settings import Hospital, Policy
 
 _APPROVED, _PENDING = "approved.json", "pending"
+#: Families of algorithms whose clients send scores of their training images.
+_SCORE_FAMILIES: Final[tuple[str, ...]] = ("score pool",)
 
 
 class Usage(StrictModel, frozen=False):
@@ -60,6 +62,8 @@ def check_pipeline(pipeline: Pipeline, hospital: Hospital) -> None:
     Later
         If it waits for an approval.
     """
+    if "scores" in hospital.file.policy.forbid and hospital.results == "scores":
+        raise Refused("the hospital's policy: forbid: scores, and leaves.results is `scores`", kind="policy")
     if broken := list(_broken_limits(pipeline, hospital.file.policy)):
         raise Refused("the hospital's policy: " + "; ".join(broken), kind="policy")
     if hospital.file.policy.approval == "none":
@@ -96,6 +100,14 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
     for name in policy.require:
         if not present[name]:
             yield f"require: {name} is not in the pipeline"
+    spec = settings.spec
+    leaves = {
+        "personal_weights": bool(spec.personal) or spec.decentralized,
+        "scores": spec.family in _SCORE_FAMILIES,
+    }
+    for kind in policy.forbid:
+        if leaves[kind]:
+            yield f"forbid: {kind} leave with {spec.name}"
 
 
 def check_usage(policy: Policy, usage: Usage, kind: str) -> None:
@@ -128,6 +140,12 @@ def is_time(spans: tuple[str, ...], now: datetime.datetime) -> bool:
         if start <= clock < end if start < end else clock >= start or clock < end:
             return True
     return not spans
+
+
+def check_personal(policy: Policy) -> None:
+    """Refuse to give out this hospital's own weights, whatever pipeline asks; raises `Refused`."""
+    if "personal_weights" in policy.forbid:
+        raise Refused("the hospital's policy: forbid: personal_weights", kind="policy")
 
 
 def check_images(policy: Policy, rows: int) -> None:
