@@ -119,17 +119,17 @@ class Policy(StrictModel):
     times: tuple[Annotated[str, Field(pattern=_SPAN)], ...] = Field(
         (), strict=False, description="times of day at which it computes, as 20:00-06:00 (local time); empty: always"
     )
+    image_scores: bool = Field(
+        False, description="whether an algorithm may send scores of single training images (fedxl1, fedxl2)"
+    )
+    own_weights: bool = Field(
+        True, description="whether a study may need weights of this hospital alone (personal, decentralized algorithms)"
+    )
     require: tuple[Literal["clipping", "noise", "secure_sum"], ...] = Field(
         (),
         strict=False,
         description="what the pipeline must have. clipping: `aggregation: norm_clipping` or "
         "`privacy`; noise: `privacy`, with secret noise; secure_sum: `aggregation: secure_sum`",
-    )
-    forbid: tuple[Literal["personal_weights", "scores"], ...] = Field(
-        (),
-        strict=False,
-        description="what no study may need. personal_weights: this hospital's own weights, which personal and "
-        "decentralized algorithms send; scores: of single images, in a pool that clients share or of test images",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,14 @@ from chestfed.federation.hospital.policy import (
 )
 from chestfed.federation.parcels import Later, Refused
 from chestfed.federation.server import conversation
-from chestfed.federation.settings import Hospital, HospitalFile, Leaves, Policy
+from chestfed.federation.settings import Hospital, HospitalFile, Policy
 from tests.cases import assert_refused
-from tests.federation.straight_line import Clock, StraightLine
+from tests.federation.straight_line import Clock
 from tests.federation.test_study import line_at, pipeline, run_at
 
 
 def hospital_with(folder: Path, **policy: Any) -> Hospital:
-    return Hospital(
-        folder,
-        HospitalFile(
-            hospital="padchest", server="localhost:1", policy=Policy(**policy), leaves=Leaves(results="scores")
-        ),
-    )
+    return Hospital(folder, HospitalFile(hospital="padchest", server="localhost:1", policy=Policy(**policy)))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +44,6 @@ def hospital_with(folder: Path, **policy: Any) -> Hospital:
         ("require", [], ["clipping"]),
         ("require", [], ["noise"]),
         ("require", [], ["secure_sum"]),
-        ("forbid", ["personal_weights"], ["scores"]),  # `leaves.results` is scores here
     ],
 )
 def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, refused: object) -> None:
@@ -60,11 +53,18 @@ def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, ref
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "ditto", "pdmm"])
-def test_own_weights_may_be_forbidden(tmp_path: Path, algorithm: str) -> None:
+def test_own_weights_may_stay(tmp_path: Path, algorithm: str) -> None:
     asked = pipeline(f"methods=[{{algorithm: {algorithm}}}]", "model.norm=group")
     check_pipeline(asked, hospital_with(tmp_path))
     with assert_refused(Refused, kind="policy"):
-        check_pipeline(asked, hospital_with(tmp_path, forbid=["personal_weights"]))
+        check_pipeline(asked, hospital_with(tmp_path, own_weights=False))
+
+
+def test_scores_of_images_need_consent(tmp_path: Path) -> None:
+    scores = pipeline("methods=[{algorithm: fedxl2}]")
+    check_pipeline(scores, hospital_with(tmp_path, image_scores=True))
+    with assert_refused(Refused, kind="policy"):
+        check_pipeline(scores, hospital_with(tmp_path))
 
 
 def test_clipping_and_noise_are_recognized(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_times_of_day(spans: tuple[str, ...], clock: str, *, inside: bool) -> No
 
 def test_study_waits_for_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = line_at(home, "asked")
-    with_policy(line, "padchest", approval="required")
+    line.set_policy("padchest", approval="required")
     state, waits = line.hospitals["padchest"].path("state"), list[int]()
 
     class Nights(Clock):
@@ -144,7 +144,7 @@ def test_study_waits_for_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_policy_ends_a_study_by_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "time", Clock())
     line = line_at(home, "capped")
-    with_policy(line, "padchest", most_rounds_answered=2)
+    line.set_policy("padchest", most_rounds_answered=2)
     log = open_log(line.hospitals["padchest"])
     with pytest.raises(TrainingError, match=r"padchest refuses: the hospital's policy: most_rounds"):
         run_at(home, line, "capped_out")
@@ -182,10 +182,3 @@ def closed_now() -> str:
     """A span of an hour that begins in two."""
     soon = datetime.datetime.now() + datetime.timedelta(hours=2)  # noqa: DTZ005
     return f"{soon:%H:%M}-{soon + datetime.timedelta(hours=1):%H:%M}"
-
-
-def with_policy(line: StraightLine, name: str, **policy: Any) -> None:
-    """Start a hospital anew with a policy."""
-    hospital = line.hospitals[name]
-    line.hospitals[name] = replace(hospital, file=hospital.file.model_copy(update={"policy": Policy(**policy)}))
-    line.start_anew(name)

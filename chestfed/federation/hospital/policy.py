@@ -9,7 +9,7 @@ import datetime
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from pydantic import Field, ValidationError
@@ -24,8 +24,6 @@ from chestfed.federation.parcels import Later, Refused
 from chestfed.federation.settings import Hospital, Policy
 
 _APPROVED, _PENDING = "approved.json", "pending"
-#: Families of algorithms whose clients send scores of their training images.
-_SCORE_FAMILIES: Final[tuple[str, ...]] = ("score pool",)
 
 
 class Usage(StrictModel, frozen=False):
@@ -62,8 +60,6 @@ def check_pipeline(pipeline: Pipeline, hospital: Hospital) -> None:
     Later
         If it waits for an approval.
     """
-    if "scores" in hospital.file.policy.forbid and hospital.results == "scores":
-        raise Refused("the hospital's policy: forbid: scores, and leaves.results is `scores`", kind="policy")
     if broken := list(_broken_limits(pipeline, hospital.file.policy)):
         raise Refused("the hospital's policy: " + "; ".join(broken), kind="policy")
     if hospital.file.policy.approval == "none":
@@ -92,6 +88,10 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
     for key, (limit, amount) in most.items():
         if limit is not None and amount > limit:
             yield f"{key} is {limit}, the pipeline has {amount}"
+    if settings.spec.sends_scores and not policy.image_scores:
+        yield f"image_scores is false, and {settings.spec.name} sends scores of single training images"
+    if (settings.spec.personal or settings.spec.decentralized) and not policy.own_weights:
+        yield f"own_weights is false, and {settings.spec.name} sends this hospital's own weights"
     present = {
         "clipping": settings.aggregation == "norm_clipping" or settings.privacy is not None,
         "secure_sum": settings.aggregation == "secure_sum",
@@ -100,14 +100,6 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
     for name in policy.require:
         if not present[name]:
             yield f"require: {name} is not in the pipeline"
-    spec = settings.spec
-    leaves = {
-        "personal_weights": bool(spec.personal) or spec.decentralized,
-        "scores": spec.family in _SCORE_FAMILIES,
-    }
-    for kind in policy.forbid:
-        if leaves[kind]:
-            yield f"forbid: {kind} leave with {spec.name}"
 
 
 def check_usage(policy: Policy, usage: Usage, kind: str) -> None:
@@ -144,8 +136,8 @@ def is_time(spans: tuple[str, ...], now: datetime.datetime) -> bool:
 
 def check_personal(policy: Policy) -> None:
     """Refuse to give out this hospital's own weights, whatever pipeline asks; raises `Refused`."""
-    if "personal_weights" in policy.forbid:
-        raise Refused("the hospital's policy: forbid: personal_weights", kind="policy")
+    if not policy.own_weights:
+        raise Refused("the hospital's policy: own_weights is false", kind="policy")
 
 
 def check_images(policy: Policy, rows: int) -> None:
