@@ -20,7 +20,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.engines.aggregation import client_weights
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images
-from chestfed.images.features import FeatureImages
+from chestfed.images.features import take_pixels
 from chestfed.sites.label_counts import count_labels
 from chestfed.training.data.clients import ClientData, TestSet
 from chestfed.training.data.experiment import Experiment
@@ -29,6 +29,8 @@ from chestfed.training.data.experiment import Experiment
 SAMPLED, SHOWN = 200, 4
 #: Bins of the gray levels 0 to 255, and pixels of a thumbnail's side.
 BINS, SIDE = 64, 96
+#: Images that are read at once.
+_READ = 50
 
 
 def write_site_cards(folder: Path, experiment: Experiment) -> None:
@@ -107,14 +109,14 @@ def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
     from PIL import Image
 
-    images = images.images if isinstance(images, FeatureImages) else images
+    images = take_pixels(images)
     histogram, pictures = np.zeros(BINS, np.int64), []
-    for number, row in enumerate(rows):
-        pixels = images.read([row])[0]
-        histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
-        if number < SHOWN:
-            small = Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX)
-            pictures.append(np.asarray(small))
+    for start in range(0, len(rows), _READ):
+        for pixels in images.read(rows[start : start + _READ]):
+            histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
+            if len(pictures) < SHOWN:
+                small = Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX)
+                pictures.append(np.asarray(small))
     return histogram, np.stack(pictures) if pictures else np.zeros((0, SIDE, SIDE), np.uint8)
 
 

@@ -35,8 +35,8 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> dict[str, A
     federated = first["federated"]
     options = {
         f"{part}.{key}": value
-        for part in ("algorithm", "objective")
-        for key, value in (federated[part].items() if isinstance(federated[part], Mapping) else ())
+        for part in ("algorithm", "objective", "server_optimizer", "compression")
+        for key, value in (federated[part].items() if isinstance(federated.get(part), Mapping) else ())
         if key != "name"
     }
     settings = {key: federated[key] for key in _COMMON if federated.get(key) is not None}
