@@ -32,7 +32,8 @@ FAMILIES = {
     "AUC, or weighted": (
         "s",
         "#d9742b",
-        "coda coda_plus codasca npa local_sgda local_sgdam local_scgdam fedavg+sopa_s fedavg+soap local_sgdm_ratio",
+        "coda coda_plus codasca npa local_sgda local_sgdam local_scgdam fedxl1 fedxl2 fedavg+sopa_s fedavg+soap "
+        "local_sgdm_ratio",
     ),
     "a model per hospital": ("D", "#2f9e6e", "fedper fedrep fedbn ditto"),
     "without a server": ("^", "#a066c8", "pdmm admm gossip"),
@@ -43,6 +44,8 @@ PAIRS = (
     ("coda_plus", "fedavg"),
     ("codasca", "scaffold"),
     ("local_sgdam", "local_sgdm"),
+    ("fedxl1", "fedavg"),
+    ("fedxl2", "local_sgdm"),
     ("fedavg+sopa_s", "fedavg"),
     ("fedavg+soap", "fedavg"),
     ("centralized_auc", "centralized"),

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.errors import ImageError
-from chestfed.images.batches import Images, PooledImages, Rows, normalize
+from chestfed.images.batches import Images, Rows, normalize
 from chestfed.images.database import KEY, Database, Row, digest_pixels, unpack_keys
 from chestfed.images.file_store import open_database
 
@@ -50,13 +50,6 @@ class FeatureImages:
         if (self.records[rows] < 0).any():
             raise ImageError(f"row {rows[self.records[rows] < 0][0]} has no readable image")
         return self.values[rows]
-
-
-def take_pixels(images: Images) -> Images:
-    """The images with their pixels, also of hospitals that are pooled."""
-    if isinstance(images, PooledImages):
-        return PooledImages([take_pixels(part) for part in images.parts])
-    return images.images if isinstance(images, FeatureImages) else images
 
 
 class FeatureStore:
