@@ -45,7 +45,6 @@ PAIRS = (
     ("codasca", "scaffold"),
     ("local_sgdam", "local_sgdm"),
     ("fedxl1", "fedavg"),
-    ("fedxl2", "local_sgdm"),
     ("fedavg+sopa_s", "fedavg"),
     ("fedavg+soap", "fedavg"),
     ("centralized_auc", "centralized"),
