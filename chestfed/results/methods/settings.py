@@ -88,17 +88,19 @@ def make_settings_grid(methods: Sequence[Mapping[str, Any]]) -> Grid:
     rows: Rows = []
     for method in methods:
         settings = method["settings"]
-        options = "; ".join(f"{key} {_format(value)}" for key, value in method["options"].items() if value is not None)
+        named = {key.removeprefix("algorithm."): value for key, value in method["options"].items() if value is not None}
+        options = "; ".join(f"{key} {_format(value)}" for key, value in named.items())
         parts = [
             f"{method['algorithm']}, {method['objective']}",
             _format(settings.get("local_lr", "")),
             str(settings["window"]),
+            _format(settings["stage_steps"]),
         ]
         costs = [f"{method['rounds']:,.0f}", f"{method['gradients_per_client']:,.0f}", f"{method['megabytes']:,.1f} MB"]
         rows.append((method["method"], [*parts, options, method["chosen"], *costs]))
     heads = ("method", "algorithm, objective", "local_lr", "window", "steps per stage", "options", "chosen", "rounds")
     caption = "Settings of each method, how they were found, and what a client computes and all send"
-    return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "plain")
+    return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "settings")
 
 
 def make_fairness_grid(results_of_hospitals: pd.DataFrame, reference: str) -> Grid | None:
