@@ -11,8 +11,9 @@ methods of a data set. Pairs with the same federated step and another objective 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,6 +51,7 @@ PAIRS = (
     ("centralized_auc", "centralized"),
 )
 _GRAY = "#808080"
+_DIFFERENCE = ("difference", "low", "high")
 
 
 def main() -> None:
@@ -61,17 +63,17 @@ def main() -> None:
     chosen = parser.parse_args()
     named = dict(text.split("=", 1) for text in chosen.comparisons)
     comparisons = {name: chestfed.Comparison.load(folder) for name, folder in named.items()}
-    rows = pd.DataFrame([row for name, whole in comparisons.items() for row in describe_methods(name, whole)])
-    pairs = pd.concat([compare_pairs(name, whole) for name, whole in comparisons.items()], ignore_index=True)
+    rows = [row for name, whole in comparisons.items() for row in describe_methods(name, whole)]
+    pairs = [row for name, whole in comparisons.items() for row in compare_pairs(name, whole)]
     print(write_markdown(rows), write_markdown_pairs(pairs), sep="\n\n")
     if chosen.save:
-        rows.round(5).to_csv(chosen.save, index=False)
-        pairs.round(5).to_csv(chosen.save.with_name(f"{chosen.save.stem}_pairs.csv"), index=False)
+        pd.DataFrame(rows).round(5).to_csv(chosen.save, index=False)
+        pd.DataFrame(pairs).round(5).to_csv(chosen.save.with_name(f"{chosen.save.stem}_pairs.csv"), index=False)
     if chosen.figure:
         plot(rows, chosen.figure)
 
 
-def describe_methods(name: str, comparison: chestfed.Comparison) -> Iterator[dict[str, object]]:
+def describe_methods(name: str, comparison: chestfed.Comparison) -> Iterator[dict[str, Any]]:
     """A row per method: AUCs, the difference from the first method, hospitals and costs."""
     tests = comparison.significance()
     tests = tests[tests["disease"] == "mean"].set_index("model")
@@ -81,12 +83,12 @@ def describe_methods(name: str, comparison: chestfed.Comparison) -> Iterator[dic
         k = max(runs[0].configuration["k"])
         predictions = merge_seeds([load_predictions(run.path, k) for run in runs])
         rounds = [entry for run in runs for entry in run.rounds(k)]
-        row: dict[str, object] = {"data": name, "method": method, "seeds": len(runs)}
+        row: dict[str, Any] = {"data": name, "method": method, "seeds": len(runs)}
         row |= dict(zip(("auc", "low", "high"), estimate(predictions), strict=True))
         if method in tests.index:
             row |= {f"minus_{key}": tests.loc[method, key] for key in ("difference", "low", "high", "p", "p_holm")}
         if method in fairness.index:
-            row |= fairness.loc[method, ["worst", "spread", "losing"]].to_dict()
+            row |= {key: fairness.loc[method, key] for key in ("worst", "spread", "losing")}
         row |= {f"auc_at_{place}": auc for place, auc in list_hospitals(comparison, method)}
         row["kilobytes_up_per_round"] = float(np.mean([entry["bytes_up"] for entry in rounds])) / 1e3
         row["rounds"] = len(rounds) / len(runs)
@@ -107,7 +109,7 @@ def estimate(predictions: Predictions) -> tuple[float, float, float]:
         patients=frame["patient"].to_numpy(),
         hospitals=frame["hospital"].to_numpy() if "hospital" in frame else None,
     ).iloc[-1]
-    return tuple(0.5 + row[key] for key in ("difference", "low", "high"))  # type: ignore[return-value]
+    return 0.5 + row["difference"], 0.5 + row["low"], 0.5 + row["high"]
 
 
 def _take(frame: pd.DataFrame, prefix: str) -> np.ndarray:
@@ -124,7 +126,7 @@ def list_hospitals(comparison: chestfed.Comparison, method: str) -> Iterator[tup
     yield from rows.groupby("hospital", sort=False)["auc"].mean().items()  # type: ignore[misc]
 
 
-def compare_pairs(name: str, comparison: chestfed.Comparison) -> pd.DataFrame:
+def compare_pairs(name: str, comparison: chestfed.Comparison) -> list[dict[str, Any]]:
     """The AUC objective minus cross-entropy of each pair that was trained, on all test images."""
     rows = []
     for pair in PAIRS:
@@ -135,54 +137,55 @@ def compare_pairs(name: str, comparison: chestfed.Comparison) -> pd.DataFrame:
             for method in reversed(pair)
         ]
         differences = compare_with_first(models).set_index("disease")
-        values = differences.loc["mean", ["difference", "low", "high", "p"]]
+        values: dict[str, Any] = {key: differences.loc["mean", key] for key in ("difference", "low", "high", "p")}
         rows.append({"data": name, "objective": pair[0], "minus": pair[1], **values})
-    pairs = pd.DataFrame(rows)
-    return pairs.assign(p_holm=chestfed.statistics.holm(pairs["p"].tolist())) if len(pairs) else pairs
+    corrected = chestfed.statistics.holm([row["p"] for row in rows])
+    return [row | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
 
 
-def write_markdown(rows: pd.DataFrame) -> str:
+def write_markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The table of the documentation: a line per method, columns for each data set."""
-    names = list(rows["data"].unique())
-    heads = [f"{name}: AUC | minus {rows['method'].iloc[0]} | worst | spread" for name in names]
+    names, by_place = (
+        list(dict.fromkeys(row["data"] for row in rows)),
+        {(row["data"], row["method"]): row for row in rows},
+    )
+    heads = [f"{name}: AUC | minus {rows[0]['method']} | worst | spread" for name in names]
     lines = [f"| method | {' | '.join(heads)} | kB up per round | gradients |", "|---|" + "--:|" * (4 * len(names) + 2)]
-    for method in rows["method"].unique():
-        of_method = rows[rows["method"] == method].set_index("data")
-        cells = [cell for name in names for cell in _list_cells(of_method, name)]
-        last = of_method.iloc[0]
-        costs = [f"{last['kilobytes_up_per_round']:.1f}", f"{last['gradients_per_client']:.0f}"]
+    for method in dict.fromkeys(row["method"] for row in rows):
+        cells = [cell for name in names for cell in _list_cells(by_place.get((name, method), {}))]
+        first = next(row for row in rows if row["method"] == method)
+        costs = [f"{first['kilobytes_up_per_round']:.1f}", f"{first['gradients_per_client']:.0f}"]
         lines.append(f"| `{method}` | {' | '.join([*cells, *costs])} |")
     return "\n".join(lines)
 
 
-def write_markdown_pairs(pairs: pd.DataFrame) -> str:
+def write_markdown_pairs(pairs: Sequence[dict[str, Any]]) -> str:
     """The table of the pairs."""
     lines = ["| data | AUC objective | cross-entropy | difference | p (Holm) |", "|---|---|---|--:|--:|"]
-    for row in pairs.itertuples():
-        difference = f"{_signed(row.difference)} [{_signed(row.low)}, {_signed(row.high)}]"
-        lines.append(f"| {row.data} | `{row.objective}` | `{row.minus}` | {difference} | {row.p_holm:.3f} |")
+    for row in pairs:
+        names = f"| {row['data']} | `{row['objective']}` | `{row['minus']}` |"
+        lines.append(f"{names} {_write_difference(row)} | {row['p_holm']:.3f} |")
     return "\n".join(lines)
 
 
-def plot(rows: pd.DataFrame, file: Path) -> None:
+def plot(rows: Sequence[dict[str, Any]], file: Path) -> None:
     """Mean AUC and interval of every method, one panel per data set; transparent, for pages light and dark."""
     import matplotlib.pyplot as plt
 
-    names, methods = list(rows["data"].unique()), _sort_methods(rows["method"].unique())
-    settings = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GRAY)
-    with plt.rc_context({**settings, "svg.hashsalt": "methods", "svg.fonttype": "none"}):
+    names, methods = list(dict.fromkeys(row["data"] for row in rows)), _sort_methods(row["method"] for row in rows)
+    gray = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GRAY)
+    settings: dict[Any, Any] = {**gray, "svg.hashsalt": "methods", "svg.fonttype": "none"}
+    with plt.rc_context(settings):
         figure, axes = plt.subplots(
             1, len(names), figsize=(3 + 3 * len(names), 1.5 + 0.24 * len(methods)), sharey=True, squeeze=False
         )
         for axis, name in zip(axes[0], names, strict=True):
-            part = rows[rows["data"] == name].set_index("method")
-            for place, method in enumerate(methods):
-                if method not in part.index:
-                    continue
-                row, (marker, color, _) = part.loc[method], FAMILIES[_find_family(method)]
+            part = [row for row in rows if row["data"] == name]
+            for row in part:
+                place, (marker, color, _) = methods.index(row["method"]), FAMILIES[_find_family(row["method"])]
                 axis.plot([row["low"], row["high"]], [place, place], color=color, linewidth=1.5)
                 axis.plot(row["auc"], place, marker, color=color, markersize=9 if marker == "*" else 6)
-            axis.axvline(part["auc"].iloc[0], color=_GRAY, linewidth=0.8, linestyle=":")
+            axis.axvline(part[0]["auc"], color=_GRAY, linewidth=0.8, linestyle=":")
             axis.set(title=f"{name}: mean AUC", yticks=range(len(methods)), yticklabels=methods)
             axis.grid(axis="x", color=_GRAY, alpha=0.25)
         axes[0][0].invert_yaxis()
@@ -196,32 +199,33 @@ def plot(rows: pd.DataFrame, file: Path) -> None:
         plt.close(figure)
 
 
-def _list_cells(of_method: pd.DataFrame, name: str) -> Sequence[str]:
-    if name not in of_method.index:
+def _list_cells(row: dict[str, Any]) -> Sequence[str]:
+    """AUC, difference (with a star if its corrected p is below 0.05), worst hospital, spread; dashes without a run."""
+    if not row:
         return ["-"] * 4
-    row = of_method.loc[name]
     auc = f"{_short(row['auc'])} [{_short(row['low'])}, {_short(row['high'])}]"
-    star = "*" if row.get("minus_p_holm", np.nan) < 0.05 else ""
-    minus = [_signed(row.get(f"minus_{key}", np.nan)) for key in ("difference", "low", "high")]
-    change = "-" if np.isnan(row.get("minus_difference", np.nan)) else f"{minus[0]} [{minus[1]}, {minus[2]}]{star}"
-    return [auc, change, _short(row.get("worst", np.nan)), _short(row.get("spread", np.nan))]
+    test = {key.removeprefix("minus_"): value for key, value in row.items() if key.startswith("minus_")}
+    star = "*" if test and test["p_holm"] < 0.05 else ""
+    return [auc, f"{_write_difference(test)}{star}" if test else "-", _short(row["worst"]), _short(row["spread"])]
 
 
-def _sort_methods(methods: Sequence[str]) -> list[str]:
+def _sort_methods(methods: Iterable[str]) -> list[str]:
+    """Each once, by family."""
     order = [name for _, _, names in FAMILIES.values() for name in names.split()]
-    return sorted(methods, key=lambda name: order.index(name) if name in order else len(order))
+    return sorted(set(methods), key=lambda name: (order.index(name) if name in order else len(order), name))
 
 
 def _find_family(method: str) -> str:
     return next((family for family, (_, _, names) in FAMILIES.items() if method in names.split()), "cross-entropy")
 
 
+def _write_difference(row: dict[str, Any]) -> str:
+    difference, low, high = (f"{row[key]:+.3f}".replace("0.", ".", 1).replace("-", "−") for key in _DIFFERENCE)
+    return f"{difference} [{low}, {high}]"
+
+
 def _short(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.3f}".removeprefix("0")
-
-
-def _signed(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:+.3f}".replace("+0.", "+.").replace("-0.", "−.")
+    return f"{value:.3f}".removeprefix("0")
 
 
 if __name__ == "__main__":

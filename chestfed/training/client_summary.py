@@ -108,7 +108,7 @@ def make_site_card(part: ClientData | TestSet, diseases: Sequence[str], seed: in
 def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
     images = unwrap_features(images)
-    histogram, pictures = np.zeros(BINS, np.int64), []
+    histogram, pictures = np.zeros(BINS, np.int64), list[np.ndarray]()
     for start in range(0, len(rows), _READ):
         for pixels in images.read(rows[start : start + _READ]):
             histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
