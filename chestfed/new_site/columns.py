@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pandas as pd
@@ -18,7 +17,6 @@ from chestfed.new_site.codes import (
     propose_keep,
     propose_words,
 )
-from chestfed.new_site.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
 from chestfed.new_site.proposal import (
     ENOUGH,
     FOLDER,
@@ -30,7 +28,8 @@ from chestfed.new_site.proposal import (
     is_called,
     option,
 )
-from chestfed.sites.reader import PER_YEAR, group_spellings, plain_id
+from chestfed.sites.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
+from chestfed.sites.reader import PER_YEAR, group_spellings
 from chestfed.sites.tables.codebook import LEXICON
 
 #: Values that a column of splits has, in one of its two to four words.
@@ -38,8 +37,6 @@ _SPLIT_WORDS: Final = frozenset(
     (*WORDS["split"], *("dev", "development", "eval", "internal validation"), "external validation")
 )
 _MOST_SITES: Final = 50
-#: Signs between a letter and the number behind it.
-_BEFORE_NUMBER: Final = re.compile(r"(?<=[^\W\d_])[-_./]+(?=\d)")
 _SPELLINGS: Final = "capitals, spaces, leading zeros, .0 or a sign before the number"
 
 
@@ -93,7 +90,7 @@ def propose_patient(proposal: Proposal) -> None:
 
 def _count_spellings(cells: pd.Series) -> int:
     """How many names are written in several ways; `HC-12` and `hc 12` are perhaps one, which only a person knows."""
-    return len(group_spellings(cells.dropna(), lambda name: plain_id(_BEFORE_NUMBER.sub("", name))))
+    return len(group_spellings(cells.dropna()))
 
 
 def _ask_spellings(proposal: Proposal, name: str) -> None:

@@ -24,7 +24,6 @@ from chestfed.new_site.codes import ask_policies, count_findings, propose_findin
 from chestfed.new_site.columns import find_prefix, propose_filters, propose_others, propose_path_words, propose_patient
 from chestfed.new_site.images import propose_images
 from chestfed.new_site.labels import note_constants, propose_label_columns, use_findings
-from chestfed.new_site.lexicon import VALUES, name_disease, suggest
 from chestfed.new_site.matching import Pictures, list_pictures
 from chestfed.new_site.proposal import (
     ALL,
@@ -44,6 +43,7 @@ from chestfed.sites.label_files.open import OpenedTable, open_table
 from chestfed.sites.label_files.options import FileFormat
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.label_files.text import FILE, ROW, unpacked
+from chestfed.sites.lexicon import VALUES, name_disease, suggest
 from chestfed.sites.tables.codebook import normalize_value
 from chestfed.sites.tables.dicom_headers import read_elements
 from chestfed.sites.tables.rows import find_sums

@@ -14,9 +14,9 @@ import yaml
 
 from chestfed.core.diseases import check_spelling
 from chestfed.core.errors import ConfigError
-from chestfed.new_site.lexicon import COLUMNS, plain
 from chestfed.new_site.matching import Pictures
 from chestfed.sites.left_out import Rows
+from chestfed.sites.lexicon import COLUMNS, plain
 from chestfed.sites.tables.codebook import YES, Code, normalize_value, parse_code
 from chestfed.sites.tables.schema import ROLES, TableFormat
 

@@ -16,7 +16,6 @@ from chestfed.core.console import plural
 from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
-from chestfed.sites.label_counts import count_labels
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.left_out import Rows, choose_left_out, describe_left_out
 from chestfed.sites.partition import assign_splits, join_splits
@@ -35,7 +34,7 @@ from chestfed.sites.reader import (
     leaves_root,
     similar_ids,
 )
-from chestfed.sites.table import SiteTable
+from chestfed.sites.table import SiteTable, count_labels
 from chestfed.sites.tables.dicom_headers import SET_ASIDE
 
 #: A folder with this file is synthetic, whatever its configuration says.
@@ -184,7 +183,7 @@ def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, lab
     for place, earlier in similar_ids(frame).items():
         text = (
             f"this row's patient is in '{frame['split'].iat[place]}' here; an id that differs only in case, spaces, "
-            f"leading zeros or '.0' is in '{frame['split'].iat[earlier]}' at "
+            f"leading zeros, '.0' or a sign before the number is in '{frame['split'].iat[earlier]}' at "
             f"{raw['file'].iat[earlier]}:{raw['row'].iat[earlier]}"
         )
         advice = (

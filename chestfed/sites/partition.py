@@ -57,7 +57,7 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alik
     if cut == "unlike":
         parts = _deal_unlike(table.frame, table.diseases, clients, seed, table.name)
     else:
-        parts = _deal(table.frame, table.diseases, np.full(clients, 1 / clients), seed, table.name, "clients")
+        parts = _deal(table.frame, table.diseases, np.ones(clients), seed, table.name, "clients")
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
 
 
@@ -88,6 +88,8 @@ def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold 
 
 def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed: int, *name: str | int) -> np.ndarray:
     """The part of each row, int `[n]`. Patients are dealt one by one, those with the rarest disease first.
+
+    `shares` are relative: their sum does not matter.
 
     A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
     fewest of them for its share, then of all patients; patients without any of the diseases even out the sizes.

@@ -18,9 +18,8 @@ import pandas as pd
 from chestfed.core.diseases import format_title, sort_names
 from chestfed.core.provenance import Origin
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.label_counts import count_labels
 from chestfed.sites.reader import SPLITS
-from chestfed.sites.table import SiteTable
+from chestfed.sites.table import SiteTable, count_labels
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

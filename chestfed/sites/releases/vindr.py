@@ -22,11 +22,9 @@ from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
     POSITIVE,
-    RULES,
     SiteReader,
     ages,
     column_findings,
-    combine_votes,
     find_any,
     image_files,
     join_rows,
@@ -36,6 +34,7 @@ from chestfed.sites.reader import (
     sexes,
 )
 from chestfed.sites.tables.dicom_headers import read_elements
+from chestfed.sites.tables.findings import RULES, combine_votes
 from chestfed.sites.tables.schema import Column
 
 _NAMES: Final = load_names("vindr")

@@ -35,7 +35,7 @@ from chestfed.sites.tables.image_paths import (
 from chestfed.sites.tables.melt import melt
 from chestfed.sites.tables.rows import TableRows, read_rows
 from chestfed.sites.tables.schema import TableFormat
-from chestfed.sites.tables.values import Values, load_values
+from chestfed.sites.tables.values import Values, find_opposites, load_values
 
 #: Dates, with which patients are not named: a column of them is not one of patients.
 _DATE: Final = (
@@ -49,6 +49,7 @@ def read(source: Source, _: Options) -> pd.DataFrame:
     table = source.config.table
     assert table is not None
     values = load_values(source, table)
+    source.remarks += find_opposites(source.config)
     if "images" in source.config.label_files:
         parts = [_read_images(source, table, values)]
     else:
