@@ -38,6 +38,11 @@ class FactoryOptions(ModelOptions):
         description="name of the last layer; null: the last linear layer or 1x1 convolution with one output for each "
         "disease",
     )
+    logits: int | None = Field(
+        None,
+        ge=0,
+        description="place of the logits, if the network returns several values, as MONAI's ViT does: 0",
+    )
 
 
 def declare_factory(name: str, factory: object) -> ModelSpec | None:
@@ -62,7 +67,21 @@ def get_factory(spec: ModelSpec) -> Callable[..., object] | None:
 
 
 def _build(factory: Callable[..., nn.Module], options: FactoryOptions, outputs: int) -> nn.Module:
-    return factory(**options.options, **{str(options.outputs_as): outputs})
+    network = factory(**options.options, **{str(options.outputs_as): outputs})
+    if options.logits is not None and isinstance(network, nn.Module):
+        network.register_forward_hook(_Selection(options.logits))
+    return network
+
+
+class _Selection:
+    """A forward hook: one of the values that a network returns; others and tensors stay, and are refused later."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __call__(self, module: nn.Module, inputs: object, returned: object) -> object:
+        several = isinstance(returned, tuple | list) and len(returned) > self._place
+        return returned[self._place] if several else returned  # type: ignore[index]
 
 
 def _make_options_model(name: str, signature: inspect.Signature) -> type[FactoryOptions]:
