@@ -69,7 +69,7 @@ def propose_patient(proposal: Proposal) -> None:
     likely = [name for name in called if _fits_images(proposal.frame[name], proposal.image)]
     for name in likely:
         _refuse_dates(proposal, name)
-    if likely and all(_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
+    if likely and all(_have_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
         proposal.take("patient", likely[0], f"by its name; {_count_groups(proposal, likely[0])}")
         _ask_spellings(proposal, likely[0])
         return
@@ -77,7 +77,7 @@ def propose_patient(proposal: Proposal) -> None:
     why = (
         "several columns are called like it, and group the images differently"
         if likely
-        else _why_none(proposal, called)
+        else _explain_none(proposal, called)
     )
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6] or ["NAME"]]
     choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
@@ -102,7 +102,7 @@ def _ask_spellings(proposal: Proposal, name: str) -> None:
         )
 
 
-def _why_none(proposal: Proposal, unfit: list[str]) -> str:
+def _explain_none(proposal: Proposal, unfit: list[str]) -> str:
     if not unfit:
         return "no column is called like it"
     empty = proposal.frame[unfit[0]].isna()
@@ -139,7 +139,7 @@ def _looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
     return fits and not cells.str.contains(r"\s", na=False).mean() > 0.5
 
 
-def _same_groups(first: pd.Series, second: pd.Series) -> bool:
+def _have_same_groups(first: pd.Series, second: pd.Series) -> bool:
     pairs = pd.DataFrame({"a": first, "b": second}).dropna().drop_duplicates()
     return bool(pairs["a"].is_unique and pairs["b"].is_unique)
 
@@ -238,7 +238,7 @@ def _ask_view_folders(proposal: Proposal) -> None:
 def _find_worded(proposal: Proposal, role: str) -> str | None:
     """The column that is called so, if it has few words; of views also one with nothing but views."""
     free = [name for name in proposal.free if proposal.frame[name].nunique() <= MOST_WORDS]
-    shares = {name: _share_known(proposal.frame[name], role) for name in find_called(role, free)}
+    shares = {name: _measure_known(proposal.frame[name], role) for name in find_called(role, free)}
     best = max(shares, key=lambda name: shares[name], default=None)
     if best is not None and (shares[best] > 0 or proposal.frame[best].nunique() > 1):
         return best
@@ -246,7 +246,7 @@ def _find_worded(proposal: Proposal, role: str) -> str | None:
     return views[0] if views else None
 
 
-def _share_known(cells: pd.Series, role: str) -> float:
+def _measure_known(cells: pd.Series, role: str) -> float:
     words = cells.dropna().str.strip().str.lower()
     guess = guess_words(role, str(cells.name), set(words))
     return float(words.map(lambda word: guess(word)[2]).mean()) if len(words) else 0.0
@@ -288,7 +288,7 @@ def _propose_split(proposal: Proposal) -> None:
         proposal.first += [f"'{name}' holds folds: not used as a split" for name in folds]
         maybe = [name for name in maybe if name not in folds]
     named = find_called("split", maybe)
-    known = [name for name in named if _share_known(proposal.frame[name], "split") == 1]
+    known = [name for name in named if _measure_known(proposal.frame[name], "split") == 1]
     if known or len(maybe) == 1:
         column = (known or maybe)[0]
         propose_words(proposal, "split", column, "by its name and words")

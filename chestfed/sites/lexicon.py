@@ -46,11 +46,11 @@ def _list_words(key: str) -> list[str]:
     return [word for words in node.values() for word in words] if isinstance(node, dict) else node
 
 
-def _plain_set(key: str) -> frozenset[str]:
+def _read_plain(key: str) -> frozenset[str]:
     return frozenset(map(plain, _list_words(key)))
 
 
-def _groups(key: str) -> dict[str, list[str]]:
+def _read_groups(key: str) -> dict[str, list[str]]:
     """Meaning -> its words, of all languages."""
     node: Any = _DATA[key]
     return {
@@ -60,7 +60,7 @@ def _groups(key: str) -> dict[str, list[str]]:
 
 
 def _invert(key: str, form: Callable[[str], str] = plain) -> dict[str, str]:
-    return {form(word): meaning for meaning, words in _groups(key).items() for word in words}
+    return {form(word): meaning for meaning, words in _read_groups(key).items() for word in words}
 
 
 #: Name in `plain` form -> disease; KINDS: names of one kind or place of it, so that denying it denies only that kind.
@@ -68,29 +68,29 @@ KINDS: Final = _invert("kinds")
 NAMES: Final = {
     **KINDS,
     **_invert("diseases"),
-    **{plain(disease + end): disease for disease in _groups("diseases") for end in ("", "s")},
+    **{plain(disease + end): disease for disease in _read_groups("diseases") for end in ("", "s")},
 }
-LOOKALIKES: Final = _plain_set("lookalikes")
-UNRELATED: Final = _plain_set("unrelated")
-NO_FINDING: Final = _plain_set("normal")
-MAYBE_NORMAL: Final = _plain_set("maybe_normal")
+LOOKALIKES: Final = _read_plain("lookalikes")
+UNRELATED: Final = _read_plain("unrelated")
+NO_FINDING: Final = _read_plain("normal")
+MAYBE_NORMAL: Final = _read_plain("maybe_normal")
 _DENIALS: Final = sorted({*_list_words("denials")}, key=len, reverse=True)
 _DOUBTS: Final = sorted({*_list_words("doubts")}, key=len, reverse=True)
-TURNING: Final = _plain_set("turning")
-PASSING: Final = _plain_set("passing")
-QUALIFIERS: Final = _plain_set("qualifiers")
-SIDES: Final = _plain_set("sides")
-_JOINING: Final = _plain_set("joining")
+TURNING: Final = _read_plain("turning")
+PASSING: Final = _read_plain("passing")
+QUALIFIERS: Final = _read_plain("qualifiers")
+SIDES: Final = _read_plain("sides")
+_JOINING: Final = _read_plain("joining")
 _PERCENT: Final = re.compile(r"(?i)\s*(?:[(\[]\s*(?:in\s+)?(?:%|percent)\s*[)\]]|(?:\bin\s+)?(?:%|\bpercent))\s*$")
 #: Values of filter columns.
-KEPT: Final = _plain_set("kept")
-DROPPED: Final = _plain_set("dropped")
-MAYBE_KEPT: Final = _plain_set("maybe_kept")
-MAYBE_DROPPED: Final = _plain_set("maybe_dropped")
+KEPT: Final = _read_plain("kept")
+DROPPED: Final = _read_plain("dropped")
+MAYBE_KEPT: Final = _read_plain("maybe_kept")
+MAYBE_DROPPED: Final = _read_plain("maybe_dropped")
 #: What a column is -> what it may be called.
-COLUMNS: Final = {role: frozenset(map(plain, names)) for role, names in _groups("columns").items()}
+COLUMNS: Final = {role: frozenset(map(plain, names)) for role, names in _read_groups("columns").items()}
 #: Words of columns that hold what annotators agreed on, or what a program says: no annotator.
-JOINT: Final = COLUMNS["agreed"] | _plain_set("joint")
+JOINT: Final = COLUMNS["agreed"] | _read_plain("joint")
 #: Word in `plain` form -> meaning.
 WORDS: Final = {"view": _invert("views"), "split": _invert("splits"), "sex": _invert("sexes")}
 #: Label value in lower case -> meaning: unambiguous ones, and those that a person confirms.
@@ -104,8 +104,8 @@ _DEFINITE: Final = frozenset(
 )
 _COMPATIBLE: Final = ({"frontal", "pa"}, {"frontal", "ap"}, {"valid", "test"})
 
-_BESIDE_VIEWS: Final = _plain_set("beside_views")
-_LYING: Final = _plain_set("lying")
+_BESIDE_VIEWS: Final = _read_plain("beside_views")
+_LYING: Final = _read_plain("lying")
 _FRONTAL: Final = frozenset(word for word, view in WORDS["view"].items() if view == "frontal")
 _LONGEST: Final = max(len(name.split()) for name in NAMES)
 

@@ -94,7 +94,7 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
     A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
     fewest of them for its share, then of all patients; patients without any of the diseases even out the sizes.
     """
-    of_row, has, turn = _by_rarest(frame, diseases)
+    of_row, has, turn = _rank_by_rarest(frame, diseases)
     carriers = has.sum(axis=0)
     rarest = np.append(np.argsort(carriers, kind="stable"), -1)[turn]
     generator = numpy_stream(seed, *name, "patients")
@@ -116,7 +116,7 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
     return part[of_row]
 
 
-def _by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rank_by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any."""
     of_row, patients = pd.factorize(frame["patient"], sort=True)
     has = np.zeros((len(patients), len(diseases)), dtype=bool)
@@ -128,7 +128,7 @@ def _by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray
 
 def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, seed: int, *name: str) -> np.ndarray:
     """The part of each row, int `[n]`: runs of patients sorted by their rarest disease; the others fill up."""
-    of_row, has, turn = _by_rarest(frame, diseases)
+    of_row, has, turn = _rank_by_rarest(frame, diseases)
     order = np.lexsort((numpy_stream(seed, *name, "unlike clients").permutation(len(has)), turn))
     sick = has.any(axis=1).sum()
     part = np.zeros(len(has), dtype=np.int64)

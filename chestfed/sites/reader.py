@@ -289,7 +289,7 @@ def ages(cells: pd.Series) -> np.ndarray:
     `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 años` and `3 mois` have words.
     """
     codes, different = pd.factorize(cells)
-    return np.array([*(_years(str(cell)) for cell in different), np.nan], dtype=np.float32)[codes]
+    return np.array([*(_parse_age(str(cell)) for cell in different), np.nan], dtype=np.float32)[codes]
 
 
 def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False) -> pd.Series:
@@ -300,7 +300,7 @@ def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False
     return pd.Series(table[codes], index=cells.index, dtype=object)
 
 
-def _years(cell: str) -> float:
+def _parse_age(cell: str) -> float:
     letters = unicodedata.normalize("NFKD", cell)
     bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
     match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z歳才歲岁]*)\.?\s*", bare)

@@ -205,10 +205,10 @@ def combine_votes(votes: np.ndarray, image: np.ndarray, images: int, rule: str, 
     findings = np.full(images, NEGATIVE)
     ways = [(BLANK, (UNCERTAIN, BLANK, UNLABELLED)), (UNLABELLED, (UNCERTAIN, UNLABELLED))] if silent else []
     for code, others in (*ways, (UNCERTAIN, (UNCERTAIN,)), (POSITIVE, ())):
-        findings = np.where(_enough(count(POSITIVE, *others), total, rule), code, findings)
+        findings = np.where(_is_enough(count(POSITIVE, *others), total, rule), code, findings)
     assessed = np.bincount(image[votes != UNLABELLED], minlength=images) > 0
     return np.where(total > 0, findings, np.where(assessed, BLANK, UNLABELLED)).astype(np.int8)
 
 
-def _enough(count: np.ndarray, total: np.ndarray, rule: str) -> np.ndarray:
+def _is_enough(count: np.ndarray, total: np.ndarray, rule: str) -> np.ndarray:
     return {"majority": 2 * count > total, "all": count == total}.get(rule, count > 0)

@@ -65,13 +65,13 @@ def find_files(source: Source) -> list[tuple[str | None, Path]]:
     roles = [role for role in source.config.label_files if role not in joined]
     if source.labels_file is not None:
         name = source.labels_file.name
-        like = [role for role in roles if role != "table" and _matches(name, source.config.label_files[role])]
+        like = [role for role in roles if role != "table" and _match_name(name, source.config.label_files[role])]
         return [(None if roles == ["table"] else like[0] if like else "train", source.labels_file)]
     files = [(None if role == "table" else role, source.find(role, folder=True)) for role in roles]
     return [(split, path) for split, path in files if path is not None]
 
 
-def _matches(name: str, patterns: Collection[str]) -> bool:
+def _match_name(name: str, patterns: Collection[str]) -> bool:
     return any(PurePath(name.removesuffix(".gz")).match(PurePath(p.removesuffix(".gz")).name) for p in patterns)
 
 
