@@ -275,12 +275,10 @@ def _propose_age(proposal: Proposal) -> None:
 def _propose_split(proposal: Proposal) -> None:
     """Note the split, or ask: a column that looks like one must not be overlooked, and no test set is guessed."""
     answers, answer = proposal.answers, proposal.get_answer("split")
-    if answers.test_fraction is not None:
-        proposal.site["splits"] = {"test_fraction": answers.test_fraction}
-        proposal.evidence["splits"] = "given; drawn by patient"
     if answer not in (None, NONE):
         propose_words(proposal, "split", str(answer), "given")
     if "split" in proposal.columns or proposal.is_in_path("split"):
+        propose_share(proposal)
         return
     maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if answer is None else []
     if answers.test_fraction is not None or answers.no_split:  # the user has no split in mind, so folds are not one
@@ -298,8 +296,17 @@ def _propose_split(proposal: Proposal) -> None:
             _ask_split(proposal, [column])
     elif maybe:
         _ask_split(proposal, maybe)
-    elif answers.test_fraction is None and not answers.no_split:
-        proposal.ask("split: no column says which images are for testing", "--test-fraction 0.2", "--no-split")
+    propose_share(proposal, ask=not maybe)
+
+
+def propose_share(proposal: Proposal, *, ask: bool = True) -> None:
+    """Note the share of patients for testing that the user gives; a question if nothing else says what is for it."""
+    answers = proposal.answers
+    if answers.test_fraction is not None:
+        proposal.site["splits"] = {"test_fraction": answers.test_fraction}
+        proposal.evidence["splits"] = "given; drawn by patient"
+    elif ask and not answers.no_split and "split" not in proposal.columns and not proposal.is_in_path("split"):
+        proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
 
 
 def _has_folds(cells: pd.Series) -> bool:

@@ -166,7 +166,9 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)  #: notes to look at first
     questions: list[Question] = field(default_factory=list)
-    examples: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()  #: rows and their images, for the terminal only
+    text: str = ""  #: of the YAML
+    shown: list[tuple[str, str, str]] = field(default_factory=list)  #: key, value and why, as they are printed
 
     @property
     def headers(self) -> list[str]:
