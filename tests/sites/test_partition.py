@@ -158,7 +158,8 @@ def test_given_splits_are_joined_by_patient(tmp_path: Path) -> None:
     path = tmp_path / "splits.csv"
     path.write_text("patient,split\na,train\nb,test\nc,valid\nc,test\nd,exam\n", encoding="utf-8")
     source = Source(config(tmp_path, {}), tmp_path)
-    assert join_splits(raw, path, source)["split"].tolist() == ["test", "train", None, "test", "valid", None]
+    splits = join_splits(raw, path, source)["split"].fillna("").tolist()
+    assert splits == ["test", "train", "", "test", "valid", ""]
     places = [(problem.kind, problem.file, problem.row) for problem in source.problems]
     expected = [("unknown split", "splits.csv", 6), ("duplicate patient", "splits.csv", 5)]
     assert places == [*expected, ("patient without a split", "x.csv", 7)]
