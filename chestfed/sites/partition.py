@@ -16,7 +16,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import SPLITS, drop_invisible
+from chestfed.sites.reader import SPLITS, drop_invisible, group_spellings
 from chestfed.sites.table import SiteTable
 
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
@@ -117,8 +117,12 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
 
 
 def _rank_by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any."""
-    of_row, patients = pd.factorize(frame["patient"], sort=True)
+    """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any.
+
+    Ids that differ only in spelling are one patient.
+    """
+    alike = {name: min(names) for names in group_spellings(frame["patient"].unique()) for name in names}
+    of_row, patients = pd.factorize(frame["patient"].replace(alike) if alike else frame["patient"], sort=True)
     has = np.zeros((len(patients), len(diseases)), dtype=bool)
     for place, disease in enumerate(diseases):
         has[of_row[(frame[disease] == 1).to_numpy()], place] = True

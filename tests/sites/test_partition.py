@@ -85,6 +85,17 @@ def test_the_order_of_rows_does_not_matter(table: SiteTable, seed: int, shuffle:
         assert set(client.frame["row"]) == set(other.frame["row"])
 
 
+@each("cut", ["alike", "unlike"])
+def test_spellings_of_a_patient_stay_together(cut: str) -> None:
+    labels = (np.arange(40) % 3 == 0).astype(float)[:, None].repeat(len(DISEASES), axis=1)
+    table = make_table(list(range(40)), labels)
+    names = [f"{('HC-', 'hc 0')[row % 2]}{row // 2}" for row in range(40)]
+    table = table.with_frame(table.frame.assign(patient=names))
+    parts = [*cut_into_clients(table, 3, 1, cut), *hold_out(table, 0.3, 1)]
+    people = [{row // 2 for row in part.frame["row"] - 2} for part in parts]
+    assert [2 * len(group) for group in people] == [len(part.frame) for part in parts]
+
+
 def rare_table() -> SiteTable:
     rng = np.random.default_rng(5)
     labels = (rng.random((2000, len(DISEASES))) < [0.01, 0.05, 0.005, 0.1, 0.1]).astype(float)
