@@ -102,6 +102,8 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
         and "test images lie at the first site only",
     }
-    problems = [f"{key}: {reason}" for key, reason in reasons.items() if reason]
+    problems = {key: reason for key, reason in reasons.items() if reason}
     if problems:
-        raise ConfigError("a federation cannot run this pipeline:\n" + "\n".join(problems))
+        lines = [f"{key}: {reason}" for key, reason in problems.items()]
+        text = "\n".join(["a federation cannot run this pipeline:", *lines])
+        raise ConfigError(text, kind="not for a federation", keys=list(problems))

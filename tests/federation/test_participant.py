@@ -174,17 +174,17 @@ def test_pipeline_needs_hospital(hospital: Participant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "named"),
+    ("setting", "key"),
     [
-        ("overlap.same_patient_ids=[[chexpert, padchest]]", r"overlap\.same_patient_ids: names of patients stay"),
-        ("overlap.found=drop", r"overlap\.found: images stay"),
-        ("sites.1.config=elsewhere/chexpert.yaml", r"sites\.config: two entries stand for one hospital"),
-        ("sites.1.control=noise", r"sites\.control: a negative control"),
-        ("alternatives={fine_tuned: null}", "alternatives: they are trained"),
+        ("overlap.same_patient_ids=[[chexpert, padchest]]", "overlap.same_patient_ids"),
+        ("overlap.found=drop", "overlap.found"),
+        ("sites.1.config=elsewhere/chexpert.yaml", "sites.config"),
+        ("sites.1.control=noise", "sites.control"),
+        ("alternatives={fine_tuned: null}", "alternatives"),
     ],
 )
-def test_unsupported_key_is_refused(setting: str, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+def test_unsupported_key_is_refused(setting: str, key: str) -> None:
+    with assert_refused(ConfigError, "not for a federation", keys=[key]):
         handshake.refuse_what_cannot_be_spread(pipeline(setting))
 
 

@@ -138,7 +138,7 @@ def test_policy_ends_a_study_by_name(home: Path, monkeypatch: pytest.MonkeyPatch
     line = line_at(home, "capped")
     line.set_policy("padchest", most_rounds_answered=2)
     log = open_log(line.hospitals["padchest"])
-    with pytest.raises(TrainingError, match=r"padchest refuses: the hospital's policy: most_rounds"):
+    with assert_refused(TrainingError, "failures in a row", hospital="padchest"):
         run_at(home, line, "capped_out")
     log.handlers.pop().close()
     (study,) = audit(line.hospitals["padchest"].path("state"))

@@ -258,8 +258,8 @@ def test_dangling_reference_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     for reference, words in (
         ("nowhere:X", ["nowhere"]),
-        ("feddyn:FedDin", ["feddyn", "FedDin"]),
-        ("feddyn:Server", ["feddyn"]),
+        ("fedexp:FedExb", ["fedexp", "FedExb"]),
+        ("fedexp:weighted_mean", ["fedexp"]),
         ("codasc", ["codasca"]),
     ):
         with pytest.raises(ConfigError) as caught:

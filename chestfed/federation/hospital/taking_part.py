@@ -138,5 +138,7 @@ def locked(hospital: Hospital) -> FileLock:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise ChestfedError(f"{hospital.path('state')}: another process takes part with it; stop that one") from None
+        folder = hospital.path("state")
+        text = f"{folder}: another process takes part with it; stop that one"
+        raise ChestfedError(text, kind="in use", folder=folder) from None
     return lock

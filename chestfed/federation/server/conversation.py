@@ -118,7 +118,9 @@ class Conversation:
             reasons = self._failures[name]
             raise TrainingError(
                 f"{reasons[-1]}. That was failure {len(reasons)} of {name} in a row. What is finished is kept; the "
-                "same command resumes with this round"
+                "same command resumes with this round",
+                kind="failures in a row",
+                hospital=name,
             )
 
     def _to_leave_out(self, waiting: Mapping[str, _Waiting]) -> dict[str, str]:
@@ -150,7 +152,9 @@ class Conversation:
         if passed > faults.give_up_after:
             raise TrainingError(
                 f"no answer from {', '.join(waiting)} within {faults.give_up_after:.0f} s. When they are back, the "
-                "same command resumes with this round"
+                "same command resumes with this round",
+                kind="no answer in time",
+                hospitals=list(waiting),
             )
         time.sleep(POLL)
 

@@ -48,7 +48,9 @@ class Events:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise ChestfedError(
-                f"{self._file}: cannot be written: {error.strerror}. What is finished is kept"
+                f"{self._file}: cannot be written: {error.strerror}. What is finished is kept",
+                kind="cannot be written",
+                file=self._file,
             ) from None
 
 
@@ -59,7 +61,10 @@ def require_members(names: Sequence[str], federation: Federation) -> None:
     if missing:
         raise ConfigError(
             f"the pipeline's sites {', '.join(missing)} are no hospitals of this federation, which has "
-            f"{', '.join(known)}. A site's entry `config: NAME.yaml` stands for the hospital NAME; the file is not read"
+            f"{', '.join(known)}. A site's entry `config: NAME.yaml` stands for the hospital NAME; "
+            "the file is not read",
+            kind="not members",
+            hospitals=missing,
         )
 
 
