@@ -19,13 +19,9 @@ class SignSGD(LocalStepAlgorithm):
 
 
 SIGN = AlgorithmSpec(
-    name="sign_sgd",
-    title="Sign SGD",
-    paper="-",
-    where="-",
-    rule=SignSGD,
+    name="sign_sgd", title="Sign SGD", paper="-", where="-", rule=SignSGD,
     build=lambda options, setting: SignSGD(setting.window, setting.local_lr / 100),
-)
+)  # fmt: skip
 
 
 def make_hospital(count: int, seed: int) -> TensorDataset:
