@@ -138,7 +138,7 @@ def measure_left_out(chosen: argparse.Namespace, part: Part) -> dict[str, Any]:
     numbers = ["sensitivity", "specificity", "brier", "ece"]
     each = pd.concat(frame.groupby("images", sort=False)[numbers].mean() for frame in transfer)
     spread = each.groupby(level=0).agg(["mean", "std"])
-    spread.columns = [f"{name} {kind}" for name, kind in spread.columns]
+    spread.columns = spread.columns.map(" ".join)
     return {
         "aucs": list_records(values.round(4).reset_index()),
         "transfer": list_records(spread.round(4).reset_index()),
@@ -224,7 +224,7 @@ def summarize(figures: Mapping[str, Any]) -> dict[str, Any]:
             continue
         frame["model"] = frame["model"].str.replace(r"^K=\d+$", "common model", regex=True)
         for model, part in frame.groupby("model", sort=False):
-            worst = part.loc[part["difference"].idxmin()]
+            worst = part.sort_values("difference").iloc[0]
             summary.setdefault(group, {})[str(model)] = {
                 "hospitals": len(part),
                 "mean": round(float(part["difference"].mean()), 4),

@@ -297,7 +297,7 @@ def draw_gains_by_images(results: Results) -> list[Picture]:
     counts = [words.removeprefix(" with ").removesuffix(TARGET_IMAGES) for words in places]
     with Drawing(results.origin, "gains-by-images", f"Gain at {target} by its number of images", _WIDE) as drawing:
         parts = rows.groupby("model", sort=False)
-        figures.gains_along(drawing.axes, counts, [(name, _place(part, places)) for name, part in parts])
+        figures.gains_along(drawing.axes, counts, [(str(name), _place(part, places)) for name, part in parts])
         drawing.axes.set(xlabel=f"training images of {target}", ylabel=f"mean AUC minus that of {reference}")
         for row in rows.to_dict("records"):
             drawing.say(f"{row['model']}{row['place']} {row['difference']:+.3f}")
