@@ -9,7 +9,7 @@ from pydantic import Field
 
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import nearest_hint
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, nearest
 from chestfed.evaluation.joining.contributions import MOST_EXACT, Subset, list_subsets, sample_orders
 from chestfed.experiment.data import SiteEntry
 from chestfed.experiment.pipeline import Pipeline
@@ -59,7 +59,7 @@ def put_target_first(pipeline: Pipeline, path: Path, target: str | None) -> tupl
     if target not in names:
         hint = nearest_hint([target], names)
         text = f"target: '{target}' is not one of the sites {', '.join(names)}{hint}"
-        raise ConfigError(text, kind="unknown site", site=target)
+        raise ConfigError(text, kind="unknown site", site=target, suggestion=nearest(target, names))
     first = names.index(target)
     order = [first, *(place for place in range(len(names)) if place != first)]
     entries = [pipeline.sites[place] for place in order]

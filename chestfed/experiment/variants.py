@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, nearest
 from chestfed.evaluation.joining.contributions import Subset
 from chestfed.experiment.methods import PipelineFile
 from chestfed.experiment.pipeline import Pipeline
@@ -113,10 +112,10 @@ def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
         return list(names)
     for name in selection:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f"did you mean '{close[0]}'?" if close else f"the sites are {', '.join(names)}"
+            close = nearest(name, names, 0.5)
+            hint = f"did you mean '{close}'?" if close else f"the sites are {', '.join(names)}"
             text = f"held_out.sites: '{name}' is not one of the study's sites; {hint}"
-            raise ConfigError(text, kind="unknown site", site=name, hint=hint)
+            raise ConfigError(text, kind="unknown site", site=name, suggestion=close)
     return [name for name in names if name in selection]
 
 

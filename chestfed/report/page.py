@@ -29,7 +29,7 @@ from chestfed.report.run_figures import (
     draw_seeds,
     gray_levels,
 )
-from chestfed.report.sites_section import drift_table, site_cards
+from chestfed.report.sites_section import drift_table, list_mistakes, site_cards
 from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.answer import answer_study, state_gains
 from chestfed.results.clients.batch_norm import describe_statistics
@@ -169,6 +169,8 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
         "points": _points_table(run) if scores else None,
         "subgroups": make_subgroup_grid(run, _intervals(run, results)) if scores else None,
         "calibration": _calibration_table(run) if scores else None,
+        "mistakes": list_mistakes(run, pictures=pictures) if scores else [],
+        "largest_k": run.settings.ks[-1],
         "participants": participants(run),
         "limits": limits(run),
         "data_sets": data_sets(run),

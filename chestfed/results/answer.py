@@ -167,7 +167,7 @@ def state_gains(results: Results, view: str = "hospitals") -> str:
         parts = [
             f"{_join(diseases)} {verb}{'s' * (len(diseases) == 1)}" for verb, diseases in names.items() if diseases
         ]
-        parts += [f"of {_join(open_)} it cannot be told"] if open_ else []
+        parts += [f"undecided at {_join(open_)}"] if open_ else []
         reference = gains[0]["reference"]
         head = "Who gains" if view == "hospitals" else f"With {model} instead of {reference}"
         texts.append(f"{head}: {'; '.join(parts)}.")

@@ -86,7 +86,7 @@ def test_gain_and_loss_are_named() -> None:
     ]
     at = [{**head, "hospital": name, "auc": 0.8} for name, _, _ in rows]
     results = Results("t", Origin.REAL, {"seeds": [1]}, make_estimates(at), make_differences(gains))
-    assert state_gains(results) == "Who gains: a gains; b loses; of c it cannot be told."
+    assert state_gains(results) == "Who gains: a gains; b loses; undecided at c."
 
 
 def test_methods_are_ranked_by_mean_auc() -> None:
