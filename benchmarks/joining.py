@@ -23,6 +23,7 @@ import json
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
@@ -183,8 +184,10 @@ def run_study(chosen: argparse.Namespace, out: Path, settings: tuple[str, ...], 
         command += ["--set", setting]
     print("\n$ chestfed", shlex.join(command), flush=True)
     with redirect_stdout(io.StringIO()) as written:
-        app(command, prog_name="chestfed", standalone_mode=False)
+        code = app(command, prog_name="chestfed", standalone_mode=False)
     print(written.getvalue(), flush=True)
+    if code:
+        sys.exit(code)  # interrupted
     return written.getvalue()
 
 
