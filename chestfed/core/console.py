@@ -28,7 +28,7 @@ _WIDTH: Final = 140
 #: Control characters, halves of characters, and what reverses the direction of the text behind it.
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
 _NAME_WIDTH: Final = 12  #: a name of at most so many characters is not folded
-_LONG_WORD: Final = re.compile(r"[A-Za-z]{10,}")
+_LONG_WORD: Final = re.compile(r"[A-Za-z]{11,}")
 
 
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:

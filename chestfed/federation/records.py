@@ -84,6 +84,13 @@ class OpenedTest(StrictModel):
     kept: tuple[Number, Number] | None = None
 
 
+class StageOne(StrictModel):
+    """How far stage 1 is: its finished steps, and the last mean loss."""
+
+    step: Number
+    loss: float
+
+
 class Losses(StrictModel):
     """Mean losses of stage 1."""
 

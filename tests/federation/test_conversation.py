@@ -148,6 +148,32 @@ def test_undelivered_message_is_sent_again(talk: Talk) -> None:
     assert talk.told == [("b", "undelivered")] * 5
 
 
+def test_approval_in_mid_round_blocks_nobody(talk: Talk) -> None:
+    """A hospital that was started anew waits for somebody there; the others' answers are taken in meanwhile."""
+    send, known = talk.line.send, set[str]()
+    talk.talk.introduce = lambda name: [Question("greet"), Question("open")]
+
+    def forgetful(name: str, parcel: Parcel, seconds: float) -> str:
+        ticket, kind = send(name, parcel, seconds), parcel.values["kind"]
+        refused = "unknown: the study" if kind == "one" and "open" not in known else None
+        if kind == "greet" and talk.clock.now < 5 * LATE:
+            refused = "later: the study waits for an approval"
+        if name == "b" and refused:
+            talk.line.replies[ticket] = talk.clock.now, Parcel(parcel.values | {"refused": refused})
+        known.add(kind if name == "b" and not refused else "")
+        return ticket
+
+    talk.line.send = forgetful  # type: ignore[method-assign]
+    talk.line.takes["c"] = LATE / 2
+    answers, took = talk.round("one", 2)
+    assert (answers, took < 2 * LATE) == ("ac", True)
+    assert [event for name, event in talk.told if name == "b"] == ["started anew", "waits", "late", "dropped"]
+    assert not any(name == "c" for name, _ in talk.told)
+    talk.clock.now = 6 * LATE
+    assert talk.round("two", None)[0] == "abc"
+    assert [kind for name, kind in talk.line.asked if name == "b"][-1] == "two"
+
+
 def test_returned_server_is_sent_everything(talk: Talk) -> None:
     talk.line.takes["b"] = 1e9
     assert talk.round("one", 2)[0] == "ac"

@@ -78,7 +78,7 @@ def test_stage_1_of_other_data_is_not_reused(hospital: Participant, monkeypatch:
     monkeypatch.setattr("chestfed.federation.hospital.participant.pretrain", pretrain)
     for digest in ("a", "b"):
         study = SimpleNamespace(digests={"padchest": digest})
-        data: Any = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest"))
+        data: Any = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest", training_rows=1))
         hospital._studies[DIGEST].data = data
         assert "refused" not in hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values
     assert len(set(folders)) == 2
@@ -97,7 +97,9 @@ def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: 
     monkeypatch.setattr("chestfed.federation.hospital.participant.pretrain", pretrain)
     monkeypatch.setattr("safetensors.torch.save_file", full)
     study = SimpleNamespace(digests={"padchest": "a"})
-    hospital._studies[DIGEST].data = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest"))  # type: ignore[assignment]
+    hospital._studies[DIGEST].data = SimpleNamespace(
+        study=study, client=SimpleNamespace(name="padchest", training_rows=1)
+    )  # type: ignore[assignment]
     reason = hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values["refused"]
     assert reason == "the hospital cannot write to its disk (No space left on device); its own log says where"
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.federation.hospital import participant
 from chestfed.federation.hospital.log import open_log
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import Opened, plain_row, read_row, read_values
@@ -92,10 +93,16 @@ def federation(home: Path, **faults: Any) -> Federation:
 
 
 class AfterRounds(Reporter):
-    """Does something after a round."""
+    """Does something after a round; `stage_1` are the steps of stage 1 that were reported."""
+
+    stage_1: ClassVar[list[int]] = []
 
     def __init__(self, act: Callable[[int], object]) -> None:
         self._act = act
+        self.stage_1.clear()
+
+    def pretraining(self, step: int, steps: int, loss: float) -> None:
+        self.stage_1.append(step)
 
     def round_done(self, k: int, history: History, rounds: int) -> None:
         self._act(len(history))
@@ -184,6 +191,17 @@ def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> Non
     assert over_hospitals(home, line, "calm_out", trouble) == in_process
     assert any("padchest: started anew" in text for text in line.log)
     assert any("server: back" in text for text in line.log)
+
+
+def test_stage_1_says_how_far_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ["k=[1]", "pretrain.epochs=5"]
+    result = run(home, study("--out", "long", "--no-tracking", settings=[*SETTINGS, *settings]))
+    assert result.code == 0, result.err
+    monkeypatch.setattr(participant, "STAGE_1_SECONDS", -1.0)
+    folder = run_at(home, line_at(home, "long-state"), "long-spread", settings=settings).folder
+    assert AfterRounds.stage_1 == [25, 37]
+    (single,) = (home / "long").glob("*/table.csv")
+    assert (folder / "table.csv").read_text() == single.read_text()
 
 
 def test_peers_give_tables_of_one_process(home: Path) -> None:
