@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from chestfed.core.pseudonyms import VARIABLE, make_key
 from tests import command_line
@@ -22,6 +23,13 @@ from tests.command_line import Called, call
 #: Before numpy and torch are imported: two workers on two cores compute with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # xdist gives its workers 80; tables are as wide as they need
+
+#: Examples of each property; `--hypothesis-profile many` for a search.
+settings.register_profile(
+    "few", deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+settings.register_profile("many", settings.get_profile("few"), max_examples=300)
+settings.load_profile("few")
 
 #: Files that take longest, or have the longest tests.
 LONG = (
