@@ -25,9 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # xdist gives its workers 80; tables are as wide as they need
 
 #: Examples of each property; `--hypothesis-profile many` for a search.
-settings.register_profile(
-    "few", deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+IGNORED_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+settings.register_profile("few", deadline=None, max_examples=15, suppress_health_check=IGNORED_CHECKS)
 settings.register_profile("many", settings.get_profile("few"), max_examples=300)
 settings.load_profile("few")
 
