@@ -79,7 +79,7 @@ def test_float64_is_refused_on_gpus() -> None:
     for setting in ("runtime.bf16=true", "runtime.device=cuda"):
         with assert_refused(ConfigError, kind="invalid value"):
             make_pipeline("fedavg", *DOUBLE, setting)
-    with assert_refused(ConfigError, "not for a federation", keys=["runtime.dtype"]):
+    with assert_refused(ConfigError, "not for a federation", keys=["collection", "runtime.dtype"]):
         refuse_what_cannot_be_spread(make_pipeline("fedavg", *DOUBLE))
 
 
