@@ -194,6 +194,7 @@ def test_bad_arguments_are_refused_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_script_needs_no_main_guard(tiny_hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "synthetic_hospitals").symlink_to(tiny_hospitals)
     settings = [*(setting for setting in SETTINGS if not setting.startswith("k=")), "k=[1]"]
