@@ -107,6 +107,14 @@ def test_rare_positives_are_spread(seed: int) -> None:
     assert (positives >= 1).all()
 
 
+@each(("carriers", "held"), [(40, 2), (3, 1)])
+def test_carriers_are_held_out_by_share(carriers: int, held: int) -> None:
+    labels = (np.arange(100) < carriers).astype(float)[:, None] * [1, 0, 0, 0, 0]
+    for seed in range(3):
+        _, test = hold_out(make_table(list(range(100)), labels), 0.05, seed)
+        assert test.labels().sum() == held
+
+
 def test_unlike_clients_differ_in_diseases() -> None:
     rng = np.random.default_rng(1)
     labels = (rng.random((800, len(DISEASES))) < [0.02, 0.05, 0.1, 0.15, 0.2]).astype(float)
