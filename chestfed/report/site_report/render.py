@@ -57,6 +57,8 @@ def print_report(console: Console, report: SiteReport) -> None:
         if problems:
             console.print(Text(f"\n{title} ({len(problems):,})", style=style))
             console.print(Text("\n".join(_list_problems(problems))))
+    if check.inspection.survey.table.frame.empty:
+        return  # of tables without a row only the headings would be left
     console.print()
     for section in describe_site(report):
         if section.name in _IN_TERMINAL and section.words:
