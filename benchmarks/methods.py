@@ -1,6 +1,6 @@
 """Which method has the best AUC, at which hospital, at what cost: the table and figure of docs/comparisons.md.
 
-    python -m benchmarks.methods films=runs/comparison-0123456789ab phantoms=runs/synthetic-comparison-... \
+    python -m benchmarks.methods films=runs/comparison-0123456789ab digits=benchmarks/results/digits_ih.csv \
         --save benchmarks/results/methods.csv --figure docs/images/methods.svg
 
 Reads finished comparisons (`chestfed study pipelines/films_methods_tuned.yaml`), whose first method is the reference;
