@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from chestfed.core.config import as_path
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.report.study import Study
@@ -42,7 +43,7 @@ class Comparison:
         ConfigError
             If it is not the folder of a comparison.
         """
-        folder = Path(path)
+        folder = as_path(path, "path")
         if not (folder / COMPARISON).is_file():
             raise ConfigError(
                 f"{folder}: not a comparison; open a study with chestfed.Study.load", kind="no comparison"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chestfed.core.config import as_path
 from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MisplacedError, Part
@@ -70,7 +71,7 @@ class Study:
         ConfigError
             If it is none of these, holds several studies (then they are named), or compares algorithms or windows.
         """
-        folder = Path(path)
+        folder = as_path(path, "path")
         if not (folder / COMPARISON).is_file():
             run = RunFolder.open(path)
             return cls(run.path, collect([run], differences=read_differences(run.path)), [run])

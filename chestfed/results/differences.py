@@ -30,14 +30,16 @@ from chestfed.results.frames import make_differences
 from chestfed.results.predictions import Predictions, align_rows
 
 
-def check_choices(interval: str, resamples: int) -> None:
+def check_choice(value: object, choices: Sequence[str | None], key: str) -> None:
+    """Refuse a value that is not one of the choices with a `ConfigError`."""
+    if not isinstance(value, str | None) or value not in choices:
+        names = ", ".join(choice for choice in choices if choice is not None)
+        raise ConfigError(f"{key}={value!r}: choose one of {names}", kind="unknown choice", key=key)
+
+
+def check_choices(interval: object, resamples: object) -> None:
     """Refuse an unknown method of intervals, or an invalid number of resamples, with a `ConfigError`."""
-    if interval not in get_args(MethodName):
-        raise ConfigError(
-            f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}",
-            kind="unknown choice",
-            key="interval",
-        )
+    check_choice(interval, get_args(MethodName), "interval")
     if not isinstance(resamples, Integral) or isinstance(resamples, bool) or resamples < 0:
         raise ConfigError(
             f"resamples={resamples!r}: give a whole number from 0 up", kind="not a count", key="resamples"
