@@ -16,8 +16,9 @@ Raises `ValueError` for arrays that do not fit each other, with their shapes, an
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -46,10 +47,10 @@ def _checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> T:
-        plain = [value.tolist() if isinstance(value, np.ndarray) else value for value in args]
-        named_plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in named.items()}
+        given = inspect.signature(function).bind(*args, **named).arguments
+        plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in given.items()}
         try:
-            return validated(*plain, **named_plain)
+            return cast(T, validated(**plain))
         except ValidationError as error:
             details = (f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors())
             raise ValueError(f"{function.__name__}: {'; '.join(details)}") from None
@@ -129,16 +130,12 @@ def contributions(
     `list_subsets` says which sets. Columns: partner (`total` for the total gain), measure, value, low, high, p.
     """
     list_subsets(partners, orders)  # refuses others than names
-    if (
-        not isinstance(scores, Mapping)
-        or not scores
-        or not all(isinstance(runs, list | tuple) for runs in scores.values())
-    ):
+    if not isinstance(scores, Mapping) or not all(isinstance(seeds, list | tuple) for seeds in scores.values()):
         raise ValueError("scores: give a mapping of each set of partners to a list of arrays, one per seed")
     runs = {
         subset: [_take(run, labels, patients, hospitals, None) for run in seeds] for subset, seeds in scores.items()
     }
-    first = next((runs[0] for runs in runs.values() if runs), None)
+    first = next((seeds[0] for seeds in runs.values() if seeds), None)
     if first is None:
         raise ValueError("there are no scores")
     arrays = {subset: [run.scores for run in seeds] for subset, seeds in runs.items()}

@@ -74,14 +74,11 @@ def evaluate(
     from chestfed.scoring.scorer import Declared
 
     _check_evaluation(site, data, output_type, batch_norm, interval, resamples)
-    names, described = (
-        listed(() if diseases is None else diseases, "diseases", str),
-        optional_path(model_config, "model_config"),
-    )
-    declared, machine = Declared(k, tuple(names) or None, described, size, output_type), machine_with(device)  # type: ignore[arg-type]
-    reference, scorer = _open_model(model, declared, input, machine)
-    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
+    names = None if diseases is None else tuple(listed(diseases, "diseases", str)) or None
+    declared = Declared(k, names, optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
+    reference, scorer = _open_model(model, declared, input, machine := machine_with(device))
     opened = _open_site(site, data, cache, out)
+    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
     done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
     write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done

@@ -22,9 +22,8 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.leaderboard.benchmark import Benchmark, Split
 from chestfed.leaderboard.submission import Submission, read_submission
 from chestfed.report.html import fill, read_template
-from chestfed.results.collect import list_rows
 from chestfed.results.differences import list_differences
-from chestfed.results.frames import list_records, make_differences
+from chestfed.results.frames import RESAMPLES, Row, list_records, make_differences
 from chestfed.results.grid import (
     Cell,
     Grid,
@@ -37,7 +36,6 @@ from chestfed.results.grid import (
     pair,
 )
 from chestfed.results.predictions import Predictions
-from chestfed.results.table import RESAMPLES, Row
 
 #: Of the CSV. `what`: auc, gain (minus the method's own first K), versus (minus the baseline, both at the last K).
 COLUMNS: Final = (
@@ -117,7 +115,7 @@ def estimate_aucs(runs: Sequence[Scored]) -> list[dict[str, Any]]:
     without variance or covariance, so that what is left is the variance of the mean AUC over seeds.
     """
     if len(runs) == 1:
-        return list(list_rows([Row.from_scores(0, (), runs[0], RESAMPLES)]))
+        return list(list_estimates([Row.from_scores(0, (), runs[0], RESAMPLES)]))
     chance = [replace(run, scores=np.zeros_like(run.scores)) for run in runs]
     rows = []
     for contrast in compare(chance, runs):
@@ -150,7 +148,7 @@ def _list_aucs(entry: Entry, benchmark: Benchmark) -> Iterator[dict[str, Any]]:
             estimates = estimate_aucs(entry.models[hospital, k].scored(benchmark.diseases))
         else:
             header, rows = entry.submission.header, entry.submission.rows
-            estimates = list(list_rows([rows[hospital, k, seed] for seed in header.seeds]))
+            estimates = list(list_estimates([rows[hospital, k, seed] for seed in header.seeds]))
             head["reason"] = "as submitted"
         yield from (row | head for row in estimates)
 

@@ -16,8 +16,9 @@ from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import PUBLISHED, key_for
 from chestfed.leaderboard.benchmark import Benchmark, Split, check_split
 from chestfed.leaderboard.submission import Header, Method, Result, Run
+from chestfed.results.frames import read_row
 from chestfed.results.predictions import load_predictions
-from chestfed.results.run_folder import HOSPITALS, RunFolder, read_row
+from chestfed.results.run_folder import HOSPITALS, RunFolder
 
 _COUNTERS: Final = ("gradients", "images", "bytes_up", "bytes_down")
 

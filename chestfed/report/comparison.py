@@ -12,9 +12,10 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.report.study import Study
 from chestfed.results.answer import answer_study
-from chestfed.results.collect import Results, name_folder, read_comparison
-from chestfed.results.methods.settings import summarize_hospitals, tabulate_settings
+from chestfed.results.collect import name_folder, read_comparison
+from chestfed.results.frames import Results
 from chestfed.results.run_folder import COMPARISON, RunFolder
+from chestfed.results.settings import summarize_hospitals, tabulate_settings
 
 
 class Comparison:

@@ -27,10 +27,9 @@ from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.answer import answer_study, state_gains
 from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.clients.gate import state_gate
-from chestfed.results.collect import Results, load_results, read_comparison
-from chestfed.results.frames import list_records
+from chestfed.results.collect import load_results, read_comparison
+from chestfed.results.frames import Results, list_records
 from chestfed.results.grid import Cell, Grid, Rows, make_disease_columns, make_grid, number
-from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.run_folder import COMPARISON, MODEL_FILE, RunFolder
 from chestfed.results.sentences import (
     HOLM,
@@ -42,6 +41,7 @@ from chestfed.results.sentences import (
     name_program,
     number_references,
 )
+from chestfed.results.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.views import (
     TITLES,
     describe_aucs,

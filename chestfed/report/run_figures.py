@@ -11,10 +11,10 @@ import pandas as pd
 
 from chestfed.core.console import plural
 from chestfed.core.diseases import format_title
-from chestfed.evaluation.metrics import mean_roc
+from chestfed.evaluation.estimates import average_roc
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
-from chestfed.results.collect import Results
+from chestfed.results.frames import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -
         if auc is None or run.row(k).scores_stay:
             continue
         column = run.columns(k)[j]
-        x, y = mean_roc(column)
+        x, y = average_roc(column)
         curves.append(Curve(figures.locate_k(run.ks, k), f"K={k}", column, auc, x, y))
     return curves
 

@@ -27,9 +27,9 @@ from chestfed.report.figures import Curve
 from chestfed.report.run_figures import draw_over_seeds, list_auc_lines, list_curves
 from chestfed.results.answer import answer_study
 from chestfed.results.clients.batch_norm import describe_statistics
-from chestfed.results.collect import Results, collect, name_folder, read_comparison
+from chestfed.results.collect import collect, name_folder, read_comparison
 from chestfed.results.differences import compare_with_first
-from chestfed.results.frames import read_differences, select
+from chestfed.results.frames import Results, read_differences, select
 from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.sentences import describe_chance

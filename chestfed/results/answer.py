@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from chestfed.core.console import plural
-from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.training_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER
-from chestfed.results.collect import Results
-from chestfed.results.frames import list_records
+from chestfed.results.frames import DifferenceRow, EstimateRow, Results, get_interval, read_seeds
 from chestfed.results.grid import number, p_value, pair, signed
 
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -49,9 +46,9 @@ def answer_study(results: Results) -> Answer:
         return _answer_held_out(results)
     if results.about.get("along"):
         return _answer_along(results)
-    means = list_records(results.view("study", disease="mean"))
-    by_k = means[0]["model"].startswith("K=")
-    gains = list_records(results.gains("study", disease="mean"))
+    means = results.list_estimates("study", disease="mean")
+    by_k = results.by_k
+    gains = results.list_differences("study", disease="mean")
     question = _ask(results) if by_k else "Which method has the highest mean AUC?"
     if not by_k:
         return Answer(question, _rank_methods(results, means), resolution=state_resolution(results))
@@ -65,10 +62,10 @@ def answer_study(results: Results) -> Answer:
 
 def _answer_along(results: Results) -> Answer:
     """Of studies that differ in one thing: each gain, or without one how the alternatives compare with own data."""
-    gains = list_records(results.gains("study", disease="mean"))
+    gains = results.list_differences("study", disease="mean")
     if gains:
         return Answer("How much does joining help?", compare_models(gains), resolution=state_resolution(results))
-    rows = [row for row in list_records(results.gains("alternatives", disease="mean")) if row["difference"] is not None]
+    rows = [row for row in results.list_differences("alternatives", disease="mean") if row["difference"] is not None]
     texts = []
     for model in dict.fromkeys(row["model"] for row in rows):
         each = [row["difference"] for row in rows if row["model"] == model]
@@ -85,7 +82,7 @@ def _ask(results: Results) -> str:
     return f"Does adding {what} help{f' at {target}' if target else ''}?"
 
 
-def _state_gain(results: Results, first: dict[str, Any], last: dict[str, Any], mean: dict[str, Any] | None) -> str:
+def _state_gain(results: Results, first: EstimateRow, last: EstimateRow, mean: DifferenceRow | None) -> str:
     what = "hospital" if results.about.get("adds_hospitals", True) else "client"
     others = last["k"] - first["k"]
     trained = f"trained with {_count(others)} {'other' if first['k'] == 1 else 'further'} {what}{'s' * (others > 1)}"
@@ -98,34 +95,33 @@ def _state_gain(results: Results, first: dict[str, Any], last: dict[str, Any], m
     return f"{_judge(mean)}: {trained} the mean AUC {moved} {change} ({evidence})."
 
 
-def _judge(mean: dict[str, Any] | None) -> str:
+def _judge(mean: DifferenceRow | None) -> str:
     """The verdict in a word; a test over training seeds alone says yes or no."""
-    if mean is None or mean["low"] is None:
+    if mean is None or (interval := get_interval(mean)) is None:
         return "Unknown"
-    if mean["low"] <= 0 <= mean["high"]:
+    if interval.low <= 0 <= interval.high:
         return "Not seen"
-    certain = mean["p"] is not None and mean["p"] < _LEVEL and json.loads(mean["of_seeds"] or "{}")
-    if mean["low"] > 0:
+    certain = mean["p"] is not None and mean["p"] < _LEVEL and read_seeds(mean)
+    if interval.low > 0:
         return "Yes" if certain else "Probably"
     return "No, it harms" if certain else "Probably not"
 
 
-def _describe_evidence(results: Results, mean: dict[str, Any] | None, change: float) -> str:
+def _describe_evidence(results: Results, mean: DifferenceRow | None, change: float) -> str:
     """Difference with interval, images, patients and training runs."""
     seeds = len(results.seeds)
     difference = signed(change)
-    if mean is not None and mean["low"] is not None:
-        difference += f" {pair(Interval(mean['low'], mean['high']), 3, signed)}"
     runs = "one training run" if seeds == 1 else f"{_count(seeds)} training runs"
     advice = f"; {_count(ENOUGH_SEEDS)} seeds would tell: `chestfed study --seeds {ENOUGH_SEEDS}`" if seeds == 1 else ""
     if mean is None or mean["low"] is None:
         reason = mean["reason"] if mean is not None else "the differences were not computed"
         return f"{difference} without an interval: {reason}; {_describe_images(results)}, {runs}"
-    return f"{difference}, {_describe_images(results)}, {runs}{_count_higher(mean)}{advice}"
+    interval = pair(get_interval(mean), 3, signed)
+    return f"{difference} {interval}, {_describe_images(results)}, {runs}{_count_higher(mean)}{advice}"
 
 
-def _count_higher(mean: dict[str, Any]) -> str:
-    seeds = list(json.loads(mean["of_seeds"] or "{}").values())
+def _count_higher(mean: DifferenceRow) -> str:
+    seeds = read_seeds(mean).values()
     higher = sum(gain is not None and gain > 0 for gain in seeds)
     return f", higher in {higher} of them" if seeds else ""
 
@@ -156,7 +152,8 @@ def state_gains(results: Results, view: str = "hospitals") -> str:
     texts = []
     compared = set(results.gains(view)["model"])
     for model in [name for name in results.view(view)["model"].unique() if name in compared]:
-        gains = list_records(results.gains(view, disease="mean", model=model).dropna(subset="difference"))
+        rows = results.list_differences(view, disease="mean", model=model)
+        gains = [row for row in rows if row["difference"] is not None]
         if not gains:
             continue
         names = {
@@ -174,32 +171,32 @@ def state_gains(results: Results, view: str = "hospitals") -> str:
     return " ".join(texts)
 
 
-def compare_models(rows: Sequence[dict[str, Any]]) -> str:
+def compare_models(rows: Sequence[DifferenceRow]) -> str:
     """Each model against the first, in one sentence: the means of rows of differences."""
     means = [row for row in rows if row["disease"] == "mean" and row["difference"] is not None]
     if not means:
         return "No mean AUC is defined for both models."
     texts = []
     for row in means:
-        interval = "" if row["low"] is None else f" {pair(Interval(row['low'], row['high']), 3, signed)}"
+        difference = row["difference"] or 0.0
+        interval = f" {pair(get_interval(row), 3, signed)}".rstrip()
         test = "" if row["p"] is None else f", p {p_value(row['p'])}"
-        size = f"{abs(row['difference']):.3f} {'above' if row['difference'] > 0 else 'below'}"
-        size = size if row["difference"] else "equal to"
-        texts.append(f"{row['model']} is {size} {row['reference']} ({signed(row['difference'])}{interval}{test})")
+        size = f"{abs(difference):.3f} {'above' if difference > 0 else 'below'}" if difference else "equal to"
+        texts.append(f"{row['model']} is {size} {row['reference']} ({signed(difference)}{interval}{test})")
     first = means[0]
     return f"Mean AUC: {'; '.join(texts)}, on {first['images']:,} images of {first['patients']:,} patients."
 
 
 def state_resolution(results: Results) -> str:
     """The smallest difference that these patients and seeds could show, and with few seeds what this one needs."""
-    return describe_resolution(next(iter(list_records(results.gains("study"))[-1:]), None))
+    return describe_resolution(next(iter(results.list_differences("study")[-1:]), None))
 
 
-def describe_resolution(mean: dict[str, Any] | None) -> str:
+def describe_resolution(mean: DifferenceRow | None) -> str:
     """The same of the last row of differences."""
     if mean is None or mean["detectable"] is None:
         return ""
-    seeds = len(json.loads(mean["of_seeds"] or "{}"))
+    seeds = len(read_seeds(mean))
     if mean["detectable"] > max(mean["auc_reference"], 1 - mean["auc_reference"]):
         text = f"With {_count(seeds)} training seeds no difference, however large, would be seen ({POWER:.0%} power)"
     else:
@@ -212,14 +209,14 @@ def describe_resolution(mean: dict[str, Any] | None) -> str:
     return f"{text}; {size} {mean['seeds_needed']:,} seeds."
 
 
-def _rank_methods(results: Results, means: list[dict[str, Any]]) -> str:
+def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
     defined = sorted((row for row in means if row["auc"] is not None), key=lambda row: -row["auc"])
     if not defined:
         return "None: the mean AUC of no method is defined."
     best, *rest = defined
     others = ", ".join(f"{row['model']} {number(row['auc'])}" for row in rest)
     text = f"{best['model']}, {number(best['auc'])}{'; ' * bool(rest)}{others} ({_describe_images(results)}"
-    gains = list_records(results.gains("study", disease="mean"))
+    gains = results.list_differences("study", disease="mean")
     if not gains:
         return f"{text}, one training run each, no test: `--seeds {ENOUGH_SEEDS}` would test it)."
     reference = gains[0]["reference"]
@@ -231,7 +228,7 @@ def _rank_methods(results: Results, means: list[dict[str, Any]]) -> str:
 
 
 def _answer_held_out(results: Results) -> Answer:
-    rows = list_records(results.view("held_out", disease="mean", takes_part=False))
+    rows = results.list_estimates("held_out", disease="mean", takes_part=False)
     texts = [f"{row['model']} {number(row['auc'])}" for row in rows]
     question = "How good is a model at a hospital that it was not trained at?"
     return Answer(question, f"Mean AUC at each site when it is held out: {', '.join(texts)}.")

@@ -19,6 +19,7 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import Part, find_damage
 from chestfed.evaluation.labeled import Scored
 
+RESULT: Final = "result.json"  #: of a model at a place: AUCs and intervals
 SECONDS: Final = "seconds.jsonl"
 
 

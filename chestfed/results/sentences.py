@@ -16,8 +16,7 @@ from chestfed.evaluation.comparison import ADVICE
 from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import METHODS, Intervals
 from chestfed.evaluation.training_seeds import REFERENCES
-from chestfed.results.collect import Results
-from chestfed.results.frames import list_records
+from chestfed.results.frames import Results, list_records
 from chestfed.results.grid import number
 
 #: A row of a frame.

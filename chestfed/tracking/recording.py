@@ -25,10 +25,9 @@ from chestfed.core.provenance import Origin
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
 from chestfed.results.answer import answer_study
-from chestfed.results.collect import Results
+from chestfed.results.frames import TABLES, Results, Row
 from chestfed.results.grid import markdown
-from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TABLES, TIME, RunFolder
-from chestfed.results.table import Row
+from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.views import describe_aucs, list_metrics, make_auc_grid
 from chestfed.tracking.store import Store
 from chestfed.training.identity import software_versions

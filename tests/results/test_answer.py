@@ -20,8 +20,8 @@ from chestfed.evaluation.labeled import Column
 from chestfed.evaluation.metrics import sensitivity_at_specificity
 from chestfed.report.page import make_report
 from chestfed.results.answer import Answer, answer_study, state_gains
-from chestfed.results.collect import Results, collect, load_results
-from chestfed.results.frames import make_differences, make_estimates
+from chestfed.results.collect import collect, load_results
+from chestfed.results.frames import Results, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from tests.results.finished_runs import write_run
 

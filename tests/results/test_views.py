@@ -20,13 +20,12 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
-from chestfed.results import table
+from chestfed.results import settings
 from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
-from chestfed.results.collect import Results, list_rows, load_results
-from chestfed.results.frames import make_differences, make_estimates
+from chestfed.results.collect import list_rows, load_results
+from chestfed.results.frames import Results, Row, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
-from chestfed.results.table import Row, read_paper_table
 from chestfed.results.views import list_held_out_metrics, make_auc_grid, render_tables
 from tests.results.finished_runs import labels_and_patients, seal_run, write_run
 
@@ -103,7 +102,7 @@ def test_paper_averages_means_but_for_four() -> None:
     """As published; docs/study.md names the four."""
     otherwise = []
     for model in ("densenet121", "densenet161"):
-        rows = read_paper_table(model)
+        rows = settings.read_paper_table(model)
         assert [row["sources"] for row in rows] == [1, 2, 3, 4, 5]
         for row in rows:
             if abs(row["mean"] - np.mean([row[disease] for disease in DISEASES])) > 1.01e-4:
@@ -115,7 +114,7 @@ def test_paper_averages_means_but_for_four() -> None:
 def test_held_out_study_has_no_paper_table(held_out: object, shown: bool) -> None:
     configuration = {"model": {"name": "densenet121"}, "held_out": held_out}
     run: Any = SimpleNamespace(origin=Origin.REAL, configuration=configuration)
-    assert table._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
+    assert settings._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
 
 
 def test_a_row_is_read_as_it_was_written() -> None:

@@ -26,8 +26,8 @@ from chestfed.results.clients.contributions import (
 )
 from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
 from chestfed.results.clients.transfer import judge_folds, render_transfer, write_transfer
-from chestfed.results.collect import Results, collect, write_comparison
-from chestfed.results.frames import list_records
+from chestfed.results.collect import collect, write_comparison
+from chestfed.results.frames import Results, list_records
 from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.results.sentences import describe_chance
 from chestfed.results.views import list_held_out_metrics, list_metrics, render_tables

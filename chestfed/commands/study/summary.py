@@ -13,8 +13,7 @@ from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.results.answer import Answer
-from chestfed.results.collect import Results
-from chestfed.results.frames import list_records
+from chestfed.results.frames import Results, list_records
 from chestfed.results.grid import number, p_value, pair, signed
 from chestfed.results.sentences import average_seen, describe_chance, group_rows
 from chestfed.results.views import list_left_out, list_undefined

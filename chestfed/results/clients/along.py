@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from chestfed.core.provenance import Origin
-from chestfed.results.collect import Results, collect
-from chestfed.results.frames import list_records, make_differences, make_estimates
+from chestfed.results.collect import collect
+from chestfed.results.frames import Results, list_records, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 
 

@@ -11,7 +11,7 @@ from chestfed.results.grid import signed
 from chestfed.results.run_folder import ALTERNATIVES, CENTRALIZED, CHOICE, FINE_TUNED, GATE, OWN_DATA, RunFolder
 
 if TYPE_CHECKING:
-    from chestfed.results.collect import Results
+    from chestfed.results.frames import Results
 
 #: Kinds of alternatives -> what tables call them.
 ALTERNATIVE_TITLES: Final = {

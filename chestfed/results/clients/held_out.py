@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.core.provenance import Origin
-from chestfed.results.collect import Results, list_rows, name_folder
-from chestfed.results.frames import make_differences, make_estimates, write_frames
-from chestfed.results.table import Row
+from chestfed.results.collect import list_rows, name_folder
+from chestfed.results.frames import Results, Row, make_differences, make_estimates, write_frames
 
 
 @dataclass(frozen=True)
