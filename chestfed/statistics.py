@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -38,7 +38,8 @@ from chestfed.evaluation.training_seeds import SeedsTest
 
 __all__ = ["assume", "auc", "compare", "contributions", "holm", "learn", "list_subsets", "power"]
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _checked(function: Callable[P, T]) -> Callable[P, T]:
@@ -50,7 +51,7 @@ def _checked(function: Callable[P, T]) -> Callable[P, T]:
         given = inspect.signature(function).bind(*args, **named).arguments
         plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in given.items()}
         try:
-            return cast(T, validated(**plain))
+            return validated(**plain)  # type: ignore[call-arg]
         except ValidationError as error:
             details = (f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors())
             raise ValueError(f"{function.__name__}: {'; '.join(details)}") from None

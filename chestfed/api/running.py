@@ -154,7 +154,8 @@ def _run(request: _Request) -> Study | Comparison:
     cache = as_path(request.cache, "cache")
     studies = study_run.prepare(open_console(quiet=request.quiet), file, settings, added, root, jobs=jobs)
     if studies.pipeline.held_out is not None:
-        raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
+        text = f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`"
+        raise ConfigError(text, kind="several studies", file=file)
     choices = {"tracking": request.tracking, "skip_unreadable": request.skip_unreadable}
     return _open(study_run.run(studies, out, cache, None, **choices))
 

@@ -27,6 +27,8 @@ _Result = TypeVar("_Result")
 _WIDTH: Final = 140
 #: Control characters, halves of characters, and what reverses the direction of the text behind it.
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
+_NAME_WIDTH: Final = 12  #: a name of at most so many characters is not folded
+_LONG_WORD: Final = re.compile(r"[A-Za-z]{10,}")
 
 
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
@@ -109,11 +111,25 @@ def text_table(
 
     frame = box.SIMPLE_HEAD if light else box.HEAVY_HEAD
     table = Table(title=title or None, title_justify="left", caption=caption, caption_justify="left", box=frame)
-    for name in (*words, *numbers):
-        table.add_column(name, justify="left" if name in words else "right", overflow="fold")
-    for row in rows:
+    table.pad_edge, table.collapse_padding = False, True  # at 80 columns every one counts
+    cells = list(rows)
+    for place, name in enumerate((*words, *numbers)):
+        if place < len(words):
+            widest = max((len(row[place]) for row in cells), default=0)
+            table.add_column(name, overflow="fold", min_width=min(widest, _NAME_WIDTH))
+        else:
+            table.add_column(_LONG_WORD.sub(_hyphenate, name), justify="right", overflow="fold")
+    for row in cells:
         table.add_row(*row)
     return table
+
+
+def _hyphenate(word: re.Match[str]) -> str:
+    """A long word of a heading in two lines, divided after the vowel that is nearest to its middle."""
+    text = word[0]
+    places = [place for place in range(3, len(text) - 2) if text[place - 1] in "aeiou" and text[place] not in "aeiou"]
+    best = min(places, key=lambda place: abs(2 * place - len(text)), default=len(text))
+    return f"{text[:best]}-\n{text[best:]}" if places else text
 
 
 def capture_stderr(action: Callable[[], _Result]) -> tuple[_Result, str]:

@@ -155,7 +155,8 @@ def _refuse_idle_keys(document: Document, selected: dict[str, int]) -> None:
             continue
         if concerned and all(key in idle_keys(spec) for spec in concerned):
             names = ", ".join(dict.fromkeys(spec.name for spec in concerned))
-            raise ConfigError(f"{place}: 'federated.{key}': no effect with {names}; remove it")
+            text = f"{place}: 'federated.{key}': no effect with {names}; remove it"
+            raise ConfigError(text, kind="no effect", key=f"federated.{key}", place=place)
 
 
 def _read_graphs(document: Document) -> None:
@@ -171,7 +172,8 @@ def _read_graphs(document: Document) -> None:
                 algorithm["topology"] = read_edges(expand_path(topology, document.folder(where)))
             except ConfigError as error:
                 key = ".".join(map(str, where))
-                raise ConfigError(f"{document.place(where)}: '{key}': {error}") from None
+                place = document.place(where)
+                raise ConfigError(f"{place}: '{key}': {error}", kind=error.kind, key=key, place=place) from None
 
 
 def _locate_sites(document: Document) -> None:

@@ -105,7 +105,8 @@ def check_runs(runs: Sequence[Pipeline]) -> None:
                     problems[problem].append(where)
     if problems:
         lines = [f"{'; '.join(where)}: {problem}" for problem, where in problems.items()]
-        raise ConfigError("\n".join(["invalid configuration; nothing was started:", *lines]))
+        text = "\n".join(["invalid configuration; nothing was started:", *lines])
+        raise ConfigError(text, kind="invalid configuration", keys=[problem.partition(":")[0] for problem in problems])
 
 
 def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:

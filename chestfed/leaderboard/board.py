@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pandas as pd
@@ -23,19 +23,17 @@ from chestfed.leaderboard.benchmark import Benchmark, Split
 from chestfed.leaderboard.submission import Submission, read_submission
 from chestfed.report.html import fill, read_template
 from chestfed.results.differences import list_differences
-from chestfed.results.frames import RESAMPLES, Row, list_records, make_differences
+from chestfed.results.frames import RESAMPLES, DifferenceRow, Row, list_estimates, list_records, make_differences
 from chestfed.results.grid import (
     Cell,
     Grid,
     Rows,
-    drop_single_mean,
-    make_difference_cell,
-    make_disease_columns,
     make_grid,
     number,
     pair,
 )
 from chestfed.results.predictions import Predictions
+from chestfed.results.views import drop_single_mean, make_difference_cell, make_disease_columns
 
 #: Of the CSV. `what`: auc, gain (minus the method's own first K), versus (minus the baseline, both at the last K).
 COLUMNS: Final = (
@@ -212,16 +210,20 @@ def _make_grids(board: Board, hospital: str, what: str, caption: str) -> list[Gr
     methods = [(str(name), drop_single_mean(list_records(part))) for name, part in parts]
     if what == "auc":
         methods.sort(key=lambda item: -(item[1][-1]["auc"] or 0.0))
-    cell = _make_auc_cell if what == "auc" else make_difference_cell
     lines: Rows = []
     for place, (name, rows) in enumerate(methods, 1):
         note = () if board.benchmark.verifiable else ("not verifiable",)
         head = f"{place}. {name}" if what == "auc" else name
-        lines.append((head, [*map(cell, rows), Cell(str(rows[0]["seeds"]), note)]))
+        cells = map(_make_auc_cell if what == "auc" else _make_difference_cell, rows)
+        lines.append((head, [*cells, Cell(str(rows[0]["seeds"]), note)]))
     if not methods:
         return []
     heads: list[str | Cell] = ["method", *make_disease_columns(methods[0][1]), "seeds"]
     return [make_grid(f"{what}-{hospital}", caption, heads, lines)]
+
+
+def _make_difference_cell(row: Mapping[str, Any]) -> Cell:
+    return make_difference_cell(cast(DifferenceRow, row))
 
 
 def _make_auc_cell(row: Mapping[str, Any]) -> Cell:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
@@ -19,8 +19,6 @@ from chestfed.leaderboard.submission import Header, Method, Result, Run
 from chestfed.results.frames import read_row
 from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import HOSPITALS, RunFolder
-
-_COUNTERS: Final = ("gradients", "images", "bytes_up", "bytes_down")
 
 
 def open_runs(folders: Sequence[Path]) -> list[RunFolder]:
@@ -101,11 +99,7 @@ def strip_places(value: Any) -> Any:
 
 
 def _describe_run(run: RunFolder, ks: Sequence[int]) -> Run:
-    costs = {}
-    for k in ks:
-        rounds = run.rounds(k)
-        sums = {name: sum(entry[name] for entry in rounds) for name in _COUNTERS}
-        costs[str(k)] = {"rounds": len(rounds), **sums}
+    costs = {str(k): run.costs(k) for k in ks}
     about = {name: run.about[name] for name in ("results_version", "machine", "versions")}
     return Run(seed=run.settings.seed, digest=run.digest, costs=costs, **about)
 

@@ -79,7 +79,9 @@ def _read_torchvision(
     except (ImportError, RuntimeError) as error:  # RuntimeError: built for another build of torch
         raise ConfigError(
             f"collection '{name}' needs torchvision built for this torch, or the file {root}.npz: "
-            f"{first_line(error)}; see docs/collections.md"
+            f"{first_line(error)}; see docs/collections.md",
+            kind="no torchvision",
+            name=name,
         ) from None
     options = {"download": True} if download and name != "imagenet" else {}
     try:
@@ -88,7 +90,8 @@ def _read_torchvision(
         if isinstance(error, MemoryError):
             raise
         way = "ImageNet's archives are not downloaded" if name == "imagenet" else "collection.download=true fetches it"
-        raise ConfigError(f"{root}: torchvision.datasets.{kind}: {first_line(error)} ({way})") from None
+        text = f"{root}: torchvision.datasets.{kind}: {first_line(error)} ({way})"
+        raise ConfigError(text, kind="unreadable collection", name=name) from None
     if getattr(train, "classes", None) != getattr(test, "classes", None):
         raise ConfigError(f"{root}: training and test part have different classes")
     return _collection(name, _convert(train), _convert(test))
@@ -113,17 +116,20 @@ def _read_npz(name: str, file: Path) -> Collection:
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         if is_environment_error(error):
             raise
-        raise ConfigError(f"{file}: damaged, or not arrays of numbers and strings ({first_line(error)})") from None
+        text = f"{file}: damaged, or not arrays of numbers and strings ({first_line(error)})"
+        raise ConfigError(text, kind="damaged file", file=file) from None
     unknown = sorted(set(arrays) - set(_ARRAYS))
     absent = [key for key in ("x", "y") if key not in arrays]
     if unknown or absent or ("x_test" in arrays) != ("y_test" in arrays):
-        raise ConfigError(f"{file}: has the arrays {', '.join(arrays)}; needs x and y, and may have {_ARRAYS[2:]}")
+        text = f"{file}: has the arrays {', '.join(arrays)}; needs x and y, and may have {_ARRAYS[2:]}"
+        raise ConfigError(text, kind="other arrays", file=file)
     if ("patient_test" in arrays) != ("patient" in arrays and "x_test" in arrays):
-        raise ConfigError(f"{file}: with a test part, needs both patient and patient_test, or neither")
+        text = f"{file}: with a test part, needs both patient and patient_test, or neither"
+        raise ConfigError(text, kind="other arrays", file=file)
     train = _part_of_arrays(file, arrays, "")
     test = _part_of_arrays(file, arrays, "_test") if "x_test" in arrays else None
     if "patient_test" in arrays and np.isin(arrays["patient_test"], arrays["patient"]).any():
-        raise ConfigError(f"{file}: patients of patient_test are also in patient")
+        raise ConfigError(f"{file}: patients of patient_test are also in patient", kind="common patients", file=file)
     return _collection(name, train, test)
 
 
@@ -139,18 +145,20 @@ def _part_of_arrays(file: Path, arrays: Mapping[str, np.ndarray], suffix: str) -
         labels = classes.astype(np.float32)
         classes = label_patterns(labels)
     if classes.dtype.kind not in "iub" or classes.ndim != 1:
-        raise ConfigError(f"{file}: y{suffix} is {classes.dtype} {list(classes.shape)}; expected integers [n]")
+        text = f"{file}: y{suffix} is {classes.dtype} {list(classes.shape)}; expected integers [n]"
+        raise ConfigError(text, kind="invalid array", key=f"y{suffix}")
     patients, clients = (arrays.get(f"{key}{suffix}") for key in ("patient", "client"))
     for key, values in {"patient": patients, "client": clients}.items():
         if values is not None and (values.dtype.kind not in "iuU" or values.shape != classes.shape):
             text = f"is {values.dtype} {list(values.shape)}; expected strings or integers {list(classes.shape)}"
-            raise ConfigError(f"{file}: {key}{suffix} {text}")
+            raise ConfigError(f"{file}: {key}{suffix} {text}", kind="invalid array", key=f"{key}{suffix}")
         if values is not None and values.dtype.kind == "U" and (np.char.strip(values) == "").any():
-            raise ConfigError(f"{file}: {key}{suffix} has {int((np.char.strip(values) == '').sum())} empty strings")
+            text = f"{file}: {key}{suffix} has {int((np.char.strip(values) == '').sum())} empty strings"
+            raise ConfigError(text, kind="invalid array", key=f"{key}{suffix}")
     try:
         return Part(ArrayPixels(images), classes.astype(np.int64), patients, clients, labels)
     except ValueError as error:
-        raise ConfigError(f"{file}: x{suffix}: {error}") from None
+        raise ConfigError(f"{file}: x{suffix}: {error}", kind="invalid array", key=f"x{suffix}") from None
 
 
 def _declare_torchvision(kind: str, name: str, train: Mapping[str, Any], test: Mapping[str, Any]) -> CollectionSpec:

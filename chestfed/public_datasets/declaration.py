@@ -76,13 +76,15 @@ def check_collection(collection: Collection, place: object) -> Collection:
             continue
         outside = int(((part.classes < 0) | (part.classes >= collection.classes)).sum())
         if outside:
-            raise ConfigError(f"{place}: {outside} labels are outside of 0..{collection.classes - 1}")
+            text = f"{place}: {outside} labels are outside of 0..{collection.classes - 1}"
+            raise ConfigError(text, kind="impossible class")
     if len({part.labels is None for part in parts}) > 1:
         raise ConfigError(f"{place}: training and test part need labels of one kind: classes [n] or tasks [n, tasks]")
     absent = set(range(max(2, collection.classes))) - set(collection.train.classes.tolist())
     if absent and collection.train.labels is None:
         raise ConfigError(
-            f"{place}: no training image of {len(absent)} classes, such as {min(absent)}; y counts from 0"
+            f"{place}: no training image of {len(absent)} classes, such as {min(absent)}; y counts from 0",
+            kind="class without images",
         )
     return collection
 

@@ -103,7 +103,8 @@ def deal_given(holders: np.ndarray, clients: int) -> list[np.ndarray]:
     """
     names = np.unique(holders)
     if len(names) != clients:
-        raise ConfigError(f"partition: client finds {len(names)} clients in the collection, not {clients}")
+        text = f"partition: client finds {len(names)} clients in the collection, not {clients}"
+        raise ConfigError(text, kind="counts differ", clients=len(names))
     return [np.flatnonzero(holders == name) for name in names]
 
 

@@ -84,14 +84,16 @@ class FilePixels:
                 with Image.open(BytesIO(stored), formats=("JPEG", "PNG")) as image:
                     return np.array(image.convert("RGB"))
         except ImageError as error:
-            raise ImageError(f"{file}: {error}") from None
+            raise ImageError(f"{file}: {error}", kind="unreadable image", file=file) from None
         except FileNotFoundError:
-            raise ImageError(f"{file}: no such file") from None
+            raise ImageError(f"{file}: no such file", kind="unreadable image", file=file) from None
         except Exception as error:  # Pillow raises many kinds on damaged files
             if is_environment_error(error) and not isinstance(error, IsADirectoryError):
                 raise
             raise ImageError(
-                f"{file}: damaged, cut off or not an image ({type(error).__name__}): unpack it again"
+                f"{file}: damaged, cut off or not an image ({type(error).__name__}): unpack it again",
+                kind="unreadable image",
+                file=file,
             ) from None
 
     def digest(self, row: int) -> bytes:

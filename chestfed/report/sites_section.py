@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.report.drift import drift
@@ -40,6 +42,24 @@ def drift_table(run: RunFolder) -> Grid | None:
     rows = ((a["name"], [Cell("-") if a is b else _drift_cell(a, b) for b in cards]) for a in cards)
     caption = "Drift score between sites; below it its parts, gray levels + prevalence"
     return make_grid("drift", caption, ("site", *(card["name"] for card in cards)), rows)
+
+
+def list_mistakes(run: RunFolder, *, pictures: bool) -> list[dict[str, Any]]:
+    """Per disease the small test images that the largest K misjudges, if they may be shown."""
+    card, stored, parts = run.sites["sites"][-1], run.mistakes, []
+    if not stored or not (pictures or _is_synthetic(card)):
+        return []
+    picture = "synthetic phantom" if _is_synthetic(card) else "image"
+    for place, disease in enumerate(run.diseases):
+        shown = []
+        for row in np.flatnonzero(stored["disease"] == place):
+            kind = "missed" if stored["positive"][row] else "false alarm"
+            label = f"{kind}: scored above {stored['below'][row]:.0%} of the test images"
+            alt = f"Small {picture}, {format_title(disease)} {label}"
+            shown.append({"uri": thumbnail(stored["pixels"][row]), "label": label, "alt": alt})
+        if shown:
+            parts.append({"title": format_title(disease), "pictures": shown})
+    return parts
 
 
 def _drift_cell(a: dict[str, Any], b: dict[str, Any]) -> Cell:

@@ -65,10 +65,12 @@ def _answer_along(results: Results) -> Answer:
     gains = results.list_differences("study", disease="mean")
     if gains:
         return Answer("How much does joining help?", compare_models(gains), resolution=state_resolution(results))
-    rows = [row for row in results.list_differences("alternatives", disease="mean") if row["difference"] is not None]
+    by_model: dict[str, list[float]] = {}
+    for row in results.list_differences("alternatives", disease="mean"):
+        if row["difference"] is not None:
+            by_model.setdefault(row["model"], []).append(row["difference"])
     texts = []
-    for model in dict.fromkeys(row["model"] for row in rows):
-        each = [row["difference"] for row in rows if row["model"] == model]
+    for model, each in by_model.items():
         lower = sum(difference < 0 for difference in each)
         span = f"{signed(min(each))} to {signed(max(each))}"
         texts.append(f"{model} {span}, lower at {lower} of {plural(len(each), 'hospital')}")
@@ -138,7 +140,7 @@ def _state_meaning(results: Results) -> str:
         return ""
     change = round(counts["model"]) - round(counts["reference"])  # of the numbers as they are shown
     more = f"{abs(change)} {'more' if change > 0 else 'fewer'}" if change else "as many"
-    if counts["low"] is not None:
+    if counts["low"] is not None and counts["high"] is not None:
         more += f" [{counts['low']:+.0f}, {counts['high']:+.0f}]".replace("-", "−")
     return (
         f"Per 1,000 patients with one such image each, {counts['findings']:,.0f} findings: {counts['model']:,.0f} "
@@ -156,15 +158,13 @@ def state_gains(results: Results, view: str = "hospitals") -> str:
         gains = [row for row in rows if row["difference"] is not None]
         if not gains:
             continue
-        names = {
-            "gain": [row["hospital"] for row in gains if row["low"] is not None and row["low"] > 0],
-            "lose": [row["hospital"] for row in gains if row["low"] is not None and row["high"] < 0],
-        }
-        open_ = [row["hospital"] for row in gains if row["low"] is None or row["low"] <= 0 <= row["high"]]
-        parts = [
-            f"{_join(diseases)} {verb}{'s' * (len(diseases) == 1)}" for verb, diseases in names.items() if diseases
-        ]
-        parts += [f"of {_join(open_)} it cannot be told"] if open_ else []
+        names: dict[str, list[str]] = {"gain": [], "lose": [], "": []}
+        for row in gains:
+            low, high = get_interval(row) or (0.0, 0.0)
+            names["gain" if low > 0 else "lose" if high < 0 else ""].append(row["hospital"])
+        undecided = names.pop("")
+        parts = [f"{_join(part)} {verb}{'s' * (len(part) == 1)}" for verb, part in names.items() if part]
+        parts += [f"undecided at {_join(undecided)}"] if undecided else []
         reference = gains[0]["reference"]
         head = "Who gains" if view == "hospitals" else f"With {model} instead of {reference}"
         texts.append(f"{head}: {'; '.join(parts)}.")
@@ -196,21 +196,21 @@ def describe_resolution(mean: DifferenceRow | None) -> str:
     """The same of the last row of differences."""
     if mean is None or mean["detectable"] is None:
         return ""
-    seeds = len(read_seeds(mean))
-    if mean["detectable"] > max(mean["auc_reference"], 1 - mean["auc_reference"]):
+    seeds, reference = len(read_seeds(mean)), mean["auc_reference"] or 0.0
+    if mean["detectable"] > max(reference, 1 - reference):
         text = f"With {_count(seeds)} training seeds no difference, however large, would be seen ({POWER:.0%} power)"
     else:
         text = f"A difference below {mean['detectable']:.3f} would probably not be seen ({POWER:.0%} power)"
     if not 1 < seeds < ENOUGH_SEEDS:
         return f"{text}."
-    size = f"{abs(mean['difference']):.3f}, as here, needs"
+    size = f"{abs(mean['difference'] or 0.0):.3f}, as here, needs"
     if mean["seeds_needed"] is None:
         return f"{text}; {size} more test patients: not even {MOST_SEEDS:,} seeds would show it."
     return f"{text}; {size} {mean['seeds_needed']:,} seeds."
 
 
 def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
-    defined = sorted((row for row in means if row["auc"] is not None), key=lambda row: -row["auc"])
+    defined = sorted((row for row in means if row["auc"] is not None), key=lambda row: -(row["auc"] or 0.0))
     if not defined:
         return "None: the mean AUC of no method is defined."
     best, *rest = defined

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.methods import Intervals, MethodName
-from chestfed.evaluation.joining.recognized import count_recognized
+from chestfed.evaluation.joining.recognized import Recognized, count_recognized
 from chestfed.results.clients.batch_norm import read_statistics
 from chestfed.results.clients.gate import ALTERNATIVE_TITLES, count_choices
 from chestfed.results.differences import list_differences
@@ -291,7 +291,7 @@ def _compare(
     )
 
 
-def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, float | None] | None:
+def _count_recognized(models: Sequence[_Model], how: Intervals) -> Recognized | None:
     """Findings that the last model recognizes and the first one; None where scores stay at a hospital."""
     ends = models[0], models[-1]
     if len(models) < 2 or any(run.row(model.k).scores_stay for model in ends for run in model.runs):
@@ -299,8 +299,7 @@ def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, flo
     merged = [merge_seeds([load_predictions(run.path, model.k) for run in model.runs]) for model in ends]
     first, last = ([scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged)
     resamples = enough_resamples(min(how.resamples, 500), len(merged[0].frames[0]))
-    counts = count_recognized(first, last, resamples)
-    return None if counts is None else counts.to_plain()
+    return count_recognized(first, last, resamples)
 
 
 # ---- what captions and curves need -------------------------------------------------------------------------------
@@ -313,7 +312,7 @@ def _describe_runs(
     first = runs[0]
     compares = by_window or len({run.settings.method for run in runs}) > 1
     return {
-        **first.about["scored"],
+        **cast(About, first.about["scored"]),
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
         "adds_hospitals": first.settings.adds_hospitals,

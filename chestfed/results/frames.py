@@ -35,6 +35,7 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.results.files import RESULT, expected, read_json_file
 
 if TYPE_CHECKING:
+    from chestfed.evaluation.joining.recognized import Recognized
     from chestfed.results.clients.batch_norm import Statistics
     from chestfed.results.settings import MethodFacts, PublishedFigures
 
@@ -302,7 +303,7 @@ class About(TypedDict, total=False):
     machine: dict[str, object]
     versions: dict[str, str]
     runs: list[RunEntry]
-    recognized: dict[str, float | None] | None
+    recognized: Recognized | None
     along: list[str]
 
 

@@ -67,11 +67,12 @@ PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"
 TIME: Final = "time.json"
 MODEL_FILE: Final = "model.safetensors"
+MISTAKES: Final = "mistakes.npz"  #: of the largest K: small images that it misjudges
 COMMON_FILE: Final = "common.safetensors"  #: of a personal algorithm: the model for images of no client
 #: Counters of a round, over all clients.
 COUNTERS: Final = ("bytes_up", "bytes_down", "images", "gradients")
 #: What the manifest of a K is about.
-FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME)
+FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME, MISTAKES)
 #: What no finished K is without; predictions are missing where scores stay at a hospital.
 NEEDED_OF_K: Final = (RESULT, MODEL_FILE, ROUNDS)
 
@@ -299,14 +300,12 @@ class RunFolder:
     @cached_property
     def thumbnails(self) -> dict[str, np.ndarray]:
         """Small images by the number of their site; empty if the images are at other hospitals."""
-        file = self.path / THUMBNAILS
-        if not file.is_file():
-            return {}
-        try:
-            with np.load(file, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise make_damage_error(file, error) from None
+        return _read_arrays(self.path / THUMBNAILS)
+
+    @cached_property
+    def mistakes(self) -> dict[str, np.ndarray]:
+        """Test images that the largest K misjudges (`chestfed.training.mistakes`); empty if they are not at hand."""
+        return _read_arrays(self.folder() / MISTAKES)
 
     @cached_property
     def hospitals(self) -> dict[str, Any]:
@@ -365,3 +364,13 @@ def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:
         return ConfigError(text, kind="several studies", studies=studies, comparisons=comparisons)
     text = f"not the run folder of a study: it has no {STUDY}. `chestfed study` prints the folder it writes to."
     return ConfigError(f"{path}: {text}", kind="not a run folder")
+
+
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    if not file.is_file():
+        return {}
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise make_damage_error(file, error) from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -47,7 +47,7 @@ def make_difference_cell(row: DifferenceRow, digits: int = 3) -> Cell:
     return Cell(signed(row["difference"]), tuple(below), strong=row["p_holm"] is not None and row["p_holm"] < 0.05)
 
 
-def make_disease_columns(rows: Iterable[EstimateRow | DifferenceRow]) -> list[Cell]:
+def make_disease_columns(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
     """The headings of the diseases' columns, with their numbers of positive and negative images; a mean has none."""
     return [
         Cell(
@@ -74,7 +74,8 @@ def make_auc_grid(results: Results, caption: str = "", digits: int = 3) -> Grid:
     for rows in models:
         name, added = rows[0]["model"], [rows[0]["added"]] if of_k else []
         sums = costs.get(name, ())
-        lines.append((name, (*added, *(make_auc_cell(row, digits) for row in rows), *sums)))
+        cells: list[str | Cell] = [*added]
+        lines.append((name, [*cells, *(make_auc_cell(row, digits) for row in rows), *sums]))
         if any(row["paper_auc"] is not None for row in rows):
             printed = ["" if row["paper_auc"] is None else f"{row['paper_auc']:.4f}" for row in rows]
             lines.append((f"paper, {name}", (*("" for _ in added), *printed, *("" for _ in sums)), "paper"))
@@ -141,10 +142,10 @@ def make_difference_grid(
 ) -> Grid:
     """A line per model; with `added` a second column, with what each K of a study adds."""
     models = _group_models(differences)
-    rows: Rows = [
-        (part[0]["model"], (*added[place : place + 1], *(make_difference_cell(row, digits) for row in part)))
-        for place, part in enumerate(models)
-    ]
+    rows: Rows = []
+    for place, part in enumerate(models):
+        cells: list[str | Cell] = [*added[place : place + 1]]
+        rows.append((part[0]["model"], cells + [make_difference_cell(row, digits) for row in part]))
     heads, columns = ["K", "added"] if added else ["model"], make_disease_columns(models[0])
     over = sum(row["difference"] is not None for row in models[0] if row["disease"] != "mean")
     columns = [replace(column, below=(f"over {over}",)) if column.text == "mean" else column for column in columns]
@@ -267,12 +268,12 @@ def make_held_out_grid(results: Results, digits: int = 3) -> Grid:
     lines, diseases = Rows(), list[str]()
     for rows in group_rows(results.list_estimates("held_out"), "model"):
         held_out_rows = drop_single_mean([row for row in rows if not row["takes_part"]])
-        cells = []
+        cells: list[str | Cell] = [f"{held_out_rows[0]['images']:,}"]
         for row in held_out_rows:
             counts = () if row["positives"] is None else (f"{row['positives']}+ / {row['negatives']}-",)
             cell = make_auc_cell(row, digits)
             cells.append(replace(cell, below=(*cell.below, *counts)))
-        lines.append((rows[0]["model"], (f"{held_out_rows[0]['images']:,}", *cells)))
+        lines.append((rows[0]["model"], cells))
         diseases = [format_title(row["disease"]) for row in held_out_rows]
         if means := average_seen(rows):
             lines.append(("  sites trained on", ("", *map(number, drop_single_mean(means))), "seen"))
@@ -347,9 +348,9 @@ def list_notes(results: Results) -> list[str]:
         if texts:
             about = "mean AUC of the last point and of the average over the last stage's rounds"
             notes.append(f"{about}: {'; '.join(texts)}")
-    published = results.about["published"] or {"largest_window": {}}
+    published = results.about["published"]
     for algorithm, window in find_largest_windows(results).items():
-        theirs = published["largest_window"].get(algorithm)
+        theirs = published["largest_window"].get(algorithm) if published else None
         beside = "" if theirs is None else f"; the paper's: {theirs}"
         notes.append(f"{algorithm}: largest window without loss of AUC: {window}{beside}")
     return notes

@@ -135,10 +135,11 @@ class MlflowRecord(Reporter):
         alone = replace(results, estimates=results.estimates[results.estimates["k"] == row.k])
         aucs = alone.view("study")[_COLUMNS].round(_DIGITS)
         store.log_table(run, aucs, "auc_per_disease.json")
-        entries = RunFolder(self._study.folder).rounds(row.k)
-        cost = {f"cost/{name}": sum(entry[name] for entry in entries) for name in _COST}
-        cost |= {f"privacy/{key}": entries[-1][key] for key in _SPENT if key in entries[-1]}
-        cost |= {"cost/rounds": len(entries), "cost/seconds": read_json(folder / TIME).get("seconds")}
+        finished = RunFolder(self._study.folder)
+        cost: dict[str, float | None] = {f"cost/{name}": total for name, total in finished.costs(row.k).items()}
+        last = finished.rounds(row.k)[-1]
+        cost |= {f"privacy/{key}": last[key] for key in _SPENT if key in last}
+        cost["cost/seconds"] = read_json(folder / TIME).get("seconds")
         store.log_metrics(run, [(row.k, {**_auc_metrics(row), **cost})])
         for file in (MODEL_FILE, RESULT, ROUNDS):
             store.log_file(run, folder / file)

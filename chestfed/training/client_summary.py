@@ -46,7 +46,7 @@ def write_site_cards(folder: Path, experiment: Experiment) -> None:
         if client.classes:
             card["classes"] = list(client.classes)
     add_weights(cards, experiment.pipeline)
-    write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
+    save_arrays(folder / "thumbnails.npz", thumbnails)
     facts = [site.facts for site in experiment.sites]
     write_json(folder / "sites.json", {**experiment.origin.keys(), "bins": BINS, "sites": cards, "hospitals": facts})
 
@@ -105,19 +105,33 @@ def make_site_card(part: ClientData | TestSet, diseases: Sequence[str], seed: in
 
 def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
-    from PIL import Image
-
-    images = images.images if isinstance(images, FeatureImages) else images
+    images = unwrap_features(images)
     histogram, pictures = np.zeros(BINS, np.int64), []
     for number, row in enumerate(rows):
         pixels = images.read([row])[0]
         histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
         if number < SHOWN:
-            small = Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX)
-            pictures.append(np.asarray(small))
+            pictures.append(shrink(pixels))
     return histogram, np.stack(pictures) if pictures else np.zeros((0, SIDE, SIDE), np.uint8)
 
 
-def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with path.open("wb") as file:  # given a name, NumPy would append a suffix to it
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+def unwrap_features(images: Images) -> Images:
+    """The pictures themselves, where a network's features of them are trained on."""
+    return images.images if isinstance(images, FeatureImages) else images
+
+
+def shrink(pixels: np.ndarray) -> np.ndarray:
+    """A thumbnail uint8 `[SIDE, SIDE]` of pixels `[s, s]`, or `[SIDE, SIDE, 3]` of `[s, s, 3]`."""
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX))
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write a compressed `.npz`, atomically."""
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a name, NumPy would append a suffix to it
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+    write_atomically(path, save)

@@ -64,6 +64,7 @@ from chestfed.training.data.clients import Outputs, TestSet
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
+from chestfed.training.mistakes import write_mistakes
 from chestfed.training.pretrain import STATE, Pretrained, new_network
 from chestfed.training.reporting import Reporters, StudyRun, current, tell, use, warn
 from chestfed.training.run_files import (
@@ -243,6 +244,8 @@ class RunningStudy:
         if not (folder / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
             write_json(folder / TIME, {"seconds": seconds, "resumed": resumed, "on": self.experiment.machine.name})
+        if k == self.pipeline.k[-1] and not row.scores_stay and type(self.deployment) is Deployment:
+            write_mistakes(folder, self.experiment.test, trained.outputs.scores)
         write_result(folder, self.part(folder), row, trained.outputs.scores, self.experiment.test)
         return row
 

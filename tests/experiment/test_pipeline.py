@@ -310,7 +310,7 @@ def test_paths_of_an_extended_file(tmp_path: Path) -> None:
     (tmp_path / "q.yaml").write_text("extends: a/ours.yaml\ntitle: Own\n")
     assert load_pipeline(tmp_path / "q.yaml").resolve().federated.algorithm.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
     (tmp_path / "r.yaml").write_text("extends: source_addition_samples\n")
-    with pytest.raises(ConfigError, match=rf"r\.yaml:1: no such file.*{re.escape(str(base))}"):
+    with assert_refused(ConfigError, "no such file", place=f"{tmp_path / 'r.yaml'}:1", available=base):
         load_pipeline(tmp_path / "r.yaml")
 
 
@@ -334,7 +334,7 @@ def test_without_a_server_the_stages_are_one() -> None:
 def test_more_clients_than_exist_refused() -> None:
     with assert_refused(ConfigError, "invalid value", key="k"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["k=[1,6]"])
-    with pytest.raises(ConfigError, match="cut: no effect"):
+    with assert_refused(ConfigError, "invalid value", key="sites.0"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["sites.0.cut=unlike"])
 
 
@@ -389,7 +389,7 @@ def test_identity_holds_content_of_graph(tmp_path: Path) -> None:
 
 
 def test_missing_graph_is_named_with_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'methods\.0\.algorithm\.topology': .*rign"):
+    with assert_refused(ConfigError, "unreadable graph", key="methods.0.algorithm.topology"):
         pipeline_on_a_graph(tmp_path, "0 1\n", "rign")
 
 

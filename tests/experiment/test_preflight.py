@@ -58,17 +58,17 @@ def test_every_k_is_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "model", "reason"),
+    ("settings", "model"),
     [
-        ([], "tests.models.tiny_transformer:TINY", "does not say which parts"),
-        (["selected=[local_scgdam]"], "small", "other weights"),
-        (["runtime.compile=true"], "small", "choose compile or recompute"),
+        ([], "tests.models.tiny_transformer:TINY"),
+        (["selected=[local_scgdam]"], "small"),
+        (["runtime.compile=true"], "small"),
     ],
 )
-def test_recompute_only_where_equal(settings: list[str], model: str, reason: str) -> None:
+def test_recompute_only_where_equal(settings: list[str], model: str) -> None:
     run = load_pipeline(DIGITS, ["runtime.recompute=true", *settings]).resolve()
     run = run.model_copy(update={"model": network_options(model)})
-    with pytest.raises(ConfigError, match=rf"(?s)runtime\..*{reason}.*"):
+    with assert_refused(ConfigError, "invalid configuration", keys=["runtime.recompute"]):
         check_runs([run])
 
 

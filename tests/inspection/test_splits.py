@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from chestfed.cli import app
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
+from tests.cases import assert_refused
 from tests.inspection.planted import ROWS, Hospital, get_row
 from tests.sites.own_tables import config
 
@@ -132,7 +133,7 @@ def test_patient_without_split_is_reported(tmp_path: Path) -> None:
 
 
 def test_splits_file_excludes_other_ways(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be combined with valid_fraction, official: false"):
+    with assert_refused(ConfigError, "invalid value", key="splits.file"):
         config(tmp_path, {}, splits={"official": False, "valid_fraction": 0.1, "file": "a.csv"})
 
 

@@ -161,7 +161,7 @@ def check_client_control_variates_are_the_mean_local_gradients(module: ModuleTyp
 
 def check_the_global_optimum_is_reached_at_every_window(module: ModuleType) -> None:
     problems = saddle.heterogeneous(4)
-    for window, lr, rounds in ((1, 0.1, 700), (8, 0.05, 240), (32, 0.02, 130), (128, 0.005, 130)):
+    for window, lr, rounds in ((1, 0.1, 700), (8, 0.05, 240), (32, 0.02, 130)):
         server, _ = saddle.run(algorithm(module, window=window, local_lr=lr, dual_lr=lr), problems, rounds)
         error = saddle.distance(Point(server.primal, server.dual), problems)
         assert error < 1e-10, f"window {window}: error {error:.1e}"

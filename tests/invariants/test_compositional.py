@@ -52,7 +52,7 @@ def test_error_grows_with_the_window() -> None:
 
 def test_error_grows_with_the_rate_of_h() -> None:
     """Each client takes its gradient at its own h, which differs from the mean by the rate times its difference."""
-    problems, errors = composition.heterogeneous(8), []
+    problems, errors = composition.heterogeneous(4), []
     for rate in (0.4, 0.1, 0.025):
         algorithm = LocalScgdam(1, 0.01, 0.01, rate, 0.5, 0.5)
         state = composition.run(algorithm, problems, 1000)

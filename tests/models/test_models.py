@@ -235,18 +235,18 @@ def test_pickle_without_weights_is_refused(tmp_path: Path) -> None:
 
     torch.save({"a": Path()}, tmp_path / "saved.pth")
     torch.save({0: torch.zeros(3)}, tmp_path / "numbered.pth")
-    for name, content, reason in (
-        ("pickle.pth", pickle.dumps({"a": Path()}), "refused: it is a pickle"),
-        ("saved.pth", None, "refused: it is a pickle"),
-        ("page.pth", b"<!doctype html><p>Sign in</p>", "damaged, or not a torch"),
-        ("pointer.pth", b"version https://git-lfs.github.com/spec/v1\n", "damaged, or not a torch"),
-        ("none.pth", b"", "empty"),
-        ("numbered.pth", None, "not a state dict"),
-        ("", None, "Is a directory"),
+    for name, content in (
+        ("pickle.pth", pickle.dumps({"a": Path()})),
+        ("saved.pth", None),
+        ("page.pth", b"<!doctype html><p>Sign in</p>"),
+        ("pointer.pth", b"version https://git-lfs.github.com/spec/v1\n"),
+        ("none.pth", b""),
+        ("numbered.pth", None),
+        ("", None),
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        with pytest.raises(ConfigError, match=reason):
+        with assert_refused(ConfigError, "unreadable weights"):
             build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / name)}), 5, 1)
 
 

@@ -41,7 +41,7 @@ def configured(folder: Path, text: str) -> ModelOptions:
 def test_foreign_option_names_its_owner(tmp_path: Path) -> None:
     assert configured(tmp_path, "small") == network_options("small")
     for text in ("densenet121, growth_rate: 8", "densenet161, pool: 2", "resnet20, blocks: [1]"):
-        with pytest.raises(ConfigError, match=r"c\.yaml:1: unknown key 'model\.\w+': it is an option of small"):
+        with assert_refused(ConfigError, "unknown key", place=f"{tmp_path / 'c.yaml'}:1"):
             configured(tmp_path, f"{{name: {text}}}")
     with assert_refused(ConfigError, "unknown key", key="model.growth_rat"):
         configured(tmp_path, "{name: small, growth_rat: 8}")
@@ -67,24 +67,24 @@ def test_factory_arguments_are_checked(own_network: str, tmp_path: Path) -> None
     assert module.head.weight.shape == (3, 8)
     densenet = network_options("monai.networks.nets:DenseNet", options=DENSENET)
     assert densenet.outputs_as == "out_channels"  # type: ignore[attr-defined]
-    for text, reason in (
-        ("make_tiny, options: {widht: 8}", r"'model\.options': .* no argument 'widht'; did you mean 'width'"),
-        ("make_tiny, options: {num_classes: 8}", "'num_classes' is the number of diseases"),
-        ("make_tiny, outputs_as: heads", r"'model\.outputs_as': which argument of mynets:make_tiny"),
-        ("make_tiny, width: 8", r"unknown key 'model\.width'"),
-        ("nn.Conv2d, options: {kernel_size: 1}", "missing a required argument: 'in_channels'"),
-        ("annotations", "is not an instance of ModelSpec"),
-        ("missing", "has no 'missing'"),
+    for text, kind, key in (
+        ("make_tiny, options: {widht: 8}", "invalid value", "model.options"),
+        ("make_tiny, options: {num_classes: 8}", "invalid value", "model.options"),
+        ("make_tiny, outputs_as: heads", "invalid value", "model.outputs_as"),
+        ("make_tiny, width: 8", "unknown key", "model.width"),
+        ("nn.Conv2d, options: {kernel_size: 1}", "invalid value", "model.options"),
+        ("annotations", "invalid value", "model"),
+        ("missing", "invalid value", "model"),
     ):
         name, _, rest = text.partition(",")
-        with pytest.raises(ConfigError, match=reason):
+        with assert_refused(ConfigError, kind, key=key):
             configured(tmp_path, f'{{name: "{own_network}:{name}"{"," * bool(rest)}{rest}}}')
 
 
 def test_factory_with_kwargs_needs_outputs(own_network: str, tmp_path: Path) -> None:
     with (tmp_path / "mynets.py").open("a") as file:
         file.write("\n\ndef passing(**rest: int) -> nn.Module:\n    return TinyTransformer(**rest)\n")
-    with pytest.raises(ConfigError, match="Say so, as in outputs_as: num_classes"):
+    with assert_refused(ConfigError, "invalid value", key="model.outputs_as"):
         configured(tmp_path, f"{own_network}:passing")
     options = configured(tmp_path, f'{{name: "{own_network}:passing", outputs_as: outputs, options: {{width: 8}}}}')
     assert build_model(options, 3, 1).get_parameter("head.weight").shape == (3, 8)

@@ -64,31 +64,31 @@ def test_npz_is_read_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "key"),
+    ("changes", "kind"),
     [
-        ({"patients": np.array([1, 2, 1, 3]), "patient": None}, "patients"),
-        ({"y": None}, "y"),
-        ({"y_test": None}, "y_test"),
-        ({"patient_test": None}, "patient_test"),
-        ({"patient": None}, "patient_test"),
-        ({"x_test": None, "y_test": None, "patient": None}, "patient_test"),
-        ({"patient_test": np.array(["p", "t"])}, "patient_test"),
-        ({"patient": np.array(["p", " ", "q", "r"])}, "patient"),
-        ({"patient": np.array([1.0, np.nan, 2.0, 3.0])}, "patient"),
-        ({"patient": np.array(["p", "q"])}, "patient"),
-        ({"patient": np.array(["p", None, "q", "r"], object)}, "damaged"),
-        ({"x": COLOR.astype(np.float32)}, "x"),
-        ({"x": COLOR.transpose(0, 3, 1, 2)}, "x"),
-        ({"y": np.array([0.0, 1.0, 2.0, 1.0])}, "y"),
-        ({"y": np.array([0, 1, 2]), "patient": None, "client": None, "patient_test": None}, "labels"),
-        ({"y": np.array([1, 2, 3, 1])}, "classes"),
-        ({"y": np.array([0, 1, -1, 2])}, "labels"),
-        ({"y": np.array([0, 0, 0, 0]), "y_test": np.array([0, 0])}, "classes"),
-        ({"y_test": np.array([0, 3])}, "labels"),
+        ({"patients": np.array([1, 2, 1, 3]), "patient": None}, "other arrays"),
+        ({"y": None}, "other arrays"),
+        ({"y_test": None}, "other arrays"),
+        ({"patient_test": None}, "other arrays"),
+        ({"patient": None}, "other arrays"),
+        ({"x_test": None, "y_test": None, "patient": None}, "other arrays"),
+        ({"patient_test": np.array(["p", "t"])}, "common patients"),
+        ({"patient": np.array(["p", " ", "q", "r"])}, "invalid array"),
+        ({"patient": np.array([1.0, np.nan, 2.0, 3.0])}, "invalid array"),
+        ({"patient": np.array(["p", "q"])}, "invalid array"),
+        ({"patient": np.array(["p", None, "q", "r"], object)}, "damaged file"),
+        ({"x": COLOR.astype(np.float32)}, "invalid array"),
+        ({"x": COLOR.transpose(0, 3, 1, 2)}, "invalid array"),
+        ({"y": np.array([0.0, 1.0, 2.0, 1.0])}, "invalid array"),
+        ({"y": np.array([0, 1, 2]), "patient": None, "client": None, "patient_test": None}, "counts differ"),
+        ({"y": np.array([1, 2, 3, 1])}, "class without images"),
+        ({"y": np.array([0, 1, -1, 2])}, "impossible class"),
+        ({"y": np.array([0, 0, 0, 0]), "y_test": np.array([0, 0])}, "class without images"),
+        ({"y_test": np.array([0, 3])}, "impossible class"),
     ],
 )
-def test_invalid_arrays_are_refused(tmp_path: Path, changes: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"own\.npz: .*\b{key}\b"):
+def test_invalid_arrays_are_refused(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:
+    with assert_refused(ConfigError, kind):
         open_collection("own", write(tmp_path, **changes))
 
 
@@ -100,15 +100,16 @@ def test_damaged_npz_is_refused(tmp_path: Path, damage: str) -> None:
     content[60] ^= 255
     bad = {"cut": file.read_bytes()[:200], "flipped": bytes(content), "text": b"no archive", "empty": b""}
     file.write_bytes(bad[damage])
-    with pytest.raises(ConfigError, match="damaged"):
+    with assert_refused(ConfigError, "damaged file", file=file):
         open_collection("own", path)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with assert_refused(ConfigError, "no such collection", name="cifar"):
         open_collection("cifar", tmp_path / "cifar")
-    for name in ("cifar10", "stl10", "imagenet"):  # without files, and maybe without torchvision
-        with pytest.raises(ConfigError, match=name):
+    kind = "no torchvision" if torchvision is None else "unreadable collection"
+    for name in ("cifar10", "stl10", "imagenet"):
+        with assert_refused(ConfigError, kind, name=name):
             open_collection(name, tmp_path / name)
 
 
@@ -170,7 +171,7 @@ def test_torchvisions_imagenet_is_read(tmp_path: Path) -> None:
 def test_a_damaged_photograph_is_named(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "a.jpg").write_bytes(content)
-    with pytest.raises(ImageError, match=r"^a\.jpg: "):
+    with assert_refused(ImageError, "unreadable image", file="a.jpg"):
         FilePixels(tmp_path, ["a.jpg"]).read(0)
 
 

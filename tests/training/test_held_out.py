@@ -240,24 +240,24 @@ def test_unlabeled_disease_has_a_reason(home: Path, two_sites: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("overrides", "key"),
     [
-        (["held_out.sites=[]"], "must name each site once, or be 'all'"),
-        (["held_out.sites=[vindr,vindr]"], "must name each site once, or be 'all'"),
-        (["k=[1,2]"], "with held_out all other sites train"),
-        (["k=[2]"], "with held_out all other sites train"),
-        (["selected=[codasca, coda]"], "held_out runs once per site"),
+        (["held_out.sites=[]"], "held_out.sites"),
+        (["held_out.sites=[vindr,vindr]"], "held_out.sites"),
+        (["k=[1,2]"], ""),
+        (["k=[2]"], ""),
+        (["selected=[codasca, coda]"], "held_out"),
     ],
 )
-def test_pipeline_without_held_out_refused(overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_pipeline_without_held_out_refused(overrides: list[str], key: str) -> None:
+    with assert_refused(ConfigError, "invalid value", key=key):
         load_pipeline(PIPELINE, overrides).resolve()
 
 
 def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
     text = {"extends": str(PIPELINE), "sites": [{"config": "x.yaml", "test_fraction": 0.2}]}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
-    with pytest.raises(ConfigError, match="needs at least two sites"):
+    with assert_refused(ConfigError, "invalid value", key="held_out"):
         load_pipeline(tmp_path / "one.yaml").resolve()
 
 

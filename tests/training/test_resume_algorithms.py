@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,11 @@ from chestfed.training.costs import bytes_per_client_round
 from chestfed.training.data.collection import load_collection
 from chestfed.training.loop import History, Trained, train_federated
 from chestfed.training.pretrain import pretrain
+from tests.cases import assert_refused
 
 SETTINGS = [
     "collection.clients=3",
-    "collection.test_fraction=0.1",
+    "collection.test_fraction=0.9",  # few images: some algorithms take the gradient of all in every round
     "model.blocks=[1]",
     "federated.window=2",
     "federated.batch_size=4",
@@ -176,7 +176,7 @@ CASES = [
 
 @pytest.mark.parametrize(("algorithm", "objective", "norm"), CASES)
 def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str, tmp_path: Path) -> None:
-    settings = [f"model.norm={norm}", f"methods.*.objective={objective}"]
+    settings = [f"model.norm={norm}", f"methods.*.objective={objective}", "federated.stage_steps=2"]
     pipeline = make_pipeline(algorithm, *settings)
     spec = pipeline.federated.spec
     trained = train(pipeline, tmp_path / "run")
@@ -216,7 +216,7 @@ def test_pairs_within_sites_in_messages(tmp_path: Path) -> None:
 
 
 def test_pairs_within_sites_need_sites() -> None:
-    with pytest.raises(ConfigError, match="pairs"):
+    with assert_refused(ConfigError, "invalid configuration", keys=["objective.pairs"]):
         check_runs([make_pipeline("centralized_auc", WITHIN)])
 
 
@@ -337,24 +337,27 @@ def test_options_change_bytes_and_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "setting", "words"),
+    ("algorithm", "setting", "kind", "field"),
     [
-        ("npa", UNEQUAL, "local_steps: all clients of npa make equal steps"),
-        ("codasca", TOP_K, "compression: codasca relies on the mean"),
-        ("scaffold", ADAM, "server_optimizer: scaffold relies on the mean"),
-        ("fedavg", "federated.local_steps={least: 0.5}", "give epochs, per_client or stragglers"),
-        ("fedavg", "federated.local_steps={per_client: [1, 2]}", "2 numbers for 3 clients"),
-        ("fedper", "federated.stage_output=average", "fedper has a point per client"),
+        ("npa", UNEQUAL, "invalid value", {"key": "methods"}),
+        ("codasca", TOP_K, "invalid value", {"key": "methods"}),
+        ("scaffold", ADAM, "invalid value", {"key": "methods"}),
+        ("fedavg", "federated.local_steps={least: 0.5}", "invalid value", {"key": "federated.local_steps"}),
+        (
+            *("fedavg", "federated.local_steps={per_client: [1, 2]}", "invalid configuration"),
+            {"keys": ["federated.local_steps.per_client"]},
+        ),
+        ("fedper", "federated.stage_output=average", "invalid value", {"key": "methods"}),
     ],
 )
-def test_options_that_do_not_go_together(algorithm: str, setting: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(words)):
+def test_options_that_do_not_go_together(algorithm: str, setting: str, kind: str, field: dict[str, Any]) -> None:
+    with assert_refused(ConfigError, kind, **field):
         check_runs([make_pipeline(algorithm, setting)])
 
 
 def test_fedbn_needs_normalization_layers() -> None:
     fedbn = ALGORITHMS.find("fedbn")
-    with pytest.raises(ConfigError, match="no weights of normalization"):
+    with assert_refused(ConfigError, "nothing to keep", group="normalization"):
         fedbn.build(fedbn.options(), Setting(1, 0.1, groups={"normalization": ()}))
 
 
@@ -375,5 +378,5 @@ def test_drawn_clients_survive_restart(algorithm: str, tmp_path: Path, monkeypat
     assert set(rounds[0]) == {(0, 1), (0, 2), (1, 2)}
     assert rounds[0] != rounds[1]
     assert make_participant_sampler(settings, 1, 0, 2) is None
-    with pytest.raises(ConfigError, match=r"clients_per_round: codasca_minimal .*fedprox, fedavg, .*scaffold"):
+    with assert_refused(ConfigError, "invalid value", key="methods"):
         make_pipeline("codasca_minimal", "federated.clients_per_round=2")

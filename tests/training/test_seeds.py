@@ -30,6 +30,7 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import load_predictions
 from chestfed.training.data.experiment import Experiment
+from tests.cases import assert_refused
 from tests.command_line import Called
 from tests.training.tiny_studies import command, run, study
 
@@ -120,7 +121,7 @@ def test_seeds_as_cluster_jobs(home: Path, both_seeds: Called, monkeypatch: pyte
 def test_stopped_cluster_job_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "prepare_machine", lambda runtime: None)
     monkeypatch.setattr(cluster, "run_study", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(ChestfedError, match="its state is saved"):
+    with assert_refused(ChestfedError, "stopped"):
         cluster.Training()(MagicMock(experiment=Experiment(MagicMock(), MagicMock())), None)
 
 

@@ -94,7 +94,8 @@ def build(options: plugins.Options, setting: Setting, group: str) -> LocalParts:
     """
     personal_slices = setting.groups[group]
     if not personal_slices:
-        raise ConfigError(f"name: the network has no weights of {group} to keep at the clients; take fedavg")
+        text = f"name: the network has no weights of {group} to keep at the clients; take fedavg"
+        raise ConfigError(text, kind="nothing to keep", group=group)
     return LocalParts(setting.window, setting.local_lr, personal_slices, getattr(options, "head_steps", 0))
 
 

@@ -105,7 +105,7 @@ class Training:
             with stopping.handle_signals():
                 return run_study(experiment, job.name, job.out, Reporters(record))
         except stopping.Stopped as stopped:
-            raise ChestfedError(f"{stopped}; its state is saved") from None
+            raise ChestfedError(f"{stopped}; its state is saved", kind="stopped") from None
 
     def checkpoint(self, job: Job, tracking_uri: str | None) -> Any:
         """Called by submitit when the job's time is up: it is queued again, and resumes from its run folder."""

@@ -156,7 +156,8 @@ def check_skipping(pipeline: Pipeline, *, skip_unreadable: bool) -> None:
     """Refuse to skip images of a collection, which are decoded as training reads them: too late to leave one out."""
     if skip_unreadable and pipeline.collection is not None:
         text = "images of a collection are read during training and cannot be skipped: replace the damaged file"
-        raise ConfigError(f"--skip-unreadable has no effect on {pipeline.collection.name}: {text}")
+        text = f"--skip-unreadable has no effect on {pipeline.collection.name}: {text}"
+        raise ConfigError(text, kind="no effect", option="skip-unreadable")
 
 
 def _lead(

@@ -48,7 +48,9 @@ class Document:
         if not base_path.is_file():
             ours = bundled("pipelines") / Path(f"{name}.yaml").name
             advice = f"; chestfed's own is {ours}" if ours.is_file() else ""
-            raise ConfigError(f"{self.place(('extends',))}: no such file: {base_path}{advice}")
+            place, available = self.place(("extends",)), ours if ours.is_file() else None
+            text = f"{place}: no such file: {base_path}{advice}"
+            raise ConfigError(text, kind="no such file", place=place, available=available)
         base = Document(base_path, self._short_forms, self._extending)
         self.data = self._merge(base.data, self.data)
         self.places = {**base.places, **self.places}

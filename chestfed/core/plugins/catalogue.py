@@ -108,7 +108,8 @@ class Catalogue(Generic[Declared]):
             If a built-in or installed part has the name, or its file has changed since it was imported.
         """
         if declared.name in self.built_in or declared.name in self.installed:
-            raise ConfigError(f"{self.kind} '{declared.name}': the name is taken; choose another")
+            text = f"{self.kind} '{declared.name}': the name is taken; choose another"
+            raise ConfigError(text, kind="name taken", part=declared.name)
         repeated = declared.name in self._registered
         self._codes[declared.name] = identify_object(self.kind, declared, repeated=repeated)
         self._registered[declared.name] = declared

@@ -13,7 +13,7 @@ import pandas as pd
 
 from chestfed.core.provenance import Origin
 from chestfed.results.collect import collect
-from chestfed.results.frames import Results, list_records, make_differences, make_estimates
+from chestfed.results.frames import Results, RunEntry, list_records, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 
 
@@ -34,7 +34,7 @@ def collect_along(groups: Mapping[str, Sequence[RunFolder]], title: str) -> Resu
         for words, results in collected.items()
         for hospital, counts in results.about["gate"].items()
     }
-    runs = [
+    runs: list[RunEntry] = [
         {**run, "run": f"{run['run']}{words}"} for words, results in collected.items() for run in results.about["runs"]
     ]
     return Results(

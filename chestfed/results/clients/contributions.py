@@ -157,7 +157,7 @@ def describe_contributions(together: Contributions) -> str:
             unclear.append(row["partner"])
     parts = [f"{', '.join(names)} {verb}" for verb, names in seen.items() if names]
     if unclear:
-        parts.append(f"of {', '.join(unclear)} it cannot be told")
+        parts.append(f"{', '.join(unclear)}: undecided")
     images = f"{plural(together.images, 'test image')} of {plural(together.patients, 'patient')}"
     seeds = plural(len(together.seeds), "training seed")
     return f"At {together.target} {'; '.join(parts)} (Shapley value; {images}, {seeds})."
