@@ -159,10 +159,7 @@ class PipelineFile(Conditions):
         What depends on the method but must not differ between those that are compared (`model.norm: auto`) is chosen to
         suit all of them.
 
-        Raises
-        ------
-        ConfigError
-            If there is no such method, or its settings do not go together.
+        Raises `ConfigError` if there is no such method, or its settings do not go together.
         """
         compared = self.selected_methods
         method = next((candidate for candidate in self.methods if candidate.name == (name or compared[0].name)), None)

@@ -49,10 +49,7 @@ def put_target_first(pipeline: Pipeline, path: Path, target: str | None) -> tupl
     A partner's `test_fraction` is left out: patients that it sets aside would make the test set one of several
     hospitals.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such site, or it cannot be the target.
+    Raises `ConfigError` if there is no such site, or it cannot be the target.
     """
     names = [load_site_config(path.parent / entry.config).site for entry in pipeline.sites]
     target = target or names[0]

@@ -36,10 +36,8 @@ def list_variants(file: PipelineFile, path: Path) -> list[Variant]:
     """All studies of a pipeline, in the order in which they run: with all K for each seed, or with the largest K where
     methods or windows are compared. With `held_out` the sites' YAMLs are read.
 
-    Raises
-    ------
-    ConfigError
-        If a method cannot run, a site to hold out is unknown, or two methods of a comparison are the same.
+    Raises `ConfigError` if a method cannot run, a site to hold out is unknown, or two methods of a comparison are the
+    same.
     """
     if file.held_out is not None:
         names = [load_site_config(path.parent / entry.config).site for entry in file.sites]

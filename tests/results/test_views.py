@@ -22,8 +22,8 @@ from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
 from chestfed.results import settings
 from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
-from chestfed.results.collect import list_rows, load_results
-from chestfed.results.frames import Results, Row, make_differences, make_estimates
+from chestfed.results.collect import load_results
+from chestfed.results.frames import Results, Row, list_estimates, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
 from chestfed.results.views import list_held_out_metrics, make_auc_grid, render_tables
@@ -127,7 +127,7 @@ def make_study(*rows: tuple[str, str, bool, Row]) -> Results:
     estimates = [
         entry
         for model, hospital, takes_part, row in rows
-        for entry in list_rows([row], view="hospitals", model=model, hospital=hospital, takes_part=takes_part)
+        for entry in list_estimates([row], view="hospitals", model=model, hospital=hospital, takes_part=takes_part)
     ]
     return Results("t", Origin.REAL, {"seeds": [1]}, make_estimates(estimates), make_differences([]))
 

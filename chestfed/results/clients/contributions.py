@@ -64,10 +64,7 @@ def collect_contributions(
 ) -> Contributions:
     """From the partners, the training seed and the folder of each study.
 
-    Raises
-    ------
-    ConfigError
-        If the studies scored other images or labels, or no disease has two patients of each class.
+    Raises `ConfigError` if the studies scored other images or labels, or no disease has two patients of each class.
     """
     loaded = [load_predictions(folder) for _, _, folder in runs]
     first = loaded[0]
