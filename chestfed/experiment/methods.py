@@ -10,10 +10,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
+from chestfed.experiment.data import Subsets, TargetImages
 from chestfed.experiment.pipeline import Conditions, Pipeline, TuningRecord
 from chestfed.experiment.ranges import parse_space
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, get_part_name
-from chestfed.experiment.subsets import Subsets, TargetImages
 from chestfed.images.augment import Augment
 from chestfed.models import MODELS, FeatureOptions, ModelOptions
 

@@ -13,7 +13,7 @@ from chestfed.results.views import drop_single_mean, make_auc_cell, make_differe
 
 def auc(value: float | None, interval: Interval | None = None, digits: int = 3) -> Cell:
     low, high = interval or (None, None)
-    return make_auc_cell({"auc": value, "low": low, "high": high}, digits)
+    return make_auc_cell({"auc": value, "low": low, "high": high, "sd": None}, digits)
 
 
 def difference(

@@ -11,8 +11,7 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.subsets import limit_target
-from chestfed.experiment.variants import list_variants
+from chestfed.experiment.variants import limit_target, list_variants
 from chestfed.report.page import make_page
 from chestfed.results.collect import read_comparison
 from chestfed.training.data.sites import TEST, TRAIN, VALID

@@ -14,7 +14,7 @@ from chestfed.core.console import command, say, show_answer
 from chestfed.core.output import add_result, output
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.joining.contributions import Subset
-from chestfed.experiment.subsets import Design
+from chestfed.experiment.variants import Design
 from chestfed.models import name_network
 from chestfed.results.answer import answer_study
 from chestfed.results.clients.along import collect_along
