@@ -111,7 +111,7 @@ def compare(
     rows = []
     for d, p_holm in zip(differences, corrected, strict=True):
         low, high = d.interval or (np.nan, np.nan)
-        rows.append((d.disease, d.auc_a, d.auc_b, d.difference, low, high, d.p, p_holm, d.reason))
+        rows.append((d.disease, d.auc_reference, d.auc_model, d.difference, low, high, d.p, p_holm, d.reason))
     names = ["finding", "auc_reference", "auc_model", "difference", "low", "high", "p", "p_holm", "reason"]
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[1:-1], float))
 

@@ -118,8 +118,8 @@ def estimate_aucs(runs: Sequence[Scored]) -> list[dict[str, Any]]:
     rows = []
     for contrast in compare(chance, runs):
         low, high = (None, None) if contrast.interval is None else (0.5 + end for end in contrast.interval)
-        rows.append(vars(contrast) | {"auc": contrast.auc_b, "low": low, "high": high, "p": None, "difference": None})
-        rows[-1] |= {"sd": contrast.sd_b, "seeds": len(runs), "interval_method": "over seeds"}
+        row = vars(contrast) | {"auc": contrast.auc_model, "low": low, "high": high, "p": None, "difference": None}
+        rows.append(row | {"sd": contrast.seed_sd_model, "seeds": len(runs), "interval_method": "over seeds"})
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from chestfed.results.frames import Results
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from chestfed.results.files import Round
     from chestfed.results.run_folder import RunFolder
 
 #: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
@@ -342,8 +343,8 @@ def _stage_ends(run: RunFolder, k: int) -> list[int]:
     return [a["round"] for a, b in pairwise(entries) if a["stage"] != b["stage"]]
 
 
-def _quantity(entry: dict[str, Any], name: str) -> float:
+def _quantity(entry: Round, name: str) -> float:
     if name == "bytes":
         return (entry["bytes_up"] + entry["bytes_down"]) / 1e6
-    value = entry.get(name)  # a secure sum hides how far the clients are apart
+    value = cast(dict[str, float | None], entry).get(name)  # a secure sum hides how far the clients are apart
     return np.nan if value is None else float(value)

@@ -186,9 +186,10 @@ class Study:
 
         Of the largest finished K, unless another is named.
         """
-        entries = [dict(entry) for entry in self._run.rounds(k)]
-        rows = [{**entry, **{f"auc_{name}": auc for name, auc in entry.pop("auc", {}).items()}} for entry in entries]
-        frame = pd.DataFrame(rows)
+        entries = self._run.rounds(k)
+        aucs = [{f"auc_{name}": auc for name, auc in entry.get("auc", {}).items()} for entry in entries]
+        frame = pd.DataFrame([{**entry, **each} for entry, each in zip(entries, aucs, strict=True)])
+        frame = frame.drop(columns="auc", errors="ignore")
         return frame.assign(seconds=frame["seconds"].astype(float))
 
     def significance(self) -> pd.DataFrame:

@@ -91,7 +91,9 @@ def list_differences(
     for model, name in zip(models[1:], names[1:], strict=True):
         if model.protocol and reference.protocol and model.protocol != reference.protocol:
             raise ConfigError(f"{names[0]} was scored as {reference.protocol}, {name} as {model.protocol}")
-        frames = tuple(align_rows(reference, replace(model, frames=(frame,), name=name)) for frame in model.frames)
+        frames = tuple(
+            align_rows(reference, replace(model, frames=(frame,), name=name), diseases) for frame in model.frames
+        )
         scored = reference.scored(diseases), replace(model, frames=frames).scored(diseases)
         untested = _explain_missing_test(reference.seeds, model.seeds)
         try:
@@ -126,11 +128,7 @@ def _list_rows(
             **vars(difference),
             "low": low,
             "high": high,
-            "auc_reference": difference.auc_a,
-            "auc_model": difference.auc_b,
             "n": labeled,
-            "seed_sd_reference": difference.sd_a,
-            "seed_sd_model": difference.sd_b,
             "interval_reference": references[0],
             "of_seeds": json.dumps(dict(zip(seeds, difference.of_seeds, strict=True))) if difference.of_seeds else "",
         }

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,8 @@ from chestfed.evaluation.protocols import describe_hospitals
 from chestfed.results.files import RESULT as RESULT
 from chestfed.results.files import (
     SECONDS,
+    Round,
+    Sites,
     check_files,
     expected,
     make_damage_error,
@@ -70,7 +72,10 @@ MODEL_FILE: Final = "model.safetensors"
 MISTAKES: Final = "mistakes.npz"  #: of the largest K: small images that it misjudges
 COMMON_FILE: Final = "common.safetensors"  #: of a personal algorithm: the model for images of no client
 #: Counters of a round, over all clients.
-COUNTERS: Final = ("bytes_up", "bytes_down", "images", "gradients")
+COUNTERS: Final[tuple[Literal["bytes_up", "bytes_down", "images", "gradients"], ...]] = (
+    *("bytes_up", "bytes_down"),
+    *("images", "gradients"),
+)
 #: What the manifest of a K is about.
 FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME, MISTAKES)
 #: What no finished K is without; predictions are missing where scores stay at a hospital.
@@ -274,11 +279,11 @@ class RunFolder:
         with expected(self.folder(k) / PREDICTIONS):
             return scored_frame(frame, [estimate.disease for estimate in row.diseases]).columns()
 
-    def rounds(self, k: int | None = None) -> list[dict[str, Any]]:
+    def rounds(self, k: int | None = None) -> list[Round]:
         """The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known."""
         folder = self.folder(k)
         seconds = read_round_times(folder / SECONDS)
-        entries = self._load_once(folder / ROUNDS, read_rounds)
+        entries: list[Round] = self._load_once(folder / ROUNDS, read_rounds)
         return [{**entry, "seconds": seconds.get(entry["round"])} for entry in entries]
 
     def costs(self, k: int | None = None) -> dict[str, int]:
@@ -292,9 +297,9 @@ class RunFolder:
         return content
 
     @cached_property
-    def sites(self) -> dict[str, Any]:
+    def sites(self) -> Sites:
         """Counts, prevalences and gray levels of the sites."""
-        content: dict[str, Any] = read_json_file(self.path / SITES)
+        content: Sites = read_json_file(self.path / SITES)
         return content
 
     @cached_property

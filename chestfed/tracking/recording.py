@@ -138,7 +138,8 @@ class MlflowRecord(Reporter):
         finished = RunFolder(self._study.folder)
         cost: dict[str, float | None] = {f"cost/{name}": total for name, total in finished.costs(row.k).items()}
         last = finished.rounds(row.k)[-1]
-        cost |= {f"privacy/{key}": last[key] for key in _SPENT if key in last}
+        if "epsilon" in last and "epsilon_of_all" in last:
+            cost |= {"privacy/epsilon": last["epsilon"], "privacy/epsilon_of_all": last["epsilon_of_all"]}
         cost["cost/seconds"] = read_json(folder / TIME).get("seconds")
         store.log_metrics(run, [(row.k, {**_auc_metrics(row), **cost})])
         for file in (MODEL_FILE, RESULT, ROUNDS):
