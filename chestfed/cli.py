@@ -50,11 +50,9 @@ from chestfed.commands.power import power
 from chestfed.commands.report import report
 from chestfed.commands.samples import samples
 from chestfed.commands.shell import Command, Commands, Lists, Root, show_all_help, with_output
-from chestfed.commands.site.card import site_card
-from chestfed.commands.site.check import site_check
+from chestfed.commands.site.check import site_card, site_check
 from chestfed.commands.site.new import site_new
-from chestfed.commands.site.stats import site_stats
-from chestfed.commands.site.table import site_table
+from chestfed.commands.site.stats import site_stats, site_table
 from chestfed.commands.study.command import study
 from chestfed.commands.tune.command import tune
 from chestfed.core.console import open_console, say

@@ -34,7 +34,7 @@ from chestfed.algorithms.variables import (
 )
 from chestfed.core.plugins import Options
 from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Population, Sampled
+from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Pooled, Population, Sampled
 from chestfed.public_datasets.declaration import Collection, CollectionSpec, Part
 from chestfed.public_datasets.pixels import ArrayPixels, FilePixels, Pixels
 
@@ -64,6 +64,7 @@ __all__ = [
     "Personal",
     "Pixels",
     "Point",
+    "Pooled",
     "Population",
     "Preparing",
     "Restarting",

@@ -17,6 +17,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 from chestfed._version import __version__  # noqa: E402
+from chestfed.core.config import Document  # noqa: E402
 from docs.generate import write_references  # noqa: E402
 
 if TYPE_CHECKING:
@@ -78,7 +79,17 @@ def _offer_files_as_downloads(_app: Sphinx, docname: str, source: list[str]) -> 
     source[0] = re.sub(r"\[([^\[\]]+)\]\(((?:\.\./)+[^)#\s]*\.md|[^)#:\s]*/)\)", rewrite, source[0])
 
 
+def _add_license(_app: Sphinx, docname: str, source: list[str]) -> None:
+    """License and citation of a data set, from the YAML that its page names first."""
+    if docname.startswith("sites/"):
+        named = re.search(r"`(site_configs/\S+\.yaml)`", source[0])
+        assert named is not None, docname
+        site = Document(DOCS.parent / named[1]).data
+        source[0] += f"- **License**: {site['license']}.\n- **Cite**: {site['citation']}\n"
+
+
 def setup(app: Sphinx) -> None:
     """Write the generated pages before Sphinx looks for sources, and adapt the links of pages as they are read."""
     app.connect("config-inited", _references)
     app.connect("source-read", _offer_files_as_downloads)
+    app.connect("source-read", _add_license)

@@ -26,7 +26,7 @@ DIGITS = [
     *("federated.stages=1", "evaluation.resamples=0", "runtime.threads=1"),
 ]
 SAMPLES = [
-    *("samples.size=tiny", "model={name: 'patches:PATCHES', width: 8}", "selected=[feddyn:FedDyn]"),
+    *("samples.size=tiny", "model={name: 'patches:PATCHES', width: 8}", "selected=[fedexp:FedExP]"),
     *("methods.*.objective={name: 'focal:FOCAL', gamma: 1.5}", "k=[1,2]", "pretrain.epochs=0.2", "preprocess.size=64"),
     *("federated.batch_size=2", "federated.window=2", "federated.stage_steps=4", "federated.local_lr=0.01"),
     *("evaluation.resamples=20", "runtime.threads=1"),
@@ -47,7 +47,7 @@ def sets(settings: list[str]) -> list[str]:
 
 
 def test_page_shows_the_files() -> None:
-    for name in ("feddyn", "focal", "patches", "compare_feddyn"):
+    for name in ("fedexp", "focal", "patches", "compare_fedexp"):
         text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
         assert f"{{literalinclude}} examples/own_method/{name}.py\n" in PAGE
         assert text.count("\n") <= 80
@@ -55,35 +55,35 @@ def test_page_shows_the_files() -> None:
 
 def test_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
-    assert "window 8: it ends at the optimum" in check_algorithm("feddyn:FedDyn", alpha=0.2)
+    assert "the server's step counts every client by its weight, in any order" in check_algorithm("fedexp:FedExP")
     assert len(check_objective("focal:FOCAL", gamma=1.5)) == 9
     assert check_model("patches:PATCHES", size=64)
 
 
 def test_comparison_in_float64_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("compare_feddyn")
+    example = importlib.import_module("compare_fedexp")
     try:
         assert example.compare() < 1e-12
-        spec = example.FEDDYN
-        wrong = replace(spec, build=lambda options, setting: replace(spec.build(options, setting), alpha=0.101))
-        monkeypatch.setattr(example, "FEDDYN", wrong)
+        spec = example.FEDEXP
+        wrong = replace(spec, build=lambda options, setting: replace(spec.build(options, setting), epsilon=0.1))
+        monkeypatch.setattr(example, "FEDEXP", wrong)
         assert example.compare() > 1e-6
     finally:
-        for name in ("compare_feddyn", "feddyn"):
+        for name in ("compare_fedexp", "fedexp"):
             sys.modules.pop(name, None)
 
 
 def test_method_is_compared_and_resumes(here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
-    words = ["study", bundled("pipelines") / "digits_ih.yaml", "--methods", "feddyn:FedDyn,codasca", "--seeds", "2"]
+    words = ["study", bundled("pipelines") / "digits_ih.yaml", "--methods", "fedexp:FedExP,codasca", "--seeds", "2"]
     done = chestfed(*words, *sets(DIGITS), "--no-tracking")
     assert done.code == 0, done.err
     (results,) = (here / "runs").glob("comparison-*/results.csv")
-    assert set(pd.read_csv(results)["algorithm"]) == {"feddyn:FedDyn", "codasca"}
+    assert set(pd.read_csv(results)["algorithm"]) == {"fedexp:FedExP", "codasca"}
     again = chestfed(*words, *sets(DIGITS), "--no-tracking")
     assert again.out.count("from the earlier run") == 4
-    with (here / "feddyn.py").open("a") as file:
+    with (here / "fedexp.py").open("a") as file:
         file.write("\n# another line\n")
     changed = chestfed(*words, *sets(DIGITS), "--no-tracking")
     assert changed.code == 0, changed.err
@@ -105,7 +105,7 @@ def test_three_plug_ins_work_together(here: Path, chestfed: Command, monkeypatch
     assert done.code == 0, done.err
     (folder,) = (here / "runs").glob("synthetic-source_addition_samples-*")
     study = api.Study.load(folder)
-    assert study.configuration["federated"]["algorithm"]["name"] == "feddyn:FedDyn"
+    assert study.configuration["federated"]["algorithm"]["name"] == "fedexp:FedExP"
     scored = chestfed("evaluate", study.folder, "--site", bundled("site_configs") / "synthetic/chexpert.yaml", "--data",
                       "synthetic_hospitals", "--resamples", "20", "--k", "1")  # fmt: skip
     assert scored.code == 0, scored.err
@@ -119,7 +119,7 @@ def test_three_plug_ins_work_together(here: Path, chestfed: Command, monkeypatch
 def test_foreign_option_is_refused(here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     for setting, key in (
-        ("methods.*.algorithm={name: 'feddyn:FedDyn', momentum: 0.5}", "momentum"),
+        ("methods.*.algorithm={name: 'fedexp:FedExP', momentum: 0.5}", "momentum"),
         ("methods.*.objective={name: 'focal:FOCAL', alpha: 0.5}", "alpha"),
         ("model={name: 'patches:PATCHES', growth_rate: 8}", "growth_rate"),
     ):

@@ -17,7 +17,7 @@ from chestfed.algorithms.variables import Rule
 from chestfed.core.plugins import Options, Versioned
 from chestfed.objectives.declaration import ObjectiveKind
 
-Family = Literal["min-max AUC", "compositional", "minimization", "personal", "decentralized", "reference"]
+Family = Literal["min-max AUC", "compositional", "score pool", "minimization", "personal", "decentralized", "reference"]
 
 #: Where it ends with heterogeneous clients and a constant step: at the optimum whatever the window, only with a window
 #: of 1, or not.
@@ -85,6 +85,8 @@ class Setting:
         normalization layers) and `features` (all others). Together they are all weights, each once.
     seed
         Of training: for random draws of the server. A client draws from `gradients.stream`.
+    pool
+        Shape `[2, 1 + m, P, J]` of the objective's pool of scores; empty without one.
     """
 
     window: int
@@ -97,6 +99,7 @@ class Setting:
     client: ClientInfo | None = None
     groups: Groups = field(default_factory=UnknownGroups)
     seed: int = 0
+    pool: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,8 @@ class AlgorithmSpec(Versioned):
         Name of the objective that it trains on unless the configuration says another.
     sends
         Numbers that a client sends per round, d being the weights, C those of the classifier, N those of normalization
-        layers and J the diseases: "2(d + 3J)". Decentralized: per edge and direction. A function where it depends on
-        the options.
+        layers, J the diseases and P the numbers of a pool of scores: "2(d + 3J)". Decentralized: per edge and
+        direction. A function where it depends on the options.
     bytes_sent
         Bytes of an update, a function of options and `Sizes`, where `sends` is not all: a compressed update.
     gradients
@@ -147,6 +150,9 @@ class AlgorithmSpec(Versioned):
         the rule's `partial_round`.
     unequal_steps
         Whether clients may make different numbers of local steps (`federated.local_steps`); or only in rounds with all.
+    sends_scores
+        Whether clients send scores of single images, which a hospital's policy may forbid: a rule that reads `logits`,
+        `labels` or `remembered` of its gradients declares it.
     personal
         Whether clients have points of their own (the rule is `Personal`). also: beside a complete model of the server;
         only: the server has none, and images of no client are scored with the weighted mean of the clients' points.
@@ -177,6 +183,7 @@ class AlgorithmSpec(Versioned):
     gradients: str | Callable[[Any], str] = "I"
     bytes_sent: Callable[[Any, Sizes], int] | None = None
     unequal_steps: bool | Literal["full rounds"] = False
+    sends_scores: bool = False
     personal: Literal["", "also", "only"] = ""
 
     def formula(self, options: Options | None = None) -> str:
@@ -197,14 +204,15 @@ class Sizes:
     C: int = 0  #: weights of the classifier
     N: int = 0  #: weights of normalization layers
     itemsize: int = 4  #: bytes of a number
+    P: int = 0  #: numbers of a pool of scores
 
     @classmethod
-    def of(cls, weights: int, diseases: int, groups: Groups, itemsize: int = 4) -> Sizes:
+    def of(cls, weights: int, diseases: int, groups: Groups, itemsize: int = 4, pool: int = 0) -> Sizes:
         """For a network whose groups are known."""
         classifier, norms = (
             sum(cut.stop - cut.start for cut in groups[key]) for key in ("classifier", "normalization")
         )
-        return cls(weights, diseases, classifier, norms, itemsize)
+        return cls(weights, diseases, classifier, norms, itemsize, pool)
 
 
 def numbers_sent(formula: str, sizes: Sizes) -> int:
@@ -213,9 +221,9 @@ def numbers_sent(formula: str, sizes: Sizes) -> int:
     Raises
     ------
     ValueError
-        If it holds anything but numbers, d, J, C, N, +, - and products.
+        If it holds anything but numbers, d, J, C, N, P, +, - and products.
     """
-    return evaluate(formula, {"d": sizes.d, "J": sizes.J, "C": sizes.C, "N": sizes.N})
+    return evaluate(formula, {"d": sizes.d, "J": sizes.J, "C": sizes.C, "N": sizes.N, "P": sizes.P})
 
 
 def evaluate(formula: str, known: Mapping[str, int]) -> int:

@@ -43,6 +43,18 @@ class Gradients(Protocol):
     def rows(self) -> Tensor:
         """Row numbers of the last batch among the client's images, int64 `[n]`."""
 
+    @property
+    def logits(self) -> Tensor:
+        """Logits of the last batch, `[n, J]`, without gradient."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of the last batch, `[n, J]` in {0, 1, NaN}."""
+
+    @property
+    def remembered(self) -> Tensor:
+        """What the objective remembers of the rows of the last batch, `[n, m]`; m = 0 unless it is `Sampled`."""
+
     def stream(self, purpose: str, /) -> torch.Generator:
         """Random numbers that depend on the seed, the client, the purpose and the batches drawn so far, on the CPU."""
 

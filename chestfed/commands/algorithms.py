@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chestfed.algorithms import AlgorithmSpec
     from chestfed.algorithms.declaration import Exact
 
-FAMILIES = ("min-max AUC", "compositional", "minimization", "personal", "decentralized", "reference")
+FAMILIES = ("min-max AUC", "compositional", "score pool", "minimization", "personal", "decentralized", "reference")
 
 #: Where an algorithm ends with heterogeneous clients and a constant step, in words.
 WHERE: dict[Exact, str] = {

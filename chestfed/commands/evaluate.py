@@ -177,6 +177,6 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
 def _check_exists(model: str) -> None:
     """A mistyped path is found before PyTorch is loaded and the site is opened."""
     if not re.match(r"\w\w+:/", model) and not Path(model).exists():
-        known = suggest(model, list_runs(RUNS))
-        text = f"{model}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {known}"
-        raise ConfigError(text.rstrip(), kind="no such name")
+        advice, close = suggest(model, list_runs(RUNS))
+        text = f"{model}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {advice}"
+        raise ConfigError(text.rstrip(), kind="no such name", suggestion=close)

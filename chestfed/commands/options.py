@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,8 +54,10 @@ def known_runs() -> list[str]:
     return list(list_runs(Path("runs")))
 
 
-#: An option with the default None, or one that its help gives.
-optional = partial(typer.Option, show_default=False)
+def optional(*names: str, **about: Any) -> object:
+    """An option whose default is None, or stands in its help; `about` as in `typer.Option`."""
+    return typer.Option(*names, show_default=False, **about)
+
 
 Config = Annotated[
     Path,

@@ -24,14 +24,14 @@ def bundled(folder: str) -> Path:
     raise ChestfedError(f"this installation does not include the folder '{folder}'; give the path of the file")
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """`Did you mean ...?`, or all known names where none is near."""
+def suggest(name: str, known: Iterable[str]) -> tuple[str, str]:
+    """`Did you mean ...?`, or all known names where none is near; and the nearest of them, if any."""
     names = sorted(known)
     within = [other for other in names if len(name) > 2 and name.casefold() in other.casefold()]
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6) or within[:3]
     if close:
-        return f"Did you mean {' or '.join(close)}?"
-    return f"Known: {', '.join(names)}" if names else ""
+        return f"Did you mean {' or '.join(close)}?", close[0]
+    return f"Known: {', '.join(names)}" if names else "", ""
 
 
 def list_pipelines() -> dict[str, Path]:
@@ -94,7 +94,9 @@ def _find_file(given: str | Path, folder: str, known: Mapping[str, Path], kind: 
     name = Path(*parts).as_posix().removesuffix(".yaml") if parts else ""
     if name in known:
         return known[name]
-    raise ConfigError(f"{path}: no such file, and no {kind} of this name. {suggest(name, known)}", kind="no such name")
+    advice, close = suggest(name, known)
+    text = f"{path}: no such file, and no {kind} of this name. {advice}"
+    raise ConfigError(text, kind="no such name", suggestion=close)
 
 
 def install_command(extra: str) -> str:

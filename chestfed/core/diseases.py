@@ -6,12 +6,13 @@ checkpoints and messages.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
+
+from chestfed.core.errors import UnknownNameError, nearest
 
 #: The known names and how they are written in tables and plots: the five, the other nine of ChestX-ray14, and what
 #: CheXpert, VinDr-CXR, CXR-LT and the sets about tuberculosis and COVID-19 label besides.
@@ -46,9 +47,10 @@ def check_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:40]
-        hint = f"; did you mean '{plain}'?" if _NAME.fullmatch(plain) else ""
+        plain = plain if _NAME.fullmatch(plain) else ""
+        hint = f"; did you mean '{plain}'?" if plain else ""
         text = "is not the name of a disease: 1 to 40 small letters, digits and underscores, the first a letter"
-        raise ValueError(f"'{name[:60]}' {text}{hint}")
+        raise UnknownNameError(f"'{name[:60]}' {text}{hint}", plain)
     if name in _RESERVED or name.endswith("_missing"):
         raise ValueError(
             f"'{name}' cannot be the name of a disease, because tables use it: take another, as in my_{name}"
@@ -72,8 +74,8 @@ def check_spelling(name: str, declared: Collection[str] = ()) -> str:
 
 def nearest_hint(names: Iterable[str], known: Collection[str], cutoff: float = 0.6) -> str:
     """` (did you mean 'edema'?)` for the first of the names that is nearly one of the known; else nothing."""
-    near = (match for name in names for match in difflib.get_close_matches(name, known, n=1, cutoff=cutoff))
-    return next((f" (did you mean '{match}'?)" for match in near), "")
+    near = nearest(names, known, cutoff)
+    return f" (did you mean '{near}'?)" if near else ""
 
 
 def format_title(disease: str) -> str:

@@ -6,10 +6,11 @@ exception is a defect of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from chestfed.core.console import plural
@@ -24,7 +25,8 @@ class ChestfedError(Exception):
         What is wrong, in a few words that do not depend on the case. Tests and programs compare it and `fields`, never
         the message. Empty where callers need not distinguish the error from others of its class.
     fields
-        Where it is wrong, by name: file, row, key, client.
+        Where it is wrong, by name: file, row, key, client. Where the message has advice that depends on the case,
+        `suggestion` is what was probably meant, or empty.
     """
 
     def __init__(self, message: str = "", *, kind: str = "", **fields: object) -> None:
@@ -34,6 +36,14 @@ class ChestfedError(Exception):
 
 class ConfigError(ChestfedError):
     """A YAML file or an override that cannot be used; the message names file, line and key."""
+
+
+class UnknownNameError(ValueError):
+    """A mistyped name, as the check of a configuration raises it; `suggestion` becomes that of the `ConfigError`."""
+
+    def __init__(self, message: str, suggestion: str) -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
 
 
 class DamagedError(ChestfedError):
@@ -67,6 +77,16 @@ def is_environment_error(error: BaseException) -> bool:
     """
     numbered = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
     return isinstance(error, MemoryError) or numbered
+
+
+def nearest(names: str | Iterable[str], known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The known name that a mistyped one, or the first of several that is like one, stands for; empty if none is."""
+    near = (
+        match
+        for name in ([names] if isinstance(names, str) else names)
+        for match in difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    )
+    return next(near, "")
 
 
 def first_line(error: BaseException) -> str:

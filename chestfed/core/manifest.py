@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict, cast
 
 from chestfed.core.checkpoint import write_json
 from chestfed.core.errors import ChestfedError
@@ -75,8 +75,8 @@ def find_damage(folder: Path, part: Part, needed: Iterable[str] = ()) -> list[st
         If a file is there and cannot be read.
     """
     try:
-        content = json.loads((folder / MANIFEST).read_bytes())
-        if content.pop("digest") != _digest_values(content):
+        content = cast("_Content", json.loads((folder / MANIFEST).read_bytes()))
+        if content["digest"] != _digest_values({key: value for key, value in content.items() if key != "digest"}):
             return [MANIFEST]
         stored, files = Part(content["run"], content["part"]), content["files"]
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
@@ -86,11 +86,21 @@ def find_damage(folder: Path, part: Part, needed: Iterable[str] = ()) -> list[st
     return sorted({*needed} - {*files}) + [name for name, digest in files.items() if not _is(folder / name, digest)]
 
 
+class _Content(TypedDict):
+    """What `manifest.json` has."""
+
+    run: str | None
+    part: str
+    digests: str
+    files: dict[str, str]
+    digest: str
+
+
 def _is(file: Path, digest: str) -> bool:
     return file.is_file() and _digest(file.read_bytes()) == digest
 
 
-def _digest_values(content: Mapping[str, Any]) -> str:
+def _digest_values(content: Mapping[str, object]) -> str:
     return _digest(json.dumps(content, sort_keys=True).encode())
 
 

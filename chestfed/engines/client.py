@@ -109,6 +109,8 @@ class NetworkClient:
         #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
         self.memory = torch.zeros(samples if size else 0, size, device=device)
         self.rows = torch.zeros(0, dtype=torch.int64)
+        self._places = self.rows  # on the device
+        self.logits = self.labels = self.remembered = torch.zeros(0, 0)
 
     @property
     def oracle(self) -> Gradients | CompositionalGradients:
@@ -298,12 +300,15 @@ class NetworkClient:
         if before.numel():
             self._network.load_buffers(before)
 
-    def _loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss of the batch of `rows`, and what is then remembered of them."""
+    def _loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """The loss of the batch of `rows`; what is then `remembered` of them is noted."""
+        self.logits, self.labels, self.remembered = logits.detach(), labels, logits.detach()[:, :0]
         if not isinstance(self._objective, Sampled):
-            return self._objective.loss(logits, labels, extra, dual), None
-        memory = self.memory[self.rows.to(self.memory.device)]
-        return self._objective.sampled_loss(logits, labels, extra, dual, memory)
+            return self._objective.loss(logits, labels, extra, dual)
+        self._places = self.rows.to(self._device, non_blocking=True)
+        memory = self.memory[self._places]
+        loss, self.remembered = self._objective.sampled_loss(logits, labels, extra, dual, memory)
+        return loss
 
     def _differentiate(
         self,
@@ -322,11 +327,11 @@ class NetworkClient:
         alpha = dual.detach().requires_grad_()
 
         with self._randomness(*part):
-            loss, memory = self._loss(self._logits(images), labels, extra, alpha)
+            loss = self._loss(self._logits(images), labels, extra, alpha)
             loss.backward()
         self.loss = loss.detach()
-        if memory is not None and remembers:
-            self.memory[self.rows.to(self.memory.device)] = memory
+        if remembers and self.memory.numel():
+            self.memory[self._places] = self.remembered
 
         if self._weight_decay:
             self._network.grad.add_(primal[:size], alpha=self._weight_decay)

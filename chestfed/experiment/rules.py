@@ -22,7 +22,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import Federated
 from chestfed.models import MODELS, NetworkGroups, network_options, try_network
 from chestfed.objectives import Objective
-from chestfed.objectives.declaration import Population
+from chestfed.objectives.declaration import Population, pool_shape
 
 
 def build_objective(settings: Federated, population: Population) -> Objective:
@@ -33,7 +33,7 @@ def build_objective(settings: Federated, population: Population) -> Objective:
 def ratio_of_duals(objective: Objective, population: Population) -> Tensor:
     """The share of positives that a dual variable is about: per disease `[J]`, or per site and disease `[K, J]`."""
     common = population.positive_ratio
-    return common if objective.dual_size <= common.numel() else population.site_ratios
+    return common if objective.dual_size <= common.numel() or pool_shape(objective) else population.site_ratios
 
 
 def build_stage_graph(settings: Federated, nodes: int) -> Graph | None:
@@ -137,7 +137,8 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     for number in range(len(settings.schedule)):
         try:
             ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))
-            settings.build_rule(number, ratios, k, build_stage_graph(settings, k), groups=groups)
+            more = {"groups": groups, "pool": pool_shape(objective)}
+            settings.build_rule(number, ratios, k, build_stage_graph(settings, k), **more)
         except ConfigError as error:
             yield f"algorithm.{error}"
 

@@ -172,6 +172,8 @@ class Federated(Parts):
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
                 f"{list_able('partial_rounds')}"
             )
+        if self.objective_spec.kind == "score pool" and self.stage_output == "average":
+            raise ValueError("stage_output: the next stage would begin with a mean of pools of scores; take another")
         if spec.personal and self.stage_output != "last":
             raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
         check_options(self)
@@ -323,7 +325,7 @@ class Federated(Parts):
     def build_rule(self, number: int, p: Tensor, clients: int, graph: Graph | None = None, **more: Any) -> Any:
         """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
 
-        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, seed, window.
+        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, pool, seed, window.
         """
         stage = self.schedule[number]
         degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]

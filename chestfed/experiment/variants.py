@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
 from chestfed.core.diseases import nearest_hint
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, nearest
 from chestfed.evaluation.joining.contributions import MOST_EXACT, Subset, list_subsets, sample_orders
 from chestfed.experiment.data import SiteEntry, Subsets
 from chestfed.experiment.methods import PipelineFile
@@ -112,10 +111,10 @@ def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
         return list(names)
     for name in selection:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f"did you mean '{close[0]}'?" if close else f"the sites are {', '.join(names)}"
+            close = nearest(name, names, 0.5)
+            hint = f"did you mean '{close}'?" if close else f"the sites are {', '.join(names)}"
             text = f"held_out.sites: '{name}' is not one of the study's sites; {hint}"
-            raise ConfigError(text, kind="unknown site", site=name, hint=hint)
+            raise ConfigError(text, kind="unknown site", site=name, suggestion=close)
     return [name for name in names if name in selection]
 
 
@@ -159,7 +158,7 @@ def put_target_first(pipeline: Pipeline, path: Path, target: str | None) -> tupl
     if target not in names:
         hint = nearest_hint([target], names)
         text = f"target: '{target}' is not one of the sites {', '.join(names)}{hint}"
-        raise ConfigError(text, kind="unknown site", site=target)
+        raise ConfigError(text, kind="unknown site", site=target, suggestion=nearest(target, names))
     first = names.index(target)
     order = [first, *(place for place in range(len(names)) if place != first)]
     entries = [pipeline.sites[place] for place in order]

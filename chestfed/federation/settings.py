@@ -119,6 +119,9 @@ class Policy(StrictModel):
     times: tuple[Annotated[str, Field(pattern=_SPAN)], ...] = Field(
         (), strict=False, description="times of day at which it computes, as 20:00-06:00 (local time); empty: always"
     )
+    image_scores: bool = Field(
+        False, description="whether an algorithm may send scores of single training images (fedxl1, fedxl2)"
+    )
     require: tuple[Literal["clipping", "noise", "secure_sum"], ...] = Field(
         (),
         strict=False,

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DiseaseName, nearest_hint
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, nearest
 
 #: A file or folder directly below another.
 _Entry = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -118,5 +118,6 @@ def find_release(name: str) -> Release:
     """
     if name not in releases():
         hint = nearest_hint([name], releases().keys())
-        raise ConfigError(f"no release '{name}'{hint}; there are {', '.join(releases())}")
+        text = f"no release '{name}'{hint}; there are {', '.join(releases())}"
+        raise ConfigError(text, kind="unknown release", suggestion=nearest(name, releases()))
     return releases()[name]

@@ -201,7 +201,7 @@ def _check_logits(name: str, given: object, outputs: int) -> None:
     if not isinstance(given, Tensor):
         raise ConfigError(
             f"network '{name}': returns a {type(given).__name__} for two images, not {expected}. "
-            "Wrap it in a module that returns the logits only",
+            "Give the place of the logits, as in model.logits: 0, or wrap it in a module that returns them only",
             kind="other logits",
             network=name,
         )

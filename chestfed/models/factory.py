@@ -6,7 +6,6 @@ model: {name: "timm:create_model", options: {model_name: vit_tiny_patch16_224}}
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
@@ -15,6 +14,7 @@ from typing import Any
 from pydantic import Field, JsonValue, ValidationInfo, field_validator
 from torch import nn
 
+from chestfed.core.errors import UnknownNameError, nearest
 from chestfed.models.declaration import ModelOptions, ModelSpec
 
 #: What the argument for the number of outputs is usually called; the first that a factory has is used.
@@ -37,6 +37,11 @@ class FactoryOptions(ModelOptions):
         None,
         description="name of the last layer; null: the last linear layer or 1x1 convolution with one output for each "
         "disease",
+    )
+    logits: int | None = Field(
+        None,
+        ge=0,
+        description="place of the logits, if the network returns several values, as MONAI's ViT does: 0",
     )
 
 
@@ -62,7 +67,21 @@ def get_factory(spec: ModelSpec) -> Callable[..., object] | None:
 
 
 def _build(factory: Callable[..., nn.Module], options: FactoryOptions, outputs: int) -> nn.Module:
-    return factory(**options.options, **{str(options.outputs_as): outputs})
+    network = factory(**options.options, **{str(options.outputs_as): outputs})
+    if options.logits is not None and isinstance(network, nn.Module):
+        network.register_forward_hook(_Selection(options.logits))
+    return network
+
+
+class _Selection:
+    """A forward hook: one of the values that a network returns; others and tensors stay, and are refused later."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __call__(self, module: nn.Module, inputs: object, returned: object) -> object:
+        several = isinstance(returned, tuple | list) and len(returned) > self._place
+        return returned[self._place] if several else returned  # type: ignore[index]
 
 
 def _make_options_model(name: str, signature: inspect.Signature) -> type[FactoryOptions]:
@@ -97,9 +116,9 @@ def _make_options_model(name: str, signature: inspect.Signature) -> type[Factory
                 raise ValueError(f"'{outputs}' is the number of diseases and is not an option")
             unknown = [key for key in value if key not in accepted]
             if unknown and not takes_more:
-                close = difflib.get_close_matches(unknown[0], accepted, 1)
-                hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(accepted)}"
-                raise ValueError(f"{name} has no argument '{unknown[0]}'; {hint}")
+                close = nearest(unknown[0], accepted)
+                hint = f"did you mean '{close}'?" if close else f"it has {', '.join(accepted)}"
+                raise UnknownNameError(f"{name} has no argument '{unknown[0]}'; {hint}", close)
             try:
                 signature.bind(**value, **({outputs: 0} if outputs else {}))
             except TypeError as error:

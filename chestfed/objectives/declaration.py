@@ -22,7 +22,8 @@ from chestfed.core.plugins import Options, Versioned
 #: min-max          further primal variables and dual variables, which the algorithm ascends
 #: compositional    a loss at a point that the network reaches by a step of its own
 #: server-weighted  a minimization whose dual variables are the server's own estimate, sent with the model
-ObjectiveKind = Literal["minimization", "min-max", "compositional", "server-weighted"]
+#: score pool       pairs with scores of other clients, which the server sends in the place of dual variables
+ObjectiveKind = Literal["minimization", "min-max", "compositional", "server-weighted", "score pool"]
 
 
 class Objective(Protocol):
@@ -54,6 +55,24 @@ class Sampled(Protocol):
         self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and the new memory of its rows `[n, memory_size]`, given the old one."""
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """An objective of pairs with scores that all clients sent the round before: a pool in the place of `dual`.
+
+    An entry of the pool is an image of a class: its sigmoid score per disease, above 0 (0: no entry), and what is
+    remembered of its row, m J numbers.
+    """
+
+    @property
+    def pool(self) -> tuple[int, int, int, int]:
+        """Its shape `[2, 1 + m, P, J]`: of positives, then of negatives, P entries per disease."""
+
+
+def pool_shape(objective: object) -> tuple[int, ...]:
+    """The shape of the objective's pool; empty without one."""
+    return objective.pool if isinstance(objective, Pooled) else ()
 
 
 @runtime_checkable

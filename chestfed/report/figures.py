@@ -105,9 +105,17 @@ class Drawing:
     """One figure while it is drawn, with one or several `axes`; the `picture` after that. Its title says synthetic."""
 
     def __init__(
-        self, origin: Origin, name: str, title: str, size: tuple[float, float] = (3.6, 3.7), columns: int = 1
+        self,
+        origin: Origin,
+        name: str,
+        title: str,
+        size: tuple[float, float] = (3.6, 3.7),
+        columns: int = 1,
+        *,
+        long_names: bool = False,
     ) -> None:
         self._origin, self._name, self._title, self._size, self._columns = origin, name, title, size, columns
+        self._long_names = long_names  # beside the axes, which they make narrow
         self._said: list[str] = []
 
     def __enter__(self) -> Drawing:
@@ -123,7 +131,8 @@ class Drawing:
         for axes in self.every:
             axes.grid(alpha=0.25, linewidth=0.6)
         title = f"{self._origin.tag}: {self._title}" if self._origin.tag else self._title
-        put = self.axes.set_title if self._columns == 1 else self._figure.suptitle
+        centered = self._columns > 1 or self._long_names
+        put = self._figure.suptitle if centered else self.axes.set_title  # above narrow axes a title would be cut off
         put(title, parse_math=False)
         return self
 

@@ -142,7 +142,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         explanations=_explain(results),
         chance=describe_chance(results),
         at_hospitals=[_describe_view(results, view) for view in TITLES if len(results.view(view))],
-        fairness=make_fairness_grid(results.view("hospitals"), results.view("study")["model"].iloc[0]),
+        fairness=make_fairness_grid(results.view("hospitals")),
         versions=_versions(results.about["versions"]),
         figures=figures,
         **values,

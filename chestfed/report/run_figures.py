@@ -171,7 +171,9 @@ def draw_differences(results: Results) -> list[Picture]:
     if rows.empty:
         return []
     reference = rows["reference"].iloc[0]
-    drawing = Drawing(results.origin, "mean-difference", f"Mean AUC minus that of {reference}", (4.8, 2.6))
+    drawing = Drawing(
+        results.origin, "mean-difference", f"Mean AUC minus that of {reference}", (4.8, 2.6), long_names=True
+    )
     seen = f"Difference of the mean AUC to {reference}, with 95% intervals"
     return [_forest(drawing, rows.assign(name=rows["model"]), seen)]
 
@@ -183,7 +185,7 @@ def _format_auc(auc: float) -> str:
 def _forest(drawing: Drawing, rows: pd.DataFrame, seen: str) -> Picture:
     """Differences of mean AUCs with their intervals; `rows` as `figures.forest` takes them."""
     with drawing:
-        figures.forest(drawing.axes, rows, "difference of the mean AUC, with 95% interval")
+        figures.forest(drawing.axes, rows, "difference of the mean AUC,\nwith 95% interval")
         for row in rows.dropna(subset="difference").to_dict("records"):
             between = "" if np.isnan(row["low"]) else f", from {row['low']:+.3f} to {row['high']:+.3f}"
             drawing.say(f"{row['name']} {row['difference']:+.3f}{between}")
@@ -315,7 +317,8 @@ def draw_hospitals(results: Results) -> list[Picture]:
     if rows.empty:
         return []
     title = f"Mean AUC at each hospital, {rows['model'].iloc[0]} minus {rows['reference'].iloc[0]}"
-    drawing = Drawing(results.origin, "hospital-gains", title, (4.8, 2.8))
+    height = max(2.8, 0.8 + 0.24 * len(rows))
+    drawing = Drawing(results.origin, "hospital-gains", title, (4.8, height), long_names=True)
     return [_forest(drawing, rows.assign(name=rows["hospital"]), title)]
 
 

@@ -47,8 +47,11 @@ def drift_table(run: RunFolder) -> Grid | None:
 
 def list_mistakes(run: RunFolder, *, pictures: bool) -> list[dict[str, Any]]:
     """Per disease the small test images that the largest K misjudges, if they may be shown."""
-    card, stored, parts = run.sites["sites"][-1], run.mistakes, []
-    if not stored or not (pictures or _is_synthetic(card)):
+    stored, parts = run.mistakes, []
+    if not stored:
+        return []
+    card = run.sites["sites"][-1]
+    if not (pictures or _is_synthetic(card)):
         return []
     picture = "synthetic phantom" if _is_synthetic(card) else "image"
     for place, disease in enumerate(run.diseases):

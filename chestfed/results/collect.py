@@ -57,6 +57,8 @@ from chestfed.results.settings import (
 
 #: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
+#: At most so many added clients are named.
+_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,10 @@ def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study"
     run, rows = model.runs[0], [_read(run, model.k, "", how) for run in model.runs]
     seed = {"seed": run.settings.seed} if len(rows) == 1 else {}
     paper = find_paper(run, rows[0], model.name, is_largest=model.k == largest)
-    for row in list_estimates(rows, **_describe(run, model, view), added=rows[0].clients[-1], **seed):
+    smaller = max((k for k in run.settings.ks if k < model.k), default=0)
+    added = rows[0].clients[min(smaller, len(rows[0].clients) - 1) :]
+    names = ", ".join(added) if len(added) <= _NAMED else f"{len(added)} clients"
+    for row in list_estimates(rows, **_describe(run, model, view), added=names, **seed):
         scored = {name: run.about["scored"][name] for name in ("images", "patients")}
         yield row | scored | {"paper_auc": paper.get(row["disease"])}
 

@@ -309,7 +309,7 @@ class RunFolder:
 
     @cached_property
     def mistakes(self) -> dict[str, np.ndarray]:
-        """Test images that the largest K misjudges (`chestfed.training.mistakes`); empty if they are not at hand."""
+        """Test images that the largest K misjudges (`training.data.mistakes`); empty if they are not at hand."""
         return _read_arrays(self.folder() / MISTAKES)
 
     @cached_property

@@ -121,9 +121,10 @@ def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
     return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "plain")
 
 
-def make_fairness_grid(results_of_hospitals: pd.DataFrame, reference: str) -> Grid | None:
-    """A line per model; see `summarize_hospitals`. None where hospitals were not scored by themselves."""
-    summary = summarize_hospitals(results_of_hospitals, reference)
+def make_fairness_grid(estimates: pd.DataFrame) -> Grid | None:
+    """A line per model, beside the first; see `summarize_hospitals`. None where hospitals were not scored apart."""
+    reference = next(iter(estimates["model"]), "")
+    summary = summarize_hospitals(estimates, reference)
     if summary.empty:
         return None
     lines = []

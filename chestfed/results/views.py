@@ -308,8 +308,7 @@ def render_tables(results: Results) -> RenderableType:
             )
             below = state_gains(results, view), state_gate(results) if view == "alternatives" else ""
             parts += map(Text, filter(None, below))
-    reference = results.view("study")["model"].iloc[0]
-    if fairness := make_fairness_grid(results.view("hospitals"), reference):
+    if fairness := make_fairness_grid(results.view("hospitals")):
         parts.append(rich_table(fairness, fairness.caption))
     return Group(*parts)
 

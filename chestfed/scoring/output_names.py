@@ -60,7 +60,9 @@ def name_outputs(
         close = difflib.get_close_matches(_plain(name), TITLES, n=1, cutoff=0.85)
         if close and disease not in TITLES and close[0] not in order:
             raise ConfigError(
-                f"{path}: unknown output '{name}'; did you mean '{close[0]}'? ('-' to ignore it)", kind="unknown output"
+                f"{path}: unknown output '{name}'; did you mean '{close[0]}'? ('-' to ignore it)",
+                kind="unknown output",
+                suggestion=close[0],
             )
     _check(path, [disease or IGNORED for disease in order], given)
     if carried and declared:

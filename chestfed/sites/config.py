@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from chestfed.core.config import Document, StrictModel, check_document, expand_path
 from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, give_titles, nearest_hint
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, UnknownNameError, nearest
 from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import CHEST, InvertedBy
 from chestfed.sites.label_files.options import FileFormat
@@ -195,7 +195,8 @@ class SiteConfig(StrictModel):
         diseases = info.data.get("diseases", value)
         if strange := [name for name in value if name not in diseases]:
             hint = nearest_hint(strange, diseases)
-            raise ValueError(f"{', '.join(strange)}: not among the site's 'diseases'{hint}")
+            text = f"{', '.join(strange)}: not among the site's 'diseases'{hint}"
+            raise UnknownNameError(text, nearest(strange, diseases))
         lacking = [disease for disease in diseases if disease not in value]
         if lacking and info.field_name in ("uncertain", "blank"):
             raise ValueError(f"says nothing about {', '.join(lacking)}")

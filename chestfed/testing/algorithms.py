@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
@@ -38,6 +39,8 @@ from chestfed.testing.quadratics import (
     PRIMAL,
     WEIGHTS,
     QuadraticClient,
+    build_pool,
+    minimum,
     optimum,
     problems,
 )
@@ -89,9 +92,10 @@ class _Trial(Contract):
     def __init__(self, spec: AlgorithmSpec, options: Options) -> None:
         self.spec, self.options, self.what = spec, options, f"algorithm '{spec.name}'"
         self.composed = "compositional" in spec.takes
-        minimizes = set(spec.takes) <= {"minimization", "server-weighted"}
-        #: Primal and dual variables of the problem.
-        self.sizes = (WEIGHTS, 0) if minimizes else (PRIMAL, DISEASES)
+        self.pool = build_pool(spec.objective)
+        minimizes = self.pool or set(spec.takes) <= {"minimization", "server-weighted"}
+        #: Primal and dual variables of the problem; a pool of scores stands in the place of dual ones.
+        self.sizes = (WEIGHTS, math.prod(self.pool or [0])) if minimizes else (PRIMAL, DISEASES)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
         claimed = () if self.composed or spec.personal else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
@@ -104,7 +108,9 @@ class _Trial(Contract):
         spec = self.spec
         parts = problems(*self.sizes, clients=1 if spec.pooled else CLIENTS)
         clients = [
-            QuadraticClient(f"client {k}", part, composed=self.composed, overwrites=overwrites)
+            QuadraticClient(
+                f"client {k}", part, composed=self.composed, overwrites=overwrites, remembered=sum(self.pool[1:2]) - 1
+            )
             for k, part in enumerate(parts)
         ]
         graph = build_graph("ring", len(parts)) if spec.decentralized else None
@@ -116,6 +122,7 @@ class _Trial(Contract):
             degree=2 if graph else 0,
             returns_average=False,
             groups=GROUPS,
+            pool=self.pool,
         )
         rule: Any = spec.build(options or self.options, setting)
         self.fleet = LocalFleet.of(clients, rule, graph)
@@ -251,7 +258,8 @@ class _Trial(Contract):
         _, record = engine.run_round(self.start(engine))
         formula = spec.formula(self.options)
         edges = 2 if spec.decentralized else 1  # every node of the ring has two
-        sizes = Sizes.of(WEIGHTS, self.sizes[1], GROUPS, itemsize=8)
+        diseases = DISEASES if self.pool else self.sizes[1]
+        sizes = Sizes.of(WEIGHTS, diseases, GROUPS, itemsize=8, pool=math.prod(self.pool))
         each = 8 * numbers_sent(formula, sizes) * edges
         if spec.bytes_sent is not None:
             formula, each = "bytes_sent", spec.bytes_sent(self.options, sizes)
@@ -261,6 +269,14 @@ class _Trial(Contract):
         return (
             f"'{formula}' comes to {expected} bytes of float64, the type of the weights here; {record.bytes_up} went up"
         )
+
+    @rule("scores of images are read only where `sends_scores` is declared")
+    def declares_scores(self) -> str | None:
+        self.run(self.engine(), 1)
+        reads = any(host.client.reads for host in self.fleet.hosts)  # type: ignore[attr-defined]
+        if reads == self.spec.sends_scores:
+            return None
+        return "`logits`, `labels` or `remembered` are read" if reads else "declared, and nothing is read"
 
     @rule(COUNTS)
     def counts_all_clients(self) -> str | None:
@@ -353,8 +369,11 @@ class _Trial(Contract):
         """The largest distance of a variable from the optimum."""
         parts = problems(*self.sizes, clients=len(engine.fleet.names))
         equal = [1 / len(parts)] * len(parts)
-        best = optimum(parts, engine.weights if isinstance(engine, ServerEngine) else equal)
+        weights = engine.weights if isinstance(engine, ServerEngine) else equal
         point = engine.current(state)
+        if self.pool:
+            return float((point.primal - minimum(parts, weights)).abs().max())
+        best = optimum(parts, weights)
         return float(torch.cat([point.primal - best.primal, point.dual - best.dual]).abs().max())
 
     def solves(self, window: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -10,7 +11,7 @@ from torch.autograd.gradcheck import GradcheckError
 
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
-from chestfed.objectives.declaration import Objective, Population, Sampled
+from chestfed.objectives.declaration import Objective, Population, Sampled, pool_shape
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
@@ -55,6 +56,8 @@ class _Batch(Contract):
         self.loss_of_all: Objective = spec.build(options, Population(share, torch.stack([share, share])))
         self.extra = torch.randn(self.loss_of.extra_size, generator=draw, dtype=torch.float64)
         self.dual = torch.randn(self.loss_of.dual_size, generator=draw, dtype=torch.float64).abs()
+        #: Whether clients have dual variables; else they are the server's.
+        self.ascends = spec.kind not in ("server-weighted", "score pool")
 
     def loss(self, logits: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         logits = self.logits if logits is None else logits
@@ -69,6 +72,8 @@ class _Batch(Contract):
             return "a min-max objective needs dual variables; dual_size is 0"
         if self.spec.kind == "server-weighted" and dual != 2 * DISEASES:
             return f"the server sends the Ratio Loss's ratios as `dual`, 2 per disease; dual_size is {dual}"
+        if self.spec.kind == "score pool" and dual != math.prod(pool_shape(self.loss_of) or [-1]):
+            return f"`dual` is the pool; its shape is {pool_shape(self.loss_of)}, and dual_size {dual}"
         return None
 
     @rule("the loss is one finite number")
@@ -81,26 +86,24 @@ class _Batch(Contract):
         def loss(logits: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
             return self.loss_of.loss(logits, self.labels, extra, dual)
 
-        has_client_dual = self.spec.kind != "server-weighted"  # there the dual variables are the server's
         parts = (
             self.logits.clone().requires_grad_(),
-            self.extra.clone().requires_grad_(has_client_dual),
+            self.extra.clone().requires_grad_(self.ascends),
             self.dual.clone(),
         )
         try:
-            torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(has_client_dual)))
+            torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(self.ascends)))
         except GradcheckError as error:  # its message goes on with both Jacobians, a line for each number
             return f"input 0 is the logits, 1 the extra variables, 2 the dual ones: {str(error).splitlines()[0]}"
         return None
 
     @rule("descent on it ranks positive images above negative ones")
     def ranks(self) -> str | None:
-        has_client_dual = self.spec.kind != "server-weighted"  # else the dual variables are the server's
-        dual = torch.zeros_like(self.dual) if has_client_dual else self.dual.clone()
+        dual = torch.zeros_like(self.dual) if self.ascends else self.dual.clone()
         scores, extra, dual = (
             tensor.requires_grad_() for tensor in (self.logits.clone(), torch.zeros_like(self.extra), dual)
         )
-        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * has_client_dual, maximize=True)
+        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * self.ascends, maximize=True)
         for _ in range(STEPS):
             for step in steps:
                 step.zero_grad()

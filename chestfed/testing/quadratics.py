@@ -17,6 +17,8 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point, weighted_mean
 from chestfed.core.randomness import stream_seed
+from chestfed.objectives import OBJECTIVES
+from chestfed.objectives.declaration import Population, pool_shape
 
 #: d weights, then a and b of J diseases; J dual variables.
 WEIGHTS, DISEASES = 5, 2
@@ -58,7 +60,7 @@ def problems(primal: int, dual: int, clients: int = CLIENTS) -> list[Quadratic]:
                 (
                     definite(primal),
                     rng.normal(size=primal),
-                    0.3 * rng.normal(size=(primal, dual)),
+                    0.3 * rng.normal(size=(primal, dual)) / (dual if dual > DISEASES else 1),
                     d,
                     rng.normal(size=dual),
                 ),
@@ -66,6 +68,12 @@ def problems(primal: int, dual: int, clients: int = CLIENTS) -> list[Quadratic]:
         )
         for _ in range(clients)
     ]
+
+
+def minimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Tensor:
+    """Where the gradient of the weighted mean vanishes with dual variables of 0, `[d]`."""
+    a, b = (weighted_mean([getattr(part, name) for part in parts], weights) for name in ("a", "b"))
+    return torch.linalg.solve(a, b)
 
 
 def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
@@ -76,6 +84,15 @@ def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
     system = torch.cat([torch.cat([a, c], dim=1), torch.cat([c.T, -d], dim=1)])
     solution = torch.linalg.solve(system, torch.cat([b, -e]))
     return Point(solution[: len(b)], solution[len(b) :])
+
+
+def build_pool(objective: str) -> tuple[int, ...]:
+    """The shape of the pool of an objective with its default options; empty without one."""
+    spec = OBJECTIVES.find(objective)
+    if spec.kind != "score pool":
+        return ()
+    ratios = torch.full((CLIENTS, DISEASES), 0.3, dtype=torch.float64)
+    return pool_shape(spec.build(spec.options.model_validate({"name": objective}), Population(ratios[0], ratios)))
 
 
 #: Batches of a full pass over a client's images.
@@ -90,6 +107,7 @@ class ExactGradients:
     """
 
     rows = torch.zeros(0, dtype=torch.int64)
+    logits = labels = remembered = torch.zeros(0, 0)
 
     def __init__(
         self,
@@ -129,13 +147,18 @@ class ExactGradients:
 class QuadraticClient:
     """A client of the engine with exact gradients, without a network and so without buffers.
 
-    As with a network a gradient is overwritten by the next, unless `overwrites` is False.
+    As with a network a gradient is overwritten by the next, unless `overwrites` is False. A batch is four images, whose
+    logits are the first weights and shifts; of each row `remembered` numbers per disease are remembered. `reads` tells
+    whether an algorithm has looked at them.
     """
 
     rows = torch.zeros(0, dtype=torch.int64)
 
-    def __init__(self, name: str, problem: Quadratic, *, composed: bool = False, overwrites: bool = True) -> None:
+    def __init__(
+        self, name: str, problem: Quadratic, *, composed: bool = False, overwrites: bool = True, remembered: int = 0
+    ) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
+        self.reads, self._remembered = False, remembered
         self._problem, self._composed, self._drawn = problem, composed, False
         self.memory = torch.zeros(0, 0)
         self.loss = torch.zeros((), dtype=torch.float64)
@@ -175,8 +198,23 @@ class QuadraticClient:
     def stream(self, purpose: str) -> torch.Generator:
         return torch.Generator().manual_seed(stream_seed(0, self.name, purpose, self.images_seen))
 
+    @property
+    def logits(self) -> Tensor:
+        self.reads = True
+        return self._point[:DISEASES] + self._problem.b[0] * torch.arange(1.0, 5.0, dtype=torch.float64)[:, None]
+
+    @property
+    def labels(self) -> Tensor:
+        self.reads = True
+        return torch.tensor([[0, 1], [1, 0], [1, torch.nan], [0, 0]], dtype=torch.float64)
+
+    @property
+    def remembered(self) -> Tensor:
+        return 1 + self.logits.square().repeat(1, self._remembered)
+
     def _gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.gradients_computed += 1
+        self._point = primal.detach().clone()
         self.loss = self._problem.loss(primal)
         for given, gradient in zip(self._given, self._problem.gradients(primal, dual), strict=True):
             given.copy_(gradient)

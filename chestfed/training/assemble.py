@@ -36,7 +36,7 @@ from chestfed.experiment.rules import (
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, NetworkGroups, reset_classifier
-from chestfed.objectives.declaration import Objective, Population, Sampled
+from chestfed.objectives.declaration import Objective, Population, Sampled, pool_shape
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.data.clients import ClientData, Outputs, TestSet, pool_clients, score
 from chestfed.training.data.experiment import Experiment
@@ -110,16 +110,19 @@ class Federation:
         size, dual = parameters + objective.extra_size, objective.dual_size
         remembered = objective.memory_size if isinstance(objective, Sampled) and self.samples else 0
         memory = (self.samples[number] if remembered else 0, remembered)
-        return Shapes(self.rule(0, number), size, dual, buffers, 1 + composed, self.graph, number, memory=memory)
+        about = (size, dual, buffers, 1 + composed, self.graph, number)
+        return Shapes(self.rule(0, number), *about, memory=memory, pool=pool_shape(objective))
 
     def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last.
 
         `number` is the client's; None: the rule is the server's. `steps` are local steps in place of the window.
         """
-        last, ratio = len(self.settings.schedule) - 1, ratio_of_duals(self.objective(), self.population)
+        last, objective = len(self.settings.schedule) - 1, self.objective()
+        ratio = ratio_of_duals(objective, self.population)
         client = None if number is None else ClientInfo(number, self.rows[number], self.weights[number])
         more: dict[str, Any] = {"client": client, "groups": self.groups, "seed": self.seed}
+        more |= {"pool": pool_shape(objective)}
         more |= {"window": steps} if steps else {}
         return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
 

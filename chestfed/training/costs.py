@@ -19,7 +19,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import build_objective, build_stage_graph, ratio_of_duals
 from chestfed.images.batches import Rows, TrainBatches
 from chestfed.models import FeatureOptions, NetworkGroups, load_frozen, seeded
-from chestfed.objectives.declaration import Population
+from chestfed.objectives.declaration import Population, pool_shape
 from chestfed.training.pretrain import new_network
 
 #: Seconds that a kind of step is timed for.
@@ -161,13 +161,13 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     if settings.spec.pooled:
         return 0, 0
     algorithm = settings.model_copy(update={"window": 1}).build_rule(
-        0, ratios, k, groups=NetworkGroups(pipeline.model, count)
+        0, ratios, k, groups=NetworkGroups(pipeline.model, count), pool=pool_shape(objective)
     )
     point = Point(primal, torch.zeros(objective.dual_size))
     message, up, down = algorithm.message(algorithm.start_stage(point)), 0, 0
     if isinstance(algorithm, Preparing):
         up, down = byte_count(algorithm.prepare(point, BlankOracle())), byte_count(point) + 4 * buffers
-    update, _ = algorithm.local_round(message, algorithm.start_client(point), BlankOracle())
+    update, _ = algorithm.local_round(message, algorithm.start_client(point), BlankOracle(pool_shape(objective)))
     return up + byte_count(update) + 4 * buffers, down + byte_count(message) + 4 * buffers
 
 

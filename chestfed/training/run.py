@@ -62,9 +62,9 @@ from chestfed.training.alternatives import AlternativeRuns
 from chestfed.training.assemble import Deployment
 from chestfed.training.data.clients import Outputs, TestSet
 from chestfed.training.data.experiment import Experiment
+from chestfed.training.data.mistakes import write_mistakes
 from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import History, retrain_if_damaged, train_federated
-from chestfed.training.mistakes import write_mistakes
 from chestfed.training.pretrain import STATE, Pretrained, new_network
 from chestfed.training.reporting import Reporters, StudyRun, current, tell, use, warn
 from chestfed.training.run_files import (

@@ -6,7 +6,7 @@ from chestfed.commands.algorithms import as_markdown
 
 HEAD = """# Table of algorithms
 
-What `chestfed algorithms --markdown` prints, with your own algorithms once they are installed. d is the number of
+What `chestfed algorithms --markdown` prints. d is the number of
 weights, J of diseases. Non-IID clients: where it ends, with a constant step size, if the clients' data differ.
 `variant of` names the algorithm whose update rule is used, and what is set otherwise. [Details](../algorithms.md).
 """

@@ -12,8 +12,7 @@ from docs.generate.markdown import escaped
 
 HEAD = """# Python API
 
-What a script, a notebook or a package of your own may rely on. Written from the docstrings when the documentation is
-built.
+What a script, a notebook or a package of your own may rely on.
 """
 #: Modules of which every name in `__all__` is public.
 MODULES = ("chestfed", "chestfed.plugins", "chestfed.statistics", "chestfed.testing", "chestfed.sites.reader")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HEAD = """# Commands
 
-What `chestfed COMMAND --help-all` prints, on one page. Written from the program when the documentation is built.
+What `chestfed COMMAND --help-all` prints.
 Every command also has `--quiet` (the answer and errors), `--json` (one object) and `--help-all` (rare options too).
 """
 

@@ -17,8 +17,7 @@ PAGES = {
 }
 COMMON = """`extends: other.yaml` takes over the keys of another file. Unknown keys are refused.
 
-Written from the program when the documentation is built. `chestfed schema` writes the same as JSON schemas, with which
-an editor completes and checks keys ([how](../installation.md#editors)).
+`chestfed schema` writes the same as JSON schemas [for editors](../installation.md#editors).
 """
 #: JSON schema keyword -> how a limit is written.
 LIMITS = {
@@ -57,6 +56,7 @@ class _Walk:
         self.waiting: list[tuple[str, Schema]] = [("", one) for one in self.objects(schema)]
         self.places: dict[str, str] = {}
         self.labels: set[str] = set()
+        self.shown: list[tuple[str, Schema]] = []
 
     def sections(self) -> Iterator[str]:
         """All sections, as Markdown."""
@@ -66,10 +66,25 @@ class _Walk:
             yield f"## {self.heading(path, section)}\n"
             if section.get("description"):
                 yield f"{_paragraphs(section['description'])}\n"
+            base, shared = self.common_keys(section)
+            self.shown.append((path, section))
+            if base:
+                yield f"{base}\n"
             for key, value in section["properties"].items():
-                if "const" in value:  # it is in the heading
+                if "const" in value or key in shared:  # it is in the heading, or in the other section
                     continue
                 yield from self.entry(path, key, value, key in section.get("required", ()))
+
+    def common_keys(self, section: Schema) -> tuple[str, set[str]]:
+        """A sentence that names the earlier section with most of these keys, if it has three or more; and the keys."""
+        best: tuple[str, set[str]] = "", set()
+        for path, other in self.shown:
+            keys = {key for key, value in section["properties"].items() if other["properties"].get(key) == value}
+            if len(keys) >= max(3, len(best[1]) + 1):
+                more = any(key not in keys and "const" not in value for key, value in section["properties"].items())
+                name = f"[{self.heading(path, other)}](#{self.label(path, other)})"
+                best = f"The keys of {name}{', and:' if more else '.'}", keys
+        return best
 
     def entry(self, path: str, key: str, value: Schema, required: bool) -> Iterator[str]:
         """One key: its type, its default, what it means, and which sections hold its own keys."""
@@ -84,12 +99,12 @@ class _Walk:
         if "search" in value:
             low, high, scale = value["search"]
             text += f". `chestfed tune` searches {low} to {high}, {scale}"
-        links = ", ".join(f"[{heading}](#{label})" for heading, label in sections)
+        links = ", ".join(f"[{name}](#{label})" for name, label in sections)
         yield f"`{key}` ({facts})"
         yield f": {text}.{f' Keys: {links}.' if links else ''}\n"
 
     def sections_of(self, path: str, value: Schema) -> Iterator[tuple[str, str]]:
-        """Heading and label of the sections that hold the keys of a value; new ones are queued."""
+        """Name and label of the sections that hold the keys of a value; new ones are queued."""
         value = self.without_title(value)
         if "$ref" in value:
             name = value["$ref"]
@@ -101,7 +116,7 @@ class _Walk:
             yield from self.sections_of(f"{path}[]", target["items"])
         if isinstance(target.get("additionalProperties"), dict):
             yield from self.sections_of(f"{path}.NAME", target["additionalProperties"])
-        if target.get("properties"):
+        if any("const" not in part for part in target.get("properties", {}).values()):
             if "$ref" in value:
                 known = value["$ref"] in self.places
                 self.places[value["$ref"]] = path
@@ -111,7 +126,8 @@ class _Walk:
             if not known and label not in self.labels:  # a part that is not built in has one section, whatever it is
                 self.waiting.append((path, target))
             self.labels.add(label)
-            yield self.heading(path, target), label
+            constants = [f"`{part['const']}`" for part in target["properties"].values() if "const" in part]
+            yield ", ".join(constants) or self.heading(path, target), label
 
     def objects(self, schema: Schema) -> Iterator[Schema]:
         """The objects that a schema is, through references and unions."""

@@ -110,7 +110,8 @@ def test_extended_file_keeps_its_places(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, "extends: base.yaml\nfederated: {window: 2}\n"), Whole)
     assert config == Whole(title="base", federated=Section(window=2, lr=0.5))
     write(tmp_path, "title: base\nfederated:\n  windo: 4\n", "base.yaml")
-    with assert_refused(ConfigError, "unknown key", key="federated.windo", place=f"{tmp_path / 'base.yaml'}:3"):
+    place = f"{tmp_path / 'base.yaml'}:3"
+    with assert_refused(ConfigError, "unknown key", key="federated.windo", place=place, suggestion="window"):
         load_config(tmp_path / "p.yaml", Whole)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click.exceptions
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from chestfed.cli import app
 from chestfed.core.bundled import list_pipelines, list_sites
@@ -22,12 +23,21 @@ PLACEHOLDER = re.compile(r"[A-Z]{3,}|\u2026|\.\.\.|<|\{|\|")
 DRAWING = re.compile(r"-{3,}")
 
 
-def list_commands(page: Path) -> Iterator[str]:
-    """The commands in code blocks and in spans of code, joined where a line ends with a backslash."""
-    text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
+def list_block_commands(text: str) -> Iterator[str]:
+    """The commands in code blocks."""
     for block in re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
         yield from re.findall(r"^\s*(?:\$ )?(?:\S*/bin/)?(chestfed +[a-z].*)$", block, re.MULTILINE)
-    yield from (re.sub(r"\s+", " ", span) for span in re.findall(r"`(chestfed\s+[a-z][^`]*)`", text))
+
+
+def read_page(page: Path) -> str:
+    """Its text; a command that is continued behind a backslash is in one line."""
+    return re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
+
+
+def list_commands(page: Path) -> Iterator[str]:
+    """The commands in code blocks and in spans of code."""
+    yield from list_block_commands(read_page(page))
+    yield from (re.sub(r"\s+", " ", span) for span in re.findall(r"`(chestfed\s+[a-z][^`]*)`", read_page(page)))
 
 
 COMMANDS = sorted(
@@ -89,3 +99,30 @@ def test_bundled_names_in_commands_exist() -> None:
     assert {
         entry for entry in named if entry[1] not in known and not any(part in entry[1] for part in user_names)
     } == set()
+
+
+#: Commands that need data which cannot be shipped, a finished study, a server, the file of a plug-in, or hours.
+ELSEWHERE = re.compile(
+    r"/data/|--data films|films get|runs/|--labels (hannover|nih_sample|train)|&|st_anne|my|:Fed|--size"
+    r"|^chestfed (federation|key|ui|report|submit|leaderboard|compare|evaluate|tune|samples$)"
+)
+
+
+def list_runnable() -> list[str]:
+    """The commands in code blocks that sample hospitals suffice for; of a study its plan. What writes comes first."""
+    printed = {line.split("  #")[0].strip() for page in PAGES for line in list_block_commands(read_page(page))}
+    lines = {line for line in printed if not PLACEHOLDER.search(line) and not ELSEWHERE.search(line)}
+    plans = {f"{line} --dry-run" if " study" in line and "--dry-run" not in line else line for line in lines}
+    return sorted(plans, key=lambda line: ("chestfed samples" not in line, "site new" not in line, line))
+
+
+@pytest.mark.slow
+def test_documented_commands_run_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed = []
+    for line in list_runnable():
+        result = CliRunner().invoke(app, shlex.split(line)[1:])
+        asks = "site new" in line and "--uncertain" not in line  # what it asks there, the page says
+        if result.exit_code != 2 * asks:
+            failed.append(f"{line}: {result.exit_code} {result.exception}"[-600:])
+    assert failed == []

@@ -19,7 +19,7 @@ EXAMPLES = [name.removesuffix(".py") for name in FILES if name.endswith(".py")]
 
 
 def test_every_section_is_an_example() -> None:
-    assert len(EXAMPLES) == PAGE.count("\n## ") == 4
+    assert len(EXAMPLES) == PAGE.count("\n## ") == 2
     assert {f"{name}.labels.csv" for name in EXAMPLES} <= FILES.keys()
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from chestfed.models import build_model, network_options
+from chestfed.models.building import try_network
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: `model:` lines of YAML in the docs, with their comments.
@@ -35,5 +36,4 @@ def test_named_network_is_built_or_says_how(line: str) -> None:
     if package in ("timm", "torchvision"):
         assert f"install {package} first" in line
     else:
-        network = build_model(network_options(settings.pop("name"), **settings), 5, seed=0)
-        assert any(weight.shape[0] == 5 for weight in network.parameters())
+        try_network(network_options(settings.pop("name"), **settings), 5, 320)  # raises unless it gives five logits

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.cli import app
-from chestfed.commands.machine.schema import for_editors, make_schema, schemas
+from chestfed.commands.machine.schema import for_editors, schemas
 from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
 from docs.generate import algorithms, api, commands, keys
@@ -153,7 +153,7 @@ def test_named_parts_have_a_section_each() -> None:
     class Experiment(StrictModel):
         method: Annotated[Options, Choice(catalogue)] = Field(description="which method")
 
-    schema = make_schema(Experiment)
+    schema = Experiment.model_json_schema()
 
     text = keys.page("pipeline", schema)
     for heading in ("`method` with `name: first`", "`method` with `name: second`", "`method.inner`"):

@@ -19,6 +19,7 @@ class QuadraticClient:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self._problem, self._exact = problem, problem.torch_gradients()
         self.rows, self.loss, self.stream = self._exact.rows, self._exact.loss, self._exact.stream
+        self.logits, self.labels, self.remembered = torch.zeros(3, 0, 0)
         self._slopes: list[Tensor] = []
         self.memory = torch.zeros(0, 0)
         self._buffers = torch.zeros(buffers, dtype=torch.float64)

@@ -40,6 +40,7 @@ PIPELINES = [
             ),
         ),
         ("mime", ("federated.stage_output=last",)),
+        ("fedxl2", ("federated.stage_output=last",)),
     )
 ]
 MACHINE = prepare_machine(PIPELINES[0].runtime)

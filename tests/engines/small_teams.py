@@ -77,6 +77,7 @@ def build_team(
             device=device,
             inner_batches=batches(f"{name}, inner", device, mark) if kind == "compositional" else None,
             weight_decay=federation.settings.weight_decay,
+            samples=24,
         )
         for number, name in enumerate(federation.names)
     ]

@@ -34,7 +34,8 @@ def test_no_local_step_waits_for_the_device(results: dict[str, Any]) -> None:
             name
         )  # what is read, is read after the steps
         assert set(counts["three steps"]) == {"read", "to the device"}, name
-        assert counts["three steps"]["to the device"] % 3 == 0, name  # images, transforms and labels of each batch
+        drawn = name in ("fedxl1", "fedxl2")  # the server's draw of a pool
+        assert (counts["three steps"]["to the device"] - drawn) % 3 == 0, name  # images, transforms and labels
 
 
 def test_statistics_do_not_wait(results: dict[str, Any]) -> None:

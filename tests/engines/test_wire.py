@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.engines.topology import build_graph
 from chestfed.testing.algorithms import check_algorithm
-from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, problems
+from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, build_pool, problems
 from tests.cases import assert_refused
 
 RULE = Codasca(2, 0.1, 0.1)
@@ -63,10 +64,12 @@ def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatc
     def of(clients: Any, rule: Any, graph: Any = None) -> ThroughTheWire:
         hosts = [Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)]
         fleet = ThroughTheWire(hosts)
-        dual = 0 if set(ALGORITHMS.find(name).takes) <= {"minimization", "server-weighted"} else DISEASES
+        spec = ALGORITHMS.find(name)
+        dual = 0 if set(spec.takes) <= {"minimization", "server-weighted"} else DISEASES
+        sizes, pool = (PRIMAL if dual else WEIGHTS, dual), build_pool(spec.objective)
+        sizes = (WEIGHTS, math.prod(pool)) if pool else sizes
         fleet.shapes = [
-            Shapes(rule, PRIMAL if dual else WEIGHTS, dual, 0, 0, graph, number, torch.float64)
-            for number in range(len(hosts))
+            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, pool=pool) for number in range(len(hosts))
         ]
         return fleet
 

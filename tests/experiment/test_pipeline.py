@@ -342,7 +342,8 @@ def test_misspelling_has_line_and_suggestion(tmp_path: Path) -> None:
     text = (bundled("pipelines") / "source_addition_samples.yaml").read_text(encoding="utf-8")
     line = next(number for number, content in enumerate(text.splitlines(), start=1) if "  window:" in content)
     (tmp_path / "slip.yaml").write_text(text.replace("  window:", "  widow:"), encoding="utf-8")
-    with assert_refused(ConfigError, "unknown key", key="federated.widow", place=f"{tmp_path / 'slip.yaml'}:{line}"):
+    place = f"{tmp_path / 'slip.yaml'}:{line}"
+    with assert_refused(ConfigError, "unknown key", key="federated.widow", place=place, suggestion="window"):
         load_pipeline(tmp_path / "slip.yaml")
 
 

@@ -6,7 +6,9 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.engines.messages.wire import Packed
 from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.parcels import LineLost, Parcel
-from chestfed.federation.settings import Hospital, HospitalFile, Leaves
+from chestfed.federation.settings import Hospital, HospitalFile, Leaves, Policy
 from chestfed.sites.opening import SYNTHETIC_MARKER
 
 #: Changes a reply on its way: `tamper(hospital, reply)`.
@@ -43,6 +45,13 @@ class StraightLine:
         """Forget all that this hospital has not on its disk."""
         self._participants[name] = Participant(self.hospitals[name], self.log.append)
         self._marks[name] += 1
+
+    def set_policy(self, name: str, **policy: Any) -> None:
+        """Start a hospital anew with a policy."""
+        hospital = self.hospitals[name]
+        file = hospital.file.model_copy(update={"policy": Policy(**policy)})
+        self.hospitals[name] = replace(hospital, file=file)
+        self.start_anew(name)
 
     def online(self) -> dict[str, str]:
         return {name: str(mark) for name, mark in self._marks.items() if name not in self.away}

@@ -44,8 +44,9 @@ def measure_round(spec: AlgorithmSpec) -> tuple[int, int]:
 
 
 def read_page() -> dict[str, tuple[str, str]]:
-    lines = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {name: (update, everything) for name, update, everything in lines}
+    rows = re.compile(r"^\| (`\w+`.*) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
+    lines = rows.findall(PAGE.read_text(encoding="utf-8"))
+    return {name: (update, everything) for names, update, everything in lines for name in re.findall(r"`(\w+)`", names)}
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.name)

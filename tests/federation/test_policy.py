@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from chestfed.federation.parcels import Later, Refused
 from chestfed.federation.server import conversation
 from chestfed.federation.settings import Hospital, HospitalFile, Policy
 from tests.cases import assert_refused
-from tests.federation.straight_line import Clock, StraightLine
+from tests.federation.straight_line import Clock
 from tests.federation.test_study import line_at, pipeline, run_at
 
 
@@ -51,6 +50,13 @@ def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, ref
     check_pipeline(pipeline(), hospital_with(tmp_path, **{key: allowed}))
     with assert_refused(Refused, kind="policy"):
         check_pipeline(pipeline(), hospital_with(tmp_path, **{key: refused}))
+
+
+def test_scores_of_images_need_consent(tmp_path: Path) -> None:
+    scores = pipeline("methods=[{algorithm: fedxl2}]")
+    check_pipeline(scores, hospital_with(tmp_path, image_scores=True))
+    with assert_refused(Refused, kind="policy"):
+        check_pipeline(scores, hospital_with(tmp_path))
 
 
 def test_clipping_and_noise_are_recognized(tmp_path: Path) -> None:
@@ -107,7 +113,7 @@ def test_times_of_day(spans: tuple[str, ...], clock: str, *, inside: bool) -> No
 
 def test_study_waits_for_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = line_at(home, "asked")
-    with_policy(line, "padchest", approval="required")
+    line.set_policy("padchest", approval="required")
     state, waits = line.hospitals["padchest"].path("state"), list[int]()
 
     class Nights(Clock):
@@ -130,7 +136,7 @@ def test_study_waits_for_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_policy_ends_a_study_by_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "time", Clock())
     line = line_at(home, "capped")
-    with_policy(line, "padchest", most_rounds_answered=2)
+    line.set_policy("padchest", most_rounds_answered=2)
     log = open_log(line.hospitals["padchest"])
     with pytest.raises(TrainingError, match=r"padchest refuses: the hospital's policy: most_rounds"):
         run_at(home, line, "capped_out")
@@ -168,10 +174,3 @@ def closed_now() -> str:
     """A span of an hour that begins in two."""
     soon = datetime.datetime.now() + datetime.timedelta(hours=2)  # noqa: DTZ005
     return f"{soon:%H:%M}-{soon + datetime.timedelta(hours=1):%H:%M}"
-
-
-def with_policy(line: StraightLine, name: str, **policy: Any) -> None:
-    """Start a hospital anew with a policy."""
-    hospital = line.hospitals[name]
-    line.hospitals[name] = replace(hospital, file=hospital.file.model_copy(update={"policy": Policy(**policy)}))
-    line.start_anew(name)

@@ -154,6 +154,22 @@ def test_personal_models_equal_one_process(home: Path) -> None:
     assert (folder / "hospitals.csv").read_bytes() == before
 
 
+def test_pools_and_memory_equal_one_process(home: Path) -> None:
+    """Scores of all hospitals, and moving averages of rows that a hospital keeps through a restart."""
+    method = "methods=[{algorithm: fedxl2}]"
+    result = run(home, study("--out", "pool", "--no-tracking", settings=[*SETTINGS, method]))
+    assert result.code == 0, result.err
+    line = line_at(home, "pool-state")
+    for name in NAMES:
+        line.set_policy(name, image_scores=True)
+
+    def trouble(done: int) -> None:
+        if done == 2:
+            line.start_anew("padchest")
+
+    assert over_hospitals(home, line, "pool-spread", trouble, [method]) == table_in(home / "pool")
+
+
 def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> None:
     line = line_at(home, "calm")
 

@@ -11,6 +11,7 @@ from tests.invariants import (
     compositional_checks,
     edge_consensus_checks,
     engine_checks,
+    fedxl_checks,
     gossip_checks,
     method_checks,
     minimizers_checks,
@@ -33,6 +34,7 @@ CHECKS: dict[str, list[Check]] = {
     "engines.compositional": network_composition_checks.CHECKS,
     "engines.server": engine_checks.CHECKS,
     **{f"objectives.{name}": checks for name, checks in objective_checks.CHECKS.items()},
+    **fedxl_checks.CHECKS,
 }
 
 #: module -> name of a mutant -> (text in the source, its replacement).
@@ -47,6 +49,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "engines.compositional": network_composition_checks.MUTANTS,
     "engines.server": engine_checks.MUTANTS,
     **{f"objectives.{name}": mutants for name, mutants in objective_checks.MUTANTS.items()},
+    **fedxl_checks.MUTANTS,
 }
 
 

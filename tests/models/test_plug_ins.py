@@ -43,7 +43,7 @@ def test_foreign_option_names_its_owner(tmp_path: Path) -> None:
     for text in ("densenet121, growth_rate: 8", "densenet161, pool: 2", "resnet20, blocks: [1]"):
         with assert_refused(ConfigError, "unknown key", place=f"{tmp_path / 'c.yaml'}:1"):
             configured(tmp_path, f"{{name: {text}}}")
-    with assert_refused(ConfigError, "unknown key", key="model.growth_rat"):
+    with assert_refused(ConfigError, "unknown key", key="model.growth_rat", suggestion="growth_rate"):
         configured(tmp_path, "{name: small, growth_rat: 8}")
     with assert_refused(ConfigError, "invalid value", key="model"):
         configured(tmp_path, "densenet12")
@@ -77,8 +77,9 @@ def test_factory_arguments_are_checked(own_network: str, tmp_path: Path) -> None
         ("missing", "invalid value", "model"),
     ):
         name, _, rest = text.partition(",")
-        with assert_refused(ConfigError, kind, key=key):
+        with assert_refused(ConfigError, kind, key=key) as caught:
             configured(tmp_path, f'{{name: "{own_network}:{name}"{"," * bool(rest)}{rest}}}')
+        assert caught.value.fields.get("suggestion", "") == "width" * ("widht" in rest)
 
 
 def test_factory_with_kwargs_needs_outputs(own_network: str, tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_index_and_pages_name_every_site() -> None:
         assert f"site_configs/{config}.yaml" in page
         site = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
         assert site["source"] in page
-        for heading in ("Get it", "Cost", "Layout", "Labels here", "Known defects", "Checked", "License", "Cite"):
+        for heading in ("Get it", "Cost", "Layout", "Labels here", "Known defects", "Checked"):
             assert f"**{heading}**" in page, (name, heading)
 
 

@@ -59,7 +59,7 @@ def opened(home: Path, name: str) -> SiteTable:
 
 def test_every_yaml_of_the_page_is_run() -> None:
     assert len(re.findall(r"^```yaml", PAGE, re.MULTILINE)) == len([name for name in FILES if name.endswith(".yaml")])
-    shared = ("st_anne_study.yaml", "common.yaml", "wide.yaml")
+    shared = ("common.yaml", "wide.yaml")
     assert {*SITES, *shared} == {name for name in FILES if name.endswith(".yaml")}
     assert set(SITES) == {*EXPECTED, "st_anne.yaml"}
 
@@ -77,13 +77,6 @@ def test_the_statistics_are_the_pages(home: Path) -> None:
     printed = [line.split() for line in output.splitlines()]
     for line in shown.splitlines():
         assert line.split() in printed, output
-
-
-def test_the_study_of_the_page_runs(home: Path) -> None:
-    options = ["--set", "runtime.threads=1", "--set", "runtime.device=cpu", "--no-tracking"]
-    output = run(home, "study", "st_anne_study.yaml", "--data", "data", *options)
-    assert "K=2" in output
-    assert len(list((home / "runs").glob("*/table.csv"))) == 1
 
 
 EXPECTED: Mapping[str, list[list[float | None]]] = {

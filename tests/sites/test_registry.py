@@ -42,13 +42,9 @@ def test_built_in_readers_need_no_package() -> None:
 
 def test_an_unknown_reader_lists_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(tmp_path / "packages", monkeypatch, "odd_reader", {"odd_hospital": "odd_reader:READER"}, READS)
-    with pytest.raises(ConfigError) as caught:
+    with assert_refused(ConfigError, "invalid value", key="reader", suggestion="odd_hospital") as caught:
         load_site_config(CONFIGS / "chexpert.yaml", ["reader=odd_hopsital"])
-    for text in (
-        "unknown reader 'odd_hopsital'; did you mean 'odd_hospital'?",
-        "table, odd_hospital",
-        "package.module:Name",
-    ):
+    for text in ("table, odd_hospital", "package.module:Name"):
         assert text in str(caught.value)
 
 
@@ -94,7 +90,7 @@ def test_a_reader_is_found_by_reference(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "my_reader", raising=False)
     config = load_site_config(CONFIGS / "chexpert.yaml", ["reader={name: 'my_reader:READER', grade: 3}"])
     assert config.reader.model_dump() == {"name": "my_reader:READER", "grade": 3}
-    with assert_refused(ConfigError, "unknown key", key="reader.grad"):
+    with assert_refused(ConfigError, "unknown key", key="reader.grad", suggestion="grade"):
         load_site_config(CONFIGS / "chexpert.yaml", ["reader={name: 'my_reader:READER', grad: 3}"])
 
 
@@ -124,7 +120,6 @@ def test_options_have_the_readers_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert config.reader.model_dump() == {"name": "odd", "grade": 3}
     assert load_site_config(CONFIGS / "chexpert.yaml", ["reader=odd"]).reader.model_dump()["grade"] == 2
     for override, message in (
-        ("grad=3", "unknown key 'reader.grad'; did you mean 'grade'?"),
         ("grade=9", "'reader.grade' should be less than or equal to 4"),
         ("grade=two", "'reader.grade' should be a valid integer"),
     ):

@@ -105,9 +105,9 @@ def test_names_refused_by_mlflow_are_changed(store: Store, tmp_path: Path) -> No
     """Negative controls are called `vindr (noise)`."""
     run = store.start_run("study", {})
     store.log_params(run, {"dataset.vindr (noise)": "digest"})
-    store.log_metrics(run, [(0, {"auc/feddyn:FedDyn, I8": 0.5})])
+    store.log_metrics(run, [(0, {"auc/fedexp:FedExP, I8": 0.5})])
     data = connect_client(tmp_path).get_run(run).data
-    assert (data.params, data.metrics) == ({"dataset.vindr_noise": "digest"}, {"auc/feddyn_FedDyn_I8": 0.5})
+    assert (data.params, data.metrics) == ({"dataset.vindr_noise": "digest"}, {"auc/fedexp_FedExP_I8": 0.5})
 
 
 def test_parameters_of_a_resumed_run_stay(store: Store, tmp_path: Path) -> None:

@@ -164,9 +164,9 @@ def test_site_new_takes_any_disease(home: Path) -> None:
 def test_unknown_disease_names_nearest(home: Path) -> None:
     pipeline = load_pipeline(home / "any.yaml", ["diseases=[covid_19, odema]"]).resolve()
     sites = open_sites(pipeline, home / "any.yaml", home / "data")
-    with assert_refused(ConfigError, "disease of no site", diseases=["odema"], hint=" (did you mean 'edema'?)"):
+    with assert_refused(ConfigError, "disease of no site", diseases=["odema"], suggestion="edema"):
         make_experiment(pipeline, sites, prepare_machine(pipeline.runtime))
-    with assert_refused(ConfigError, "no disease of the study", hint=" (did you mean 'covid_19'?)"):
+    with assert_refused(ConfigError, "no disease of the study", suggestion="covid_19"):
         open_sites(load_pipeline(home / "any.yaml", ["diseases=[covid19]"]).resolve(), home / "any.yaml", home / "data")
 
 

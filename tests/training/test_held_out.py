@@ -266,7 +266,7 @@ def test_added_site_is_held_out_too() -> None:
     assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
     chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"]).resolve()
     assert held_out_sites(chosen, SITES) == ["padchest", "vindr"]
-    with assert_refused(ConfigError, "unknown site", site="vindar", hint="did you mean 'vindr'?"):
+    with assert_refused(ConfigError, "unknown site", site="vindar", suggestion="vindr"):
         held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
 
 

@@ -165,7 +165,7 @@ def test_reference_point_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 #: Weights that go down in a round, of algorithms that send something else up; MIME's point goes down twice.
-DOWN = {"fednova": 1, "q_fedavg": 1, "mime": 4, "mime_lite": 4}
+DOWN = {"fednova": 1, "q_fedavg": 1, "mime": 4, "mime_lite": 4, "fedxl1": 1, "fedxl2": 2}
 CASES = [
     (name, objective.name, "group")
     for name, spec in ALGORITHMS.built_in.items()
@@ -183,8 +183,9 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
     buffers = trained.outputs.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
+    d, pool = trained.network.size, trained.point.dual.numel() if pipeline.federated.spec.sends_scores else 0
     sent = numbers_sent(
-        spec.formula(pipeline.federated.algorithm), Sizes.of(trained.network.size, 1, NetworkGroups(pipeline.model, 1))
+        spec.formula(pipeline.federated.algorithm), Sizes.of(d, 1, NetworkGroups(pipeline.model, 1), pool=pool)
     )
     if spec.decentralized:
         sent *= 2  # on the ring every node has two edges
@@ -192,8 +193,7 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
         assert up == 4 * (sent + buffers)
         returned = sent + buffers
         if algorithm in DOWN:
-            times, d = DOWN[algorithm], trained.network.size
-            returned = times * d + (2 if "mime" in algorithm else 1) * buffers
+            returned = DOWN[algorithm] * d + pool + (2 if "mime" in algorithm else 1) * buffers
         ratios = {"mime": 4, "mime_lite": 4}.get(algorithm, 2) if objective == "ratio_loss" else 0
         assert down == (0 if spec.decentralized else 4 * (returned + ratios))
     first_stage = pipeline.federated.schedule[0].rounds

@@ -17,7 +17,6 @@ HospitalFolder = Annotated[Path, typer.Argument(help="Folder of the hospital.", 
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without TLS, to inspect messages; loopback only. Keys are still needed.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def require_flower() -> None:

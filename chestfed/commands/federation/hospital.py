@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.federation.arguments import HospitalFolder, Insecure, Json, require_flower
+from chestfed.commands.federation.arguments import HospitalFolder, Insecure, require_flower
 from chestfed.core.console import command, open_console, say
+from chestfed.core.output import add_result
 
 
 def federation_join(
@@ -98,7 +98,7 @@ def federation_hospital(
         take_part(hospital, lambda text: say(console, text), insecure=insecure)
 
 
-def federation_audit(folder: HospitalFolder, json_: Json = False) -> None:
+def federation_audit(folder: HospitalFolder) -> None:
     """Summarize what was asked of this hospital, what left, and what was refused, from its log.
 
     Example:
@@ -109,9 +109,7 @@ def federation_audit(folder: HospitalFolder, json_: Json = False) -> None:
     from chestfed.federation.settings import read_hospital
 
     studies, console = audit(read_hospital(folder).path("state")), open_console()
-    if json_:
-        typer.echo(json.dumps([study.plain() for study in studies], indent=1))
-        return
+    add_result(studies=[study.plain() for study in studies])
     for study in studies:
         for line in study.lines():
             say(console, line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.federation.arguments import Folder, Insecure, Json, require_flower
+from chestfed.commands.federation.arguments import Folder, Insecure, require_flower
 from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ChestfedError
+from chestfed.core.output import add_result
 
 Name = Annotated[str, typer.Argument(help="Name of the hospital.", show_default=False)]
 
@@ -127,7 +127,6 @@ def federation_status(
         float,
         typer.Option(metavar="SECONDS", help="Wait this long for all to be online; exit code 1 if one is not."),
     ] = 0.0,
-    json_: Json = False,
     insecure: Insecure = False,
 ) -> None:
     """Show hospitals, the running study and whom it waits for, and the days that certificates are valid.
@@ -147,18 +146,15 @@ def federation_status(
     status = {name: nodes.get(name, "starting").replace("registered", "never connected") for name in federation.members}
     days = {name: days_left(federation.folder / name) for name in ("server.crt", "authority.crt")}
     progress = read_progress(federation.folder)
-    if json_:
-        about = {"hospitals": status, "study": progress, "days_of_certificates": days}
-        typer.echo(json.dumps(about, indent=1))
-    else:
-        console = open_console()
-        for name, state in status.items():
-            say(console, f"{name:<20} {state}")
-        for line in describe_progress(progress):
-            say(console, line)
-        for name, left in days.items():
-            text = "" if left > 60 else f": {command('federation', 'renew', folder)}"
-            say(console, f"{name} is valid for {left} more days{text}", "yellow" if text else None)
+    add_result(hospitals=status, study=progress, days_of_certificates=days)
+    console = open_console()
+    for name, state in status.items():
+        say(console, f"{name:<20} {state}")
+    for line in describe_progress(progress):
+        say(console, line)
+    for name, left in days.items():
+        text = "" if left > 60 else f": {command('federation', 'renew', folder)}"
+        say(console, f"{name} is valid for {left} more days{text}", "yellow" if text else None)
     if wait and any(state != "online" for state in status.values()):
         raise typer.Exit(1)
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
@@ -106,20 +106,28 @@ def count_common(console: Console, files: Sequence[Path]) -> None:
     if len(files) != 2:
         raise ConfigError("--common compares two files: give it twice")
     first, second = (_read_names(file) for file in files)
-    if first["key"] != second["key"]:
+    if first.key != second.key:
         raise ConfigError(
-            f"{files[0]} was made with key {first['key']}, {files[1]} with {second['key']}, so a patient has other "
+            f"{files[0]} was made with key {first.key}, {files[1]} with {second.key}, so a patient has other "
             f"names in them. Make both with the same key file (${VARIABLE})",
             kind="different keys",
         )
-    common = len(set(first["patients"]) & set(second["patients"]))
-    sizes = f"{first['site']} has {len(first['patients'])}, {second['site']} {len(second['patients'])}"
+    common = len(set(first.patients) & set(second.patients))
+    sizes = f"{first.site} has {len(first.patients)}, {second.site} {len(second.patients)}"
     say(console, f"{common} patients in common; {sizes}")
 
 
-def _read_names(file: Path) -> dict[str, Any]:
+class _Names(NamedTuple):
+    """The file of one hospital."""
+
+    site: str
+    key: str
+    patients: list[str]
+
+
+def _read_names(file: Path) -> _Names:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        return {"site": content["site"], "key": content["key"], "patients": list(content["patients"])}
+        content = cast("dict[str, list[str]]", json.loads(file.read_text(encoding="utf-8")))
+        return _Names(str(content["site"]), str(content["key"]), list(content["patients"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(f"{file}: not a file of `chestfed key --names`", kind="not a file of names") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -21,26 +21,20 @@ def schemas() -> dict[str, dict[str, Any]]:
     from chestfed.experiment.methods import PipelineFile
     from chestfed.sites.config import SiteConfig
 
-    return {"pipeline": make_schema(PipelineFile), "site": make_schema(SiteConfig)}
+    return {"pipeline": PipelineFile.model_json_schema(), "site": SiteConfig.model_json_schema()}
 
 
 def find_keys(name: str) -> list[str]:
     """Dotted keys of a pipeline whose last part is this name, two levels deep at most."""
-    schema = schemas()["pipeline"]
-    definitions, keys = schema.get("$defs", {}), []
-    for key, about in schema.get("properties", {}).items():
+    schema, keys = schemas()["pipeline"], list[str]()
+    definitions = cast("dict[str, dict[str, object]]", schema.get("$defs", {}))
+    properties = cast("dict[str, dict[str, list[dict[str, str]]]]", schema.get("properties", {}))
+    for key, about in properties.items():
         keys += [key] if key == name else []
-        references = [part.get("$ref", "") for part in (about, *about.get("anyOf", ()), *about.get("allOf", ()))]
-        inner = [definitions.get(reference.rpartition("/")[2], {}) for reference in references]
-        keys += [f"{key}.{name}" for part in inner if name in part.get("properties", {})]
+        references = [about, *about.get("anyOf", ()), *about.get("allOf", ())]
+        inner = [definitions.get(str(part.get("$ref")).rpartition("/")[2], {}) for part in references]
+        keys += [f"{key}.{name}" for part in inner if name in cast("dict[str, object]", part.get("properties", {}))]
     return keys
-
-
-def make_schema(model: Any) -> dict[str, Any]:
-    """The JSON schema of a model, or of a union of models."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(model).json_schema()
 
 
 def for_editors(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""`chestfed site check`."""
+"""`chestfed site check` and `chestfed site card`: the same report with names and without."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from chestfed.report.site_report import SiteReport
+    from chestfed.sites import SiteConfig
 
 Labels = Annotated[Path | None, options.optional(help="Read this label file; the images are not checked.")]
 FixSplits = Annotated[
@@ -45,29 +48,13 @@ def site_check(
 
         chestfed site check st-anne --data data --against chexpert --out st_anne_check
     """
-    from chestfed.commands.progress import StepBars
-    from chestfed.report.site_report import make_report, print_report, write_files
+    from chestfed.report.site_report import print_report, write_files
     from chestfed.report.site_report.render import NOTE
-    from chestfed.sites import load_site_config
 
     console = open_console()
-    site, others = load_site_config(config), [load_site_config(other) for other in against or []]
-    needed = others if labels else [site, *others]
-    root = options.data_root(data, needed, ", or give the site's label file with --labels FILE")
-
-    def check(path: Path) -> SiteReport:
-        with StepBars(console) as bars:
-            return make_report(
-                load_site_config(path),
-                root,
-                against=others,
-                labels_file=labels,
-                images=images,
-                cache_root=cache,
-                workers=workers,
-                progress=bars.show,
-            )
-
+    sites = _load(config, against)
+    root = options.data_root(data, sites[bool(labels) :], ", or give the site's label file with --labels FILE")
+    check = partial(_report, console, sites[1:], root, labels=labels, images=images, cache=cache, workers=workers)
     report = check(config)
     print_report(console, report)
     if fix_splits:
@@ -90,3 +77,86 @@ def _write_splits(console: Console, report: SiteReport, config: Path, out: Path)
     say(console, f"\nsplits by patient: {table}\nthe site with them: {fixed}")
     say(console, f"or write into your YAML:  splits: {{file: {table.name}}}")
     return fixed
+
+
+Page = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="The page; FILE.md is written beside it. Default: SITE_card.html."),
+]
+Pictures = Annotated[
+    bool | None,
+    typer.Option(
+        "--pictures/--no-pictures",
+        help="Show a few small images. Default: of synthetic sites only. Check the license of the data set first.",
+    ),
+]
+
+
+def site_card(
+    config: options.Config,
+    data: options.Data = None,
+    against: options.Against = None,
+    out: Page = None,
+    pictures: Pictures = None,
+    cache: options.Cache = Path("cache"),
+    workers: options.Workers = None,
+) -> None:
+    """Write a card of a site as an HTML page and as Markdown, without names of patients and images.
+
+    The result of `site check`: problems by kind, splits, prevalences, views, ages, sexes, formats; with --against, gray
+    levels of both sites and a drift score. A site that fails its check also gets a card, which says so. To resume an
+    interrupted command, run it again.
+
+    Example:
+
+        chestfed site card st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_card.html
+    """
+    from chestfed.report.site_report import check_page, write_card
+
+    console = open_console()
+    if out is not None:
+        check_page(out)
+    site, *others = _load(config, against)
+    root = options.data_root(data, [site, *others])
+    report = _report(console, others, root, config, cache=cache, workers=workers)
+    page, text = write_card(report, out or Path(f"{site.site}_card.html"), pictures=pictures)
+    say(console, f"{report.check.title} ({site.site}): check {report.verdict}")
+    say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB; open it in a browser) and {text}")
+    if pictures and not report.check.synthetic:
+        say(console, "The page shows images of real patients: check the license of the data set before you share it.")
+
+
+def _load(config: Path, against: Sequence[Path] | None) -> list[SiteConfig]:
+    """The site, and behind it those that it is compared with."""
+    from chestfed.sites import load_site_config
+
+    return [load_site_config(path) for path in (config, *(against or ()))]
+
+
+def _report(
+    console: Console,
+    others: Sequence[SiteConfig],
+    root: Path,
+    config: Path,
+    *,
+    labels: Path | None = None,
+    images: bool = True,
+    cache: Path,
+    workers: int | None,
+) -> SiteReport:
+    """What the card and the check show, with a bar while images are read."""
+    from chestfed.commands.progress import StepBars
+    from chestfed.report.site_report import make_report
+    from chestfed.sites import load_site_config
+
+    with StepBars(console) as bars:
+        return make_report(
+            load_site_config(config),
+            root,
+            against=others,
+            labels_file=labels,
+            images=images,
+            cache_root=cache,
+            workers=workers,
+            progress=bars.show,
+        )

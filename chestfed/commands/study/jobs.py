@@ -10,12 +10,13 @@ import os
 import queue
 import signal
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chestfed.commands.progress import Bars
 from chestfed.core.console import open_console
@@ -27,6 +28,9 @@ from chestfed.training.reporting import warn
 if TYPE_CHECKING:
     from chestfed.training.data.experiment import Experiment
 
+#: A job's label; a bar to show, or a warning; and how it ended: "" is well, None: it has not.
+_Shown = tuple[str, int, int, str, str]
+_Message = tuple[str, _Shown | str | None, str | None]
 #: Seconds that the processes of an interrupted command have to save their state.
 _GRACE = 60.0
 
@@ -45,7 +49,7 @@ class Job:
 class _Sender(Bars):
     """Sends what a progress bar would show to the command's process."""
 
-    def __init__(self, label: str, messages: Any) -> None:
+    def __init__(self, label: str, messages: Queue[_Message]) -> None:
         super().__init__(open_console(quiet=True))
         self._label, self._messages = label, messages
 
@@ -60,7 +64,8 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
     Raises `ChestfedError` after all have ended, if some failed: which, and why. The others are finished.
     """
     context = WorkerContext()
-    messages, waiting, running, failed = context.Queue(), list(jobs), dict[str, BaseProcess](), dict[str, str]()
+    messages: Queue[_Message] = context.Queue()
+    waiting, running, failed = list(jobs), dict[str, BaseProcess](), dict[str, str]()
     by_label = {job.label: job for job in jobs}
     places = list(range(at_once))
     held: dict[str, int] = {}
@@ -105,8 +110,8 @@ def run_ks(job: Job, at_once: int, bars: Bars, ks: Sequence[int]) -> None:
         pass
 
 
-def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[Any, ...] | str | None, str | None]:
-    """The next message: label, a bar to show or a warning, and how the job ended ("" is well, None: it has not)."""
+def _next(messages: Queue[_Message], running: dict[str, BaseProcess]) -> _Message:
+    """The next message, or one for a process that has ended without a word."""
     while True:
         with suppress(queue.Empty):
             return messages.get(timeout=0.5)
@@ -117,7 +122,7 @@ def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[An
                 return label, None, f"its process ended with exit code {process.exitcode}"
 
 
-def _work(job: Job, messages: Any) -> None:
+def _work(job: Job, messages: Queue[_Message]) -> None:
     """Train one study, or one K of it; runs in a process of its own."""
     from chestfed.training.reporting import Reporters
     from chestfed.training.run import run_study, train_k
@@ -147,7 +152,7 @@ def _work(job: Job, messages: Any) -> None:
         messages.put((job.label, None, ended))
 
 
-def _send_warnings(label: str, messages: Any) -> None:
+def _send_warnings(label: str, messages: Queue[_Message]) -> None:
     """Send warnings to the command's process, without the folder of the code that Python would print."""
 
     def send(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -158,12 +163,12 @@ def _send_warnings(label: str, messages: Any) -> None:
     warnings.showwarning = send
 
 
-def _stop(processes: Any) -> None:
+def _stop(processes: Iterable[BaseProcess]) -> None:
     """End what still runs: the command was interrupted, or has failed."""
     alive = [process for process in processes if process.is_alive()]
-    for process in alive:
+    for number in (process.pid for process in alive if process.pid is not None):
         with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGTERM)
+            os.kill(number, signal.SIGTERM)
     for process in alive:
         process.join(_GRACE)
         process.kill()

@@ -57,12 +57,11 @@ def _show_results(console: Console, results: Results, folder: Path, *, verbose: 
         console.print(render_tables(results))
         say(console, describe_chance(results))
     console.print(render_summary(results, answer))
-    tables = "" if verbose else "; all tables: --verbose"
-    ks = results.view("study")["k"]
-    model = (
-        f"model: k{ks.max()}/{MODEL_FILE} in that folder" if "runs" in results.about and len(results.seeds) == 1 else ""
-    )
-    say(console, f"page: {command('report', folder)}\n{model}{tables}".rstrip("\n; "))
+    single = "runs" in results.about and len(results.seeds) == 1
+    model = f"model: k{results.view('study')['k'].max()}/{MODEL_FILE} in that folder" if single else ""
+    say(console, f"page: {command('report', folder)}")
+    if more := "; ".join(filter(None, (model, "" if verbose else "all tables: --verbose"))):
+        say(console, more)
     estimates, differences = (list_records(frame) for frame in (results.estimates, results.differences))
     add_result(answer=str(answer), details=answer.details, folder=str(folder), data=str(results.origin))
     add_result(estimates=estimates, differences=differences)

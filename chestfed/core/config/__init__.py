@@ -7,8 +7,7 @@ unknown keys and wrong types.
 
 from __future__ import annotations
 
-from chestfed.core.config.checking import StrictModel, check_document, load_config
-from chestfed.core.config.document import Document, keep_last
+from chestfed.core.config.document import Document, StrictModel, check_document, keep_last, load_config
 from chestfed.core.config.values import as_path, expand_path, listed
 
 __all__ = ["Document", "StrictModel", "as_path", "check_document", "expand_path", "keep_last", "listed", "load_config"]

@@ -12,7 +12,6 @@ options are checked by the part's own `Options` model, so a key that another par
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -26,7 +25,7 @@ from pydantic import Field
 from pydantic_core import core_schema
 
 from chestfed.core.config import StrictModel
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, UnknownNameError, nearest
 from chestfed.core.plugins.code import identify_object
 from chestfed.core.plugins.loading import load_module
 
@@ -137,10 +136,13 @@ class Catalogue(Generic[Declared]):
             return self._as_declaration(name, *self._imported(name, point.value))
         if ":" in name:
             return self._as_declaration(name, *self._imported(name, name))
-        close = difflib.get_close_matches(name, self.names, 1)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
+        close = nearest(name, self.names)
+        hint = f"; did you mean '{close}'?" if close else "."
         raise ConfigError(
-            f"unknown {self.kind} '{name}'{hint} Known: {', '.join(self.names)}; or package.module:Name for your own"
+            f"unknown {self.kind} '{name}'{hint} Known: {', '.join(self.names)}; or package.module:Name for your own",
+            kind=f"unknown {self.kind}",
+            name=name,
+            suggestion=close,
         )
 
     def owners(self, key: str) -> list[str]:
@@ -233,7 +235,7 @@ class Choice:
         try:
             return self.catalogue.find(name)
         except ConfigError as error:
-            raise ValueError(str(error)) from None
+            raise UnknownNameError(str(error), str(error.fields.get("suggestion", ""))) from None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         """Checked by `validate`, dumped as the options' model does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -20,12 +20,19 @@ from chestfed.engines.topology import Graph
 
 
 class BlankOracle:
-    """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values."""
+    """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values; of a pool of this shape."""
 
     rows = torch.zeros(0, dtype=torch.int64)
     loss = torch.zeros(())
 
+    def __init__(self, pool: Sequence[int] = ()) -> None:
+        self._pool = pool or (2, 1, 0, 1)
+        self.logits = self.labels = self.remembered = torch.zeros(0, 0)
+
     def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        _, entries, _, diseases = self._pool
+        self.logits = self.labels = primal.new_zeros(1, diseases)
+        self.remembered = primal.new_zeros(1, (entries - 1) * diseases)
         return primal, dual
 
     again = full = outer = __call__
@@ -58,6 +65,7 @@ class Shapes:
     number: int = 0  #: of the node in the graph
     dtype: torch.dtype = torch.float32
     memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
+    pool: tuple[int, ...] = ()  #: of the objective, as in `Setting`
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
@@ -181,7 +189,7 @@ class Shapes:
     def _round(self) -> tuple[Move, Record]:
         """The update, and the client's new state."""
         try:
-            return self._rule.local_round(self._message, self._state, BlankOracle())
+            return self._rule.local_round(self._message, self._state, BlankOracle(self.pool))
         except (RuntimeError, NotImplementedError) as error:
             raise ConfigError(
                 f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "

@@ -88,6 +88,8 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
     for key, (limit, amount) in most.items():
         if limit is not None and amount > limit:
             yield f"{key} is {limit}, the pipeline has {amount}"
+    if settings.spec.sends_scores and not policy.image_scores:
+        yield f"image_scores is false, and {settings.spec.name} sends scores of single training images"
     present = {
         "clipping": settings.aggregation == "norm_clipping" or settings.privacy is not None,
         "secure_sum": settings.aggregation == "secure_sum",

@@ -13,7 +13,7 @@ import numpy as np
 
 from chestfed.core.diseases import nearest_hint
 from chestfed.core.disk import check_folder, check_room
-from chestfed.core.errors import ConfigError, Problem
+from chestfed.core.errors import ConfigError, Problem, nearest
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.evaluation.protocols import list_views
@@ -194,7 +194,7 @@ def _check_provided(pipeline: Pipeline, sites: Sequence[StudySite]) -> None:
             f"{', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML",
             kind="disease of no site",
             diseases=lacking,
-            hint=nearest_hint(lacking, provided),
+            suggestion=nearest(lacking, provided),
         )
 
 

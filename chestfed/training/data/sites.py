@@ -13,7 +13,7 @@ import pandas as pd
 
 from chestfed.core.config import expand_path
 from chestfed.core.diseases import nearest_hint
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, nearest
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.protocols import list_views
 from chestfed.experiment.data import SiteEntry
@@ -151,7 +151,7 @@ def open_sites(
                 "learned from it: leave it out, or change 'diseases'",
                 kind="no disease of the study",
                 site=config.site,
-                hint=nearest_hint(pipeline.diseases, config.diseases),
+                suggestion=nearest(pipeline.diseases, config.diseases),
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)

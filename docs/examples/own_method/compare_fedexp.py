@@ -1,19 +1,19 @@
-"""FedDyn against a plain loop in float64: `python compare_feddyn.py` prints the largest deviation."""
+"""FedExP against a plain loop in float64: `python compare_fedexp.py` prints the largest deviation."""
 
 import copy
 
 import torch
-from feddyn import FEDDYN, FedDynOptions
+from fedexp import FEDEXP, FedExPOptions
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from chestfed.plugins import Point, Setting
 
-ALPHA, STEP, WINDOW, ROUNDS, WEIGHTS = 0.1, 0.3, 3, 4, (0.75, 0.25)
+EPSILON, STEP, WINDOW, ROUNDS, WEIGHTS = 1e-3, 0.3, 3, 4, (0.75, 0.25)
 draw = torch.Generator().manual_seed(0)
 IMAGES = torch.randn(2, 16, 4, generator=draw, dtype=torch.float64)  # two clients
-LABELS = (torch.rand(2, 16, 3, generator=draw) < 0.4).double()
+LABELS = torch.tensor([0.9, 0.1]).view(2, 1, 1).expand(2, 16, 3).bernoulli(generator=draw).double()  # unlike each other
 START = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
 SHAPES = {name: part.shape for name, part in START.named_parameters()}
 
@@ -33,7 +33,7 @@ def train_rule():
 
         return call
 
-    rule = FEDDYN.build(FedDynOptions(alpha=ALPHA), Setting(WINDOW, STEP, clients=2))
+    rule = FEDEXP.build(FedExPOptions(epsilon=EPSILON), Setting(WINDOW, STEP, clients=2))
     point = Point(flatten(START.parameters()), torch.zeros(0, dtype=torch.float64))
     server, states = rule.start_stage(point), [rule.start_client(point) for _ in range(2)]
     for _ in range(ROUNDS):
@@ -45,24 +45,22 @@ def train_rule():
 
 
 def train_plainly():
-    network, h = START, 0
-    memories = [[torch.zeros_like(part) for part in START.parameters()] for _ in range(2)]
+    network = START
     for _ in range(ROUNDS):
-        mean = 0
+        first, mean, squares = flatten(network.parameters()), 0, 0
         for k in range(2):
             local = copy.deepcopy(network)
             for _ in range(WINDOW):
                 slopes = torch.autograd.grad(cross_entropy(local(IMAGES[k]), LABELS[k]), list(local.parameters()))
                 with torch.no_grad():
-                    pairs = zip(local.parameters(), slopes, memories[k], network.parameters(), strict=True)
-                    for w, slope, memory, first in pairs:
-                        w -= STEP * (slope - memory + ALPHA * (w - first))
-            for memory, w, first in zip(memories[k], local.parameters(), network.parameters(), strict=True):
-                memory -= ALPHA * (w.detach() - first.detach())
-            mean = mean + WEIGHTS[k] * flatten(local.parameters())
-        h = h - ALPHA * (mean - flatten(network.parameters()))
+                    for w, slope in zip(local.parameters(), slopes, strict=True):
+                        w -= STEP * slope
+            change = flatten(local.parameters()) - first
+            mean, squares = mean + WEIGHTS[k] * change, squares + WEIGHTS[k] * float(change @ change)
         network = copy.deepcopy(network)
-        nn.utils.vector_to_parameters(mean - h / ALPHA, network.parameters())
+        nn.utils.vector_to_parameters(
+            first + max(1, squares / 2 / (mean @ mean + EPSILON)) * mean, network.parameters()
+        )
     return flatten(network.parameters())
 
 

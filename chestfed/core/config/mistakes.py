@@ -1,0 +1,135 @@
+"""What is wrong with the data of a document: each mistake with its place, its key, and what was probably meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, get_args, runtime_checkable
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from chestfed.core.errors import ConfigError, UnknownNameError, nearest
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from chestfed.core.config.document import Document
+
+#: Keys and positions from the top of a document to a value.
+Location = tuple[str | int, ...]
+
+_KINDS: Final = {"extra_forbidden": "unknown key", "missing": "missing key"}
+
+
+def refuse(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
+    """The error for what the model found: its message has all mistakes, its kind and fields are those of the first."""
+    mistakes = [_Mistake(document, model, detail) for detail in error.errors()]
+    first, text = mistakes[0], "\n".join(mistake.text for mistake in mistakes)
+    return ConfigError(text, kind=first.kind, key=first.key, place=first.place, suggestion=first.suggestion)
+
+
+class _Mistake:
+    """One mistake: `text` is its line of the message."""
+
+    def __init__(self, document: Document, model: type[BaseModel], detail: ErrorDetails) -> None:
+        text = detail["msg"].removeprefix("Value error, ")
+        inside, location = tuple(detail["loc"]), tuple(detail["loc"]) or _named_first(text, document)
+        self.kind = _KINDS.get(detail["type"], "invalid value")
+        self.key, self.place, self.suggestion = ".".join(map(str, location)), document.place(location), ""
+        dotted = ".".join(map(str, inside))
+        if self.kind == "unknown key":
+            hint, self.suggestion = _hint(document, model, inside)
+            text = f"unknown key '{dotted}'{hint}"
+        elif self.kind == "missing key":
+            text = f"key '{dotted}' is missing"
+        elif detail["type"] == "value_error":
+            cause: object = detail.get("ctx", {}).get("error")
+            self.suggestion = cause.suggestion if isinstance(cause, UnknownNameError) else ""
+            text = f"'{dotted}': {text}" if dotted else text
+        else:  # of pydantic itself: `Input should be ...`, `String should match ...`
+            value: object = detail.get("input")
+            shown = "" if isinstance(value, dict | list) else f", found {value!r}"
+            text = f"'{dotted}' should {text.partition(' should ')[2] or f'be {text}'}{shown}"
+        self.text = f"{self.place}: {text}"
+
+
+def _named_first(text: str, document: Document) -> Location:
+    """The key that the message about a whole file begins with: `k must be ...`."""
+    key = text.partition(" ")[0].rstrip(":,")
+    return (key,) if key in document.data else ()
+
+
+def _hint(document: Document, model: type[BaseModel], location: Location) -> tuple[str, str]:
+    """What to write in place of an unknown key: a key much like it, or where it is an option, or all keys.
+
+    And the key much like it, where there is one.
+    """
+    *parents, key = location
+    models, owners = _models_at(model, tuple(parents), document.data, str(key))
+    if owners:
+        return f": it is an option of {', '.join(owners)}", ""
+    known = [name for kind in models for name in kind.model_fields] or ["name"]  # without it a part has no options
+    if close := nearest(str(key), known, 0.5):
+        return f"; did you mean '{close}'?", close
+    for kind in models:
+        for name, field in kind.model_fields.items():
+            owners = [owner for mark in _choices(field) for owner in mark.catalogue.owners(str(key))]
+            if owners:
+                return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'", ""
+    return f"; known keys: {', '.join(sorted(known))}", ""
+
+
+def _models_at(
+    model: type[BaseModel], location: Location, data: object, key: str
+) -> tuple[list[type[BaseModel]], list[str]]:
+    """The models of the keys allowed at a location, following nested models, lists, mappings, unions and named parts.
+
+    And the names of the other parts of the same kind that have the option `key`.
+    """
+    candidates: list[object] = [model]
+    owners: list[str] = []
+    for part in location:
+        if isinstance(data, list) and isinstance(part, int):
+            data = data[part]
+        else:
+            data = data.get(part) if isinstance(data, dict) else None
+        following: list[object] = []
+        owners = []
+        for candidate in candidates:
+            for kind in _models_in(candidate):
+                if isinstance(part, str) and part in kind.model_fields:
+                    choices = _choices(kind.model_fields[part])
+                    following += [mark.find_model(data) for mark in choices] or [kind.model_fields[part].annotation]
+                    owners += [name for mark in choices for name in mark.catalogue.owners(key)]
+            if not _models_in(candidate) or isinstance(part, int):
+                following.append(candidate)
+        candidates = following or candidates
+    return [kind for candidate in candidates for kind in _models_in(candidate)], owners
+
+
+class Catalogue(Protocol):
+    """The parts of one kind, see `chestfed.core.plugins.Catalogue`."""
+
+    def owners(self, key: str) -> list[str]:
+        """Names of the parts that have this option."""
+
+
+@runtime_checkable
+class Choice(Protocol):
+    """The mark of a field that holds a named part, see `chestfed.core.plugins.Choice`."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Where its parts are."""
+
+    def find_model(self, value: object) -> type[BaseModel] | None:
+        """The model of the options of the part that a value names."""
+
+
+def _choices(field: FieldInfo) -> list[Choice]:
+    return [mark for mark in field.metadata if isinstance(mark, Choice)]
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [kind for argument in get_args(annotation) for kind in _models_in(argument)]
