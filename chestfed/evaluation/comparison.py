@@ -93,14 +93,16 @@ def compare(
         difference = Difference(name, means[0][place], means[1][place], value, bounds[place].interval, bounds[place].p)
         sd_reference, sd_model = (compute_spread(aucs[name] for aucs in each) for each in (each_a, each_b))
         difference = replace(difference, seed_sd_reference=sd_reference, seed_sd_model=sd_model)
-        difference = replace(difference, reason=bounds[place].reason, **({} if column is None else column.counts))
+        difference = replace(difference, reason=bounds[place].reason)
         if over_seeds:
             if value is not None:
                 difference = _test_over_seeds(difference, contrast, place, defined if name == "mean" else [place])
             pairs = zip(each_a, each_b, strict=True)
             difference = replace(difference, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
-        if column is not None and column.reason:
-            difference = replace(difference, reason=column.reason)
+        if column is not None:
+            positives, negatives, missing = column.counts.values()
+            difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
+            difference = replace(difference, reason=column.reason or difference.reason)
         difference = _within_bounds(difference if over_seeds else _with_detectable(difference))
         differences.append(difference.untested(untested) if untested else difference)
     return tuple(differences)
