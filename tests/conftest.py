@@ -78,6 +78,14 @@ def _commands_are_built_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _disks_are_not_waited_for() -> Iterator[None]:
+    """Files need not survive a power cut: a study waits for its disk a hundred times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the workers of pytest-xdist share."""

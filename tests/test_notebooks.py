@@ -72,6 +72,7 @@ def test_notebook_is_small_and_anonymous(stored: Path) -> None:
     assert set(notebook["metadata"]) == {"kernelspec", "language_info", "executed_code"}
 
 
+@pytest.mark.slow
 def test_notebooks_run_as_stored(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "runs" / "synthetic-study")
     here = tmp_path / "docs" / "notebooks"

@@ -94,6 +94,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         and "images stay at their hospitals, so they are not compared "
         "them; `chestfed key --common` counts the patients that two of them share",
         "engine": pipeline.engine is not None and "leave it out, the hospitals compute",
+        "runtime.dtype": pipeline.runtime.dtype != "float32" and "models travel as float32",
         "algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
         "objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",
         "sites.config": len(set(names)) < len(names) and "two entries stand for one hospital, named as their files are",
@@ -102,6 +103,8 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
         and "test images lie at the first site only",
     }
-    problems = [f"{key}: {reason}" for key, reason in reasons.items() if reason]
+    problems = {key: reason for key, reason in reasons.items() if reason}
     if problems:
-        raise ConfigError("a federation cannot run this pipeline:\n" + "\n".join(problems))
+        lines = [f"{key}: {reason}" for key, reason in problems.items()]
+        text = "\n".join(["a federation cannot run this pipeline:", *lines])
+        raise ConfigError(text, kind="not for a federation", keys=list(problems))

@@ -84,6 +84,13 @@ class OpenedTest(StrictModel):
     kept: tuple[Number, Number] | None = None
 
 
+class StageOne(StrictModel):
+    """How far stage 1 is: its finished steps, and the last mean loss."""
+
+    step: Number
+    loss: float
+
+
 class Losses(StrictModel):
     """Mean losses of stage 1."""
 
@@ -106,7 +113,8 @@ def read_values(kind: type[Model], values: dict[str, Any], sender: str) -> Model
         return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         wrong = ", ".join(sorted({ascii(issue["loc"][0])[:40] if issue["loc"] else "all" for issue in error.errors()}))
-        raise WireError(f"{sender} sent values that cannot be used: {wrong}") from None
+        text = f"{sender} sent values that cannot be used: {wrong}"
+        raise WireError(text, kind="impossible values", sender=sender) from None
 
 
 @dataclass(frozen=True)
@@ -193,15 +201,18 @@ def read_row(plain: Any, diseases: Sequence[str], sender: str) -> Row:
     try:
         row = _ROW.validate_python(plain, strict=False)
     except ValidationError:
-        raise WireError(f"{sender} sent a row of AUCs that cannot be read") from None
+        raise WireError(
+            f"{sender} sent a row of AUCs that cannot be read", kind="impossible AUCs", sender=sender
+        ) from None
     if [auc.disease for auc in row.aucs] != [*diseases, "mean"] or not row.scores_stay:
-        raise WireError(f"{sender} sent AUCs of other diseases")
+        raise WireError(f"{sender} sent AUCs of other diseases", kind="impossible AUCs", sender=sender)
     for auc in row.aucs:
         values = [value for value in (auc.value, *(auc.interval or ())) if value is not None]
         counts = [count for count in (auc.positives, auc.negatives, auc.missing) if count is not None]
         ordered = auc.interval is None or auc.interval.low <= auc.interval.high
         if not all(0 <= value <= 1 for value in values) or min(counts, default=0) < 0 or not ordered:
-            raise WireError(f"{sender} sent an AUC of {auc.disease} that is out of its range")
+            text = f"{sender} sent an AUC of {auc.disease} that is out of its range"
+            raise WireError(text, kind="impossible AUCs", sender=sender)
         if len(auc.reason) > _LONGEST:
             raise WireError(f"{sender} sent a text of more than {_LONGEST} characters")
     return row

@@ -122,6 +122,9 @@ class Policy(StrictModel):
     image_scores: bool = Field(
         False, description="whether an algorithm may send scores of single training images (fedxl1, fedxl2)"
     )
+    own_weights: bool = Field(
+        True, description="whether a study may need weights of this hospital alone (personal, decentralized algorithms)"
+    )
     require: tuple[Literal["clipping", "noise", "secure_sum"], ...] = Field(
         (),
         strict=False,

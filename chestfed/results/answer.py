@@ -8,12 +8,15 @@ from typing import Final
 
 from chestfed.core.console import plural
 from chestfed.evaluation.training_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER
-from chestfed.results.frames import DifferenceRow, EstimateRow, Results, get_interval, read_seeds
+from chestfed.results.frames import DifferenceRow, EstimateRow, Results, get_interval, group_rows, read_seeds
 from chestfed.results.grid import number, p_value, pair, signed
+from chestfed.results.sentences import average_seen
 
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 #: Significance level of a difference.
 _LEVEL: Final = 0.05
+#: Methods that the answer names besides the best; of more, the number and the range.
+_MOST_NAMED: Final = 6
 
 
 @dataclass(frozen=True)
@@ -214,16 +217,18 @@ def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
     if not defined:
         return "None: the mean AUC of no method is defined."
     best, *rest = defined
-    others = ", ".join(f"{row['model']} {number(row['auc'])}" for row in rest)
+    named = rest if len(rest) <= _MOST_NAMED else rest[: _MOST_NAMED - 1]
+    others = ", ".join(f"{row['model']} {number(row['auc'])}" for row in named)
+    if unnamed := rest[len(named) :]:
+        others += f", {len(unnamed)} others {number(unnamed[-1]['auc'])} to {number(unnamed[0]['auc'])}"
     text = f"{best['model']}, {number(best['auc'])}{'; ' * bool(rest)}{others} ({_describe_images(results)}"
     gains = results.list_differences("study", disease="mean")
     if not gains:
         return f"{text}, one training run each, no test: `--seeds {ENOUGH_SEEDS}` would test it)."
     reference = gains[0]["reference"]
     clear = [row["model"] for row in gains if row["p_holm"] is not None and row["p_holm"] < _LEVEL]
-    tested = (
-        f"against {reference} {_join(clear)} differ{'s' * (len(clear) == 1)}" if clear else "no difference is clear"
-    )
+    names = _join(clear) if len(clear) <= _MOST_NAMED else f"{len(clear)} methods"
+    tested = f"against {reference} {names} differ{'s' * (len(clear) == 1)}" if clear else "no difference is clear"
     return f"{text}, {_count(len(results.seeds))} training runs each; {tested} after Holm's correction)."
 
 
@@ -240,3 +245,38 @@ def _count(value: int) -> str:
 
 def _join(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+# ---- MLflow ------------------------------------------------------------------------------------------------------
+
+
+def list_metrics(results: Results) -> dict[str, float | None]:
+    """The numbers for MLflow: mean AUC of each model, its gain over the first, and both at every hospital."""
+    values: dict[str, float | None] = {}
+    for row in results.list_estimates("study", disease="mean"):
+        name = row["model"].replace("=", "")
+        values |= {f"auc/{name}": row["auc"]} | ({f"auc_sd/{name}": row["sd"]} if len(results.seeds) > 1 else {})
+    gains = results.list_differences("study")
+    for gain in (gain for gain in gains if gain["model"] == gains[-1]["model"]):
+        if gain["disease"] == "mean":
+            values |= {"gain/low": gain["low"], "gain/high": gain["high"], "gain/p": gain["p"]}
+            values["gain/mean"] = gain["difference"]
+        else:
+            values[f"gain_per_disease/{gain['disease']}"] = gain["difference"]
+    at = results.list_estimates("hospitals", disease="mean")
+    values |= {f"auc_at/{row['hospital']}": row["auc"] for row in at if row["model"] == at[-1]["model"]}
+    for gain in results.list_differences("hospitals", disease="mean"):
+        values[f"gain_at/{gain['hospital']}"] = gain["difference"]
+    for gain in results.list_differences("alternatives", disease="mean"):
+        values[f"over_own_data/{gain['hospital']}/{gain['model'].replace('=', '')}"] = gain["difference"]
+    return values
+
+
+def list_held_out_metrics(results: Results) -> dict[str, float | None]:
+    """The numbers for MLflow: mean AUC of each held-out site, and of its model on the sites that it was trained on."""
+    values: dict[str, float | None] = {}
+    for rows in group_rows(results.list_estimates("held_out"), "model"):
+        held_out_row = next(row for row in rows if not row["takes_part"] and row["disease"] == "mean")
+        values[f"held_out_auc_mean_{held_out_row['model']}"] = held_out_row["auc"]
+        values[f"trained_on_auc_mean_{held_out_row['model']}"] = (average_seen(rows) or [None])[-1]
+    return values

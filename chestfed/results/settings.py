@@ -60,8 +60,8 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> MethodFacts
     federated = first["federated"]
     options = {
         f"{part}.{key}": value
-        for part in ("algorithm", "objective")
-        for key, value in (federated[part].items() if isinstance(federated[part], Mapping) else ())
+        for part in ("algorithm", "objective", "server_optimizer", "compression")
+        for key, value in (federated[part].items() if isinstance(federated.get(part), Mapping) else ())
         if key != "name"
     }
     settings = {key: federated[key] for key in _COMMON if federated.get(key) is not None}
@@ -96,7 +96,7 @@ def tabulate_settings(methods: Sequence[MethodFacts]) -> pd.DataFrame:
             "algorithm": method["algorithm"],
             "objective": method["objective"],
             **method["settings"],
-            "options": ", ".join(_list_options(method)),
+            "options": ", ".join(f"{key} {value}" for key, value in method["options"].items() if value is not None),
             "chosen": method["chosen"],
             "rounds": method["rounds"],
             "gradients per client": method["gradients_per_client"],
@@ -118,7 +118,7 @@ def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
         rows.append((method["method"], [*parts, method["chosen"], *costs]))
     heads = ("method", "algorithm, objective", "local_lr", "window", "steps per stage", "options", "chosen", "rounds")
     caption = "Settings of each method, how they were found, and what a client computes and all send"
-    return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "plain")
+    return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "settings")
 
 
 def make_fairness_grid(estimates: pd.DataFrame) -> Grid | None:
@@ -150,7 +150,8 @@ def state_settings(methods: Sequence[MethodFacts]) -> str:
 
 
 def _list_options(method: MethodFacts) -> list[str]:
-    return [f"{key} {_format(value)}" for key, value in method["options"].items() if value is not None]
+    named = {key.removeprefix("algorithm."): value for key, value in method["options"].items() if value is not None}
+    return [f"{key} {_format(value)}" for key, value in named.items()]
 
 
 def _format(value: object) -> str:

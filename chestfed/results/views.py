@@ -25,6 +25,8 @@ from chestfed.results.settings import make_fairness_grid, make_settings_grid
 
 T = TypeVar("T")
 
+#: Models that have a column each; more have a line each.
+_MOST_COLUMNS: Final = 6
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "Who gains?", "alternatives": "What could each hospital do instead?"}
 
@@ -209,8 +211,10 @@ def _make_spread_grid(differences: pd.DataFrame) -> Grid:
 def make_hospital_grid(results: Results, view: str, caption: str = "", digits: int = 3) -> Grid:
     """The mean AUC of every model at every hospital, and the differences that were compared."""
     rows, models = Rows(), list(results.view(view)["model"].unique())
+    if len(models) > _MOST_COLUMNS:
+        return _make_model_lines(results, view, caption, digits)
     compared = list_compared(results, view)
-    gains = {(row["hospital"], row["model"]): row for row in results.list_differences(view, disease="mean")}
+    gains = _index_gains(results, view)
     for means in group_rows(results.list_estimates(view, disease="mean"), "hospital"):
         at, first = {row["model"]: row for row in means}, means[0]
         cells: list[str | Cell] = [Cell(f"{first['images']:,}", (f"{first['patients']:,} patients",))]
@@ -227,8 +231,37 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
     return make_grid(view, caption, heads, rows)
 
 
-def make_disease_grid(results: Results) -> Grid:
-    """The AUC of the last model per hospital and disease, and below it the difference to the first K."""
+def _make_model_lines(results: Results, view: str, caption: str, digits: int) -> Grid:
+    """As `make_hospital_grid`, with a line per model and a column per hospital; differences stand below the AUCs."""
+    gains, rows, means = _index_gains(results, view), Rows(), results.list_estimates(view, disease="mean")
+    by_place = {(row["hospital"], row["model"]): row for row in means}
+    hospitals = group_rows(means, "hospital")
+    for model in dict.fromkeys(row["model"] for row in means):
+        cells = []
+        for name in (part[0]["hospital"] for part in hospitals):
+            cell = make_auc_cell(by_place[name, model], digits) if (name, model) in by_place else Cell("-")
+            if gain := gains.get((name, model)):
+                difference = make_difference_cell(gain, digits)
+                below = (" ".join((difference.text, *difference.below[:1])), *difference.below[1:])
+                cell = replace(cell, below=(*cell.below, *below), strong=difference.strong)
+            cells.append(cell)
+        rows.append((model, cells))
+    heads = [Cell(part[0]["hospital"], (f"{part[0]['images']:,} images",)) for part in hospitals]
+    return make_grid(view, caption, ("model", *heads), rows)
+
+
+def _index_gains(results: Results, view: str) -> dict[tuple[str, str], DifferenceRow]:
+    """The differences of the mean AUC by hospital and model."""
+    return {(row["hospital"], row["model"]): row for row in results.list_differences(view, disease="mean")}
+
+
+def make_disease_grid(results: Results) -> Grid | None:
+    """The AUC of the last model per hospital and disease, and below it the difference to the first K.
+
+    None where methods are compared, of which the last is one of many.
+    """
+    if results.about["methods"]:
+        return None
     view = results.view("hospitals")
     last = view["model"].iloc[-1]
     gains = {(row["hospital"], row["disease"]): row["difference"] for row in results.list_differences("hospitals")}
@@ -353,35 +386,3 @@ def list_notes(results: Results) -> list[str]:
         beside = "" if theirs is None else f"; the paper's: {theirs}"
         notes.append(f"{algorithm}: largest window without loss of AUC: {window}{beside}")
     return notes
-
-
-def list_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each model, its gain over the first, and both at every hospital."""
-    values: dict[str, float | None] = {}
-    for row in results.list_estimates("study", disease="mean"):
-        name = row["model"].replace("=", "")
-        values |= {f"auc/{name}": row["auc"]} | ({f"auc_sd/{name}": row["sd"]} if len(results.seeds) > 1 else {})
-    gains = results.list_differences("study")
-    for gain in (gain for gain in gains if gain["model"] == gains[-1]["model"]):
-        if gain["disease"] == "mean":
-            values |= {"gain/low": gain["low"], "gain/high": gain["high"], "gain/p": gain["p"]}
-            values["gain/mean"] = gain["difference"]
-        else:
-            values[f"gain_per_disease/{gain['disease']}"] = gain["difference"]
-    at = results.list_estimates("hospitals", disease="mean")
-    values |= {f"auc_at/{row['hospital']}": row["auc"] for row in at if row["model"] == at[-1]["model"]}
-    for gain in results.list_differences("hospitals", disease="mean"):
-        values[f"gain_at/{gain['hospital']}"] = gain["difference"]
-    for gain in results.list_differences("alternatives", disease="mean"):
-        values[f"over_own_data/{gain['hospital']}/{gain['model'].replace('=', '')}"] = gain["difference"]
-    return values
-
-
-def list_held_out_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each held-out site, and of its model on the sites that it was trained on."""
-    values: dict[str, float | None] = {}
-    for rows in group_rows(results.list_estimates("held_out"), "model"):
-        held_out_row = next(row for row in rows if not row["takes_part"] and row["disease"] == "mean")
-        values[f"held_out_auc_mean_{held_out_row['model']}"] = held_out_row["auc"]
-        values[f"trained_on_auc_mean_{held_out_row['model']}"] = (average_seen(rows) or [None])[-1]
-    return values

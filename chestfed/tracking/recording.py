@@ -24,11 +24,11 @@ from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
-from chestfed.results.answer import answer_study
+from chestfed.results.answer import answer_study, list_metrics
 from chestfed.results.frames import TABLES, Results, Row
 from chestfed.results.grid import markdown
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
-from chestfed.results.views import describe_aucs, list_metrics, make_auc_grid
+from chestfed.results.views import describe_aucs, make_auc_grid
 from chestfed.tracking.store import Store
 from chestfed.training.identity import software_versions
 from chestfed.training.loop import History

@@ -109,11 +109,11 @@ def _pipeline(algorithm: str, *more: str) -> Pipeline:
 def test_robust_mean_names_the_run() -> None:
     assert identity(_pipeline("fedavg", "aggregation=median"))["federated"]["aggregation"] == "median"
     for algorithm in ("codasca", "codasca_minimal", "scaffold", "coda", "local_scgdam", "centralized"):
-        with pytest.raises(ConfigError, match=rf"aggregation: {algorithm} relies on the mean .* coda_plus"):
+        with assert_refused(ConfigError, "invalid value", key="methods"):
             _pipeline(algorithm, "aggregation=norm_clipping")
-    with pytest.raises(ConfigError, match=r"weights: median counts every client once"):
+    with assert_refused(ConfigError, "invalid value", key="methods"):
         _pipeline("fedavg", "aggregation=median", "weights=images")
-    with pytest.raises(ConfigError, match=r"trim: only"):
+    with assert_refused(ConfigError, "invalid value", key="methods"):
         _pipeline("fedavg", "trim=1")
-    with pytest.raises(ConfigError, match=r"trimmed mean of 3 clients needs 5"):
+    with assert_refused(ConfigError, "invalid configuration", keys=["federated.trim"]):
         check_runs([_pipeline("fedavg", "aggregation=trimmed_mean", "trim=2")])

@@ -128,8 +128,10 @@ HOSTILE: dict[str, Packed] = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_unexpected_record_names_its_sender(what: str) -> None:
-    with pytest.raises(WireError, match="hospital 3") as caught:
+    with pytest.raises(WireError) as caught:
         unpack(HOSTILE[what], WANTED, "hospital 3")
+    assert caught.value.kind
+    assert caught.value.fields["sender"] == "hospital 3"
     assert len(str(caught.value)) < 300
 
 

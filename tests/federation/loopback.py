@@ -87,16 +87,19 @@ def list_family(process: str) -> Iterator[str]:
 
 @contextmanager
 def loopback(
-    home: Path, hospitals: Sequence[str], prepare: Callable[[Loopback], object] = lambda federation: None
+    home: Path,
+    hospitals: Sequence[str],
+    prepare: Callable[[Loopback], object] = lambda federation: None,
+    present: Sequence[str] | None = None,
 ) -> Iterator[Loopback]:
-    """A server and these hospitals, started after `prepare`; sample images are written first if `home` has none."""
+    """A server and these hospitals, or those `present`, started after `prepare`; sample images if `home` has none."""
     if not (home / "synthetic_hospitals").exists():
         samples = [sys.executable, "-m", "chestfed", "samples", "--size", "tiny"]
         subprocess.run(samples, cwd=home, check=True, stdout=subprocess.DEVNULL)
     federation = Loopback(home, hospitals)
     prepare(federation)
     try:
-        for name in (SERVER, *hospitals):
+        for name in (SERVER, *(hospitals if present is None else present)):
             federation.start(name)
         yield federation
     finally:

@@ -62,7 +62,7 @@ def test_absent_hospital_is_not_in_the_study(home: Path) -> None:
     assert "padchest" in str(refused.value)
     members = federation(home, least_hospitals=2)
     (members.keys / "padchest.pub").unlink()  # `federation remove` before `run --without`
-    with pytest.raises(ConfigError, match="padchest"):
+    with assert_refused(ConfigError, "not members", hospitals=["padchest"]):
         require_members(NAMES, members)
     about = (pipeline(*TWO_KS), FILE.stem, members, line, home / "gone_out", Reporters(), line.log.append)
     folder = run_over_hospitals(*about, without=["padchest"]).folder

@@ -17,6 +17,7 @@ from chestfed.federation.hospital.policy import (
     Usage,
     approve,
     check_images,
+    check_personal,
     check_pipeline,
     check_usage,
     is_time,
@@ -50,6 +51,16 @@ def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, ref
     check_pipeline(pipeline(), hospital_with(tmp_path, **{key: allowed}))
     with assert_refused(Refused, kind="policy"):
         check_pipeline(pipeline(), hospital_with(tmp_path, **{key: refused}))
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "ditto", "pdmm"])
+def test_own_weights_may_stay(tmp_path: Path, algorithm: str) -> None:
+    asked = pipeline(f"methods=[{{algorithm: {algorithm}}}]", "model.norm=group")
+    check_pipeline(asked, hospital_with(tmp_path))
+    with assert_refused(Refused, kind="policy"):
+        check_pipeline(asked, hospital_with(tmp_path, own_weights=False))
+    with assert_refused(Refused, kind="policy"):  # whatever the pipeline
+        check_personal(Policy(own_weights=False))
 
 
 def test_scores_of_images_need_consent(tmp_path: Path) -> None:
@@ -138,7 +149,7 @@ def test_policy_ends_a_study_by_name(home: Path, monkeypatch: pytest.MonkeyPatch
     line = line_at(home, "capped")
     line.set_policy("padchest", most_rounds_answered=2)
     log = open_log(line.hospitals["padchest"])
-    with pytest.raises(TrainingError, match=r"padchest refuses: the hospital's policy: most_rounds"):
+    with assert_refused(TrainingError, "failures in a row", hospital="padchest"):
         run_at(home, line, "capped_out")
     log.handlers.pop().close()
     (study,) = audit(line.hospitals["padchest"].path("state"))

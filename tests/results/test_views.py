@@ -21,12 +21,13 @@ from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
 from chestfed.results import settings
+from chestfed.results.answer import list_held_out_metrics
 from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
 from chestfed.results.collect import load_results
 from chestfed.results.frames import Results, Row, list_estimates, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
-from chestfed.results.views import list_held_out_metrics, make_auc_grid, render_tables
+from chestfed.results.views import make_auc_grid, render_tables
 from tests.results.finished_runs import labels_and_patients, seal_run, write_run
 
 

@@ -9,7 +9,6 @@ import pickle
 import re
 import signal
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -59,21 +58,17 @@ def both_seeds(home: Path, alone: Path) -> Called:
 
 
 class Forks:
-    """Jobs run in forks, pickled all the same, but the first `spawned` ones: a new interpreter imports for seconds."""
+    """Jobs run in forks, pickled all the same: a new interpreter, as in cluster jobs, imports for seconds."""
 
-    def __init__(self, spawned: int) -> None:
-        self._spawned, self._spawn, self._fork = spawned, WorkerContext(), multiprocessing.get_context("fork")
-        self.Queue = self._spawn.Queue
+    def __init__(self) -> None:
+        self._fork, self.Queue = multiprocessing.get_context("fork"), WorkerContext().Queue
 
     def Process(self, target: Callable[[Job, Any], None], args: tuple[Job, Any]) -> BaseProcess:
-        self._spawned -= 1
-        if self._spawned >= 0:
-            return self._spawn.Process(target=target, args=args)
         return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
 
 
 def test_parallel_seeds_have_same_tables(home: Path, both_seeds: Called, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=1))
+    monkeypatch.setattr(jobs, "WorkerContext", Forks)
     called = run(home, command("at_once", "--no-tracking", "--seeds", "2", "--jobs", "2"))
     assert called.code == 0, called.err
     for name in ("table.csv", "k2/predictions.parquet", "k2/model.safetensors"):
@@ -86,7 +81,7 @@ def test_parallel_seeds_have_same_tables(home: Path, both_seeds: Called, monkeyp
 
 
 def test_parallel_ks_have_same_tables(home: Path, both_seeds: Called, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=0))
+    monkeypatch.setattr(jobs, "WorkerContext", Forks)
     called = run(home, command("several_k", "--no-tracking", "--jobs", "2"))
     assert called.code == 0, called.err
     (several,) = (home / "several_k").glob("synthetic-source_addition_samples-*")

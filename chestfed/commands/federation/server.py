@@ -163,7 +163,11 @@ def describe_progress(progress: dict[str, object] | None) -> list[str]:
     """The running study in words."""
     if progress is None:
         return ["no study is running"]
-    where = f"K={progress['k']}, {progress['round']} of {progress['rounds']} rounds" if progress["k"] else "beginning"
+    where, stage_1 = "beginning", progress["stage_1"]
+    if progress["k"]:
+        where = f"K={progress['k']}, {progress['round']} of {progress['rounds']} rounds"
+    elif isinstance(stage_1, list):
+        where = f"stage 1, {stage_1[0]} of {stage_1[1]} steps"
     lines = [f"study {progress['title']}: {where}, since {progress['since']}"]
     waits = progress["waits_for"]
     assert isinstance(waits, dict)

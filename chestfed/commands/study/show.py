@@ -16,7 +16,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.joining.contributions import Subset
 from chestfed.experiment.variants import Design
 from chestfed.models import name_network
-from chestfed.results.answer import answer_study
+from chestfed.results.answer import answer_study, list_held_out_metrics, list_metrics
 from chestfed.results.clients.along import collect_along
 from chestfed.results.clients.contributions import (
     collect_contributions,
@@ -30,7 +30,7 @@ from chestfed.results.collect import collect, write_comparison
 from chestfed.results.frames import About, Results, list_records
 from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.results.sentences import describe_chance
-from chestfed.results.views import list_held_out_metrics, list_metrics, render_tables
+from chestfed.results.views import render_tables
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.reporting import Summary
 from chestfed.training.run import StudyResult

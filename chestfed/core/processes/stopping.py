@@ -19,12 +19,21 @@ _NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
 _NOTE: Final = b"\nstopping at the next point that can be resumed from; a second signal stops at once\n"
 
 
+#: In place of a signal's number.
+_PAUSE: Final = 0
+
+
 class Stopped(KeyboardInterrupt):
     """A signal has asked this process to end; `number` is the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by signal {number}")
         self.number = number
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether `request_stop` asked for it, and no signal."""
+        return self.number == _PAUSE
 
     @property
     def exit_code(self) -> int:
@@ -96,6 +105,11 @@ def is_stop_requested() -> bool:
     return _State.asked is not None
 
 
+def request_stop() -> None:
+    """End a block of `defer_signals` at its next safe point, as a signal would; an earlier signal counts instead."""
+    _State.asked = _State.asked if _State.asked is not None else _PAUSE
+
+
 def safe_point() -> None:
     """Everything is saved here: end if a signal has asked for it.
 
@@ -111,7 +125,7 @@ def safe_point() -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    if _State.postponing and _State.asked is None:
+    if _State.postponing and _State.asked in (None, _PAUSE):
         _State.asked = number
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, _NOTE)
         return

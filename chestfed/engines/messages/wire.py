@@ -83,12 +83,15 @@ def unpack(packed: Packed, like: Like, sender: str, device: torch.device | str =
         raise WireError(
             f"{what} has arrays of {_format_value(sorted(packed.arrays))}; expected {_format_value(sorted(lengths))}",
             kind="other arrays",
+            sender=sender,
         )
     for kind, length in lengths.items():
         array = packed.arrays[kind]
         if array.dtype != np.dtype(kind) or array.shape != (length,):
             raise WireError(
-                f"{what} has {array.shape} numbers of {array.dtype}; expected {length} of {kind}", kind="other numbers"
+                f"{what} has {array.shape} numbers of {array.dtype}; expected {length} of {kind}",
+                kind="other numbers",
+                sender=sender,
             )
     # Copied to where torch begins a tensor, as in one process: the last bits of a matrix product depend on it.
     runs = {kind: torch.tensor(packed.arrays[kind], device=device) for kind in lengths}
@@ -124,7 +127,7 @@ def check_header(data: bytes, like: Record, sender: str) -> list[Piece]:
         raise WireError(
             f"{sender}: {what} {_difference(header['tensors'], expected)}", kind="other tensors", sender=sender
         )
-    _check_plain(header["plain"], plain, f"{sender}: {what}")
+    _check_plain(header["plain"], plain, what, sender)
     return [(_NAMES[tensor.dtype], tensor.numel()) for tensor in tensors.values()]
 
 
@@ -221,14 +224,16 @@ def _difference(tensors: object, expected: Described) -> str:
     )
 
 
-def _check_plain(plain: object, like: Mapping[str, object], what: str) -> None:
+def _check_plain(plain: object, like: Mapping[str, object], record: str, sender: str) -> None:
+    what = f"{sender}: {record}"
     if not isinstance(plain, dict) or list(plain) != list(like):
-        raise WireError(f"{what} has other fields than {', '.join(like) or 'none'}", kind="other fields")
+        raise WireError(f"{what} has other fields than {', '.join(like) or 'none'}", kind="other fields", sender=sender)
     for name, example in like.items():
         if not _is_plain(plain[name], example):
             raise WireError(
                 f"{what}: {name} is {_format_value(plain[name])}; expected a {type(example).__name__} within its range",
                 kind="impossible value",
+                sender=sender,
             )
 
 

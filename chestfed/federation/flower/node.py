@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import SupportsIndex
 
 from chestfed.federation.settings import Hospital
 
-#: Seconds between two looks for messages, and between two signs of life, of which the server misses two before it takes
-#: the node for gone. Flower's 3 and 30 would make a round longer, and a hospital that was killed wait for a minute.
+#: Most seconds between two looks for messages or two tries to connect, and between two signs of life, of which the
+#: server misses two before it takes the node for gone. Flower's 3 and 30 would make a round longer, and a hospital that
+#: was killed wait for a minute.
 LOOK, SIGN_OF_LIFE = 1.0, 15
 #: Nothing is sent to Flower's makers, and no release is looked up.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -78,15 +82,25 @@ def main() -> None:
     """Run the SuperNode; the first argument is the parent's process number, the others are Flower's."""
     parent = int(sys.argv.pop(1))
     os.environ.update(QUIET)
-    from flwr.supercore import heartbeat
-    from flwr.supercore.app_utils import start_parent_process_monitor
-    from flwr.supernode import fleet_http_connection, start_client_internal
-    from flwr.supernode.cli import flower_supernode
+    from chestfed.federation.flower.interior import run_supernode
 
-    heartbeat.HEARTBEAT_DEFAULT_INTERVAL = fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = SIGN_OF_LIFE
-    start_client_internal.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, LOOK)))
-    start_parent_process_monitor(parent)
-    flower_supernode()
+    sleep = time.sleep
+
+    def nap(seconds: float | SupportsIndex) -> None:
+        sleep(min(float(seconds), LOOK))
+
+    time.sleep = nap  # between Flower's looks, and its tries to connect
+    threading.Thread(target=_end_with, args=(parent, sleep), daemon=True).start()
+    run_supernode(SIGN_OF_LIFE)
+
+
+def _end_with(parent: int, sleep: Callable[[float], None]) -> None:
+    """End this process when its parent has ended, however that ended."""
+    while os.getppid() == parent:
+        sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)  # Flower tells the server
+    sleep(10.0)
+    os._exit(1)
 
 
 if __name__ == "__main__":

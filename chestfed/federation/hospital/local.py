@@ -158,7 +158,8 @@ def names_key(hospital: Hospital, *, synthetic: bool) -> SiteKey:
     file = hospital.path("names_key")
     for folder in ("state", "cache"):
         if file.resolve().is_relative_to(hospital.path(folder).resolve()):
-            raise ConfigError(f"names_key: {file} is in `{folder}`, which may be deleted or copied: move the key out")
+            text = f"names_key: {file} is in `{folder}`, which may be deleted or copied: move the key out"
+            raise ConfigError(text, kind="misplaced key", folder=folder)
     mark = hospital.path("state") / FINGERPRINT
     known = mark.read_text(encoding="ascii").strip() if mark.exists() else ""
     if not known:
@@ -170,7 +171,8 @@ def names_key(hospital: Hospital, *, synthetic: bool) -> SiteKey:
             f"{hospital.file.hospital}, where earlier studies were named with the key {known}: images and patients "
             "would get other names in the middle of a study. Put the key back from the backup. If it is lost, delete "
             f"{FINGERPRINT} in the state folder there and run the study again from its beginning; names of earlier "
-            "results then match no later ones"
+            "results then match no later ones",
+            kind="another key" if present else "no key",
         )
     if not known:
         write_text(mark, present.fingerprint + "\n")

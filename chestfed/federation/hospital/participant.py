@@ -12,10 +12,9 @@ score      of the study's test images, at the target, or of a hospital's own: pr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,10 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, allow_references, freeze_plugins
 from chestfed.core.processes import stopping
-from chestfed.engines.host import Host
-from chestfed.engines.messages.requests import Export, Import, Request, Start, Work
-from chestfed.engines.messages.shapes import Shapes
-from chestfed.engines.messages.wire import LARGEST_COUNT, WireError, pack, peek, unpack
+from chestfed.engines.messages.requests import Export, Import, Locate, Start, Take, Work, Worked
+from chestfed.engines.messages.wire import WireError, pack, unpack
 from chestfed.engines.sums.fixed_point import Masked, weigh
-from chestfed.experiment.device import Machine, prepare_machine
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
@@ -49,48 +46,18 @@ from chestfed.federation.hospital.local import (
     scored_hospitals,
 )
 from chestfed.federation.hospital.log import DIGEST, hospital_log, request_entry
+from chestfed.federation.hospital.study import StageTwo, Study, read_members, read_request, require_stage_2
 from chestfed.federation.hospital.summing import STEPS, Summing
 from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, sanitize
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
-from chestfed.models import FlatModule
 from chestfed.models.pretrained import IMAGENET
 from chestfed.training.assemble import Federation, make_member_host, starting_network
 from chestfed.training.data.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
-
-@dataclass
-class StageTwo:
-    """Stage 2 with the first `k` hospitals."""
-
-    k: int
-    host: Host
-    shapes: Shapes
-    file: Path
-    members: tuple[str, ...]
-    weight: float
-
-
-@dataclass
-class Study:
-    """A study that this hospital takes part in; `data` once it is open, `stage_2` in stage 2."""
-
-    pipeline: Pipeline
-    local_pipeline: Pipeline
-    machine: Machine
-    folder: Path
-    target: bool
-    network: FlatModule
-    usage: policy.Usage
-    data: OwnData | None = None
-    stage_2: StageTwo | None = None
-    summing: Summing | None = None
-
-    def opened(self) -> OwnData:
-        if self.data is None:
-            raise Refused(f"{UNKNOWN}the study is not open here")
-        return self.data
+#: Seconds of stage 1 after which a hospital answers how far it is.
+STAGE_1_SECONDS = 60.0
 
 
 class Participant:
@@ -240,19 +207,29 @@ class Participant:
         return Parcel(values, pack(counts))
 
     def _pretrain(self, study: Study, question: Parcel) -> Parcel:
-        data = study.opened()
+        """Stage 1, or how far it is after some time: the server asks again, and it goes on where it was saved."""
+        data, ends, progress = study.opened(), time.monotonic() + STAGE_1_SECONDS, {"step": 0, "loss": 0.0}
+        steps = study.pipeline.pretrain.steps(data.client.training_rows)
 
         def report(step: int, loss: float) -> None:
+            progress.update({"step": step, "loss": loss})
             self._say(f"stage 1: step {step}")
+            if step < steps and time.monotonic() > ends:
+                stopping.request_stop()
 
         folder = study.folder / f"stage1-{data.study.digests[data.client.name]}"  # the study's digest is of no images
-        with stopping.defer_signals():  # a signal ends it where it has been saved
-            done = pretrain(data.study, folder, report)
+        try:
+            with stopping.defer_signals():  # a signal ends it where it has been saved
+                done = pretrain(data.study, folder, report)
+        except stopping.Stopped as stop:
+            if not stop.is_pause:
+                raise
+            return Parcel(dict(progress))
         return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
-        k, counts = _read_members(question.values, handshake.hospitals_in(study.pipeline))
+        k, counts = read_members(question.values, handshake.hospitals_in(study.pipeline))
         if self._name not in counts:
             raise Refused(f"{self._name} is not one of the hospitals of this stage 2")
         number = list(counts).index(self._name)
@@ -274,9 +251,11 @@ class Participant:
         return Parcel({})
 
     def _ask(self, study: Study, question: Parcel) -> Parcel:
-        stage_2, request = _read_request(study, question)
+        stage_2, request = read_request(study, question)
         if isinstance(request, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
+        if isinstance(request, Locate | Take):
+            policy.check_personal(self._hospital.file.policy)
         if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
             raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
         reply = answer_request(stage_2.host, request)
@@ -284,27 +263,37 @@ class Participant:
         return Parcel({}, pack(reply))
 
     def _sum(self, study: Study, question: Parcel) -> Parcel:
-        stage_2, values = _require_stage_2(study, question), question.values
+        stage_2, values = require_stage_2(study, question), question.values
         if study.pipeline.federated.aggregation != "secure_sum":
             raise Refused("this study has no secure sums")
         step = values.get("step")
         study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
         if step == "keys":
             return Parcel(study.summing.begin(stage_2.k, stage_2.members, values))
+        if step == "repeat":  # of a round that is finished: the client's state after it, and no numbers
+            self._work(study, question)
+            return Parcel({"repeated": True})
+        if step == "reveal" and (revealed := study.summing.recall(values)) is not None:
+            return Parcel(revealed)
         if not study.summing.holds(values):
             return Parcel({"lost": True})
         if step == "mask":
-            _, request = _read_request(study, question)
-            if not isinstance(request, Work):
-                raise Refused("a secure sum is of local work")
-            reply = answer_request(stage_2.host, request)
-            save_host(stage_2.host, stage_2.file)
+            request, reply = self._work(study, question)
             numbers = weigh(reply, stage_2.weight, study.summing.members)
             masked = study.summing.mask(numbers, request.after, values)
             return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
         if step not in STEPS:
             raise Refused("a step of a secure sum that does not exist")
         return Parcel(getattr(study.summing, step)(values))
+
+    def _work(self, study: Study, question: Parcel) -> tuple[Work[Any], Worked[Any]]:
+        """The local round that a step of a secure sum asks for."""
+        stage_2, request = read_request(study, question)
+        if not isinstance(request, Work):
+            raise Refused("a secure sum is of local work")
+        reply = answer_request(stage_2.host, request)
+        save_host(stage_2.host, stage_2.file)
+        return request, reply
 
     def _score(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
@@ -330,42 +319,6 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "sum": Participant._sum,
     "score": Participant._score,
 }
-
-
-def _require_stage_2(study: Study, question: Parcel) -> StageTwo:
-    """Stage 2 with as many hospitals as a question says."""
-    if study.stage_2 is None or study.stage_2.k != question.values.get("k"):
-        raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
-    return study.stage_2
-
-
-def _read_request(study: Study, question: Parcel) -> tuple[StageTwo, Request[Any]]:
-    """The request in a question, checked."""
-    stage_2 = _require_stage_2(study, question)
-    like = stage_2.shapes.request(*peek(question.packed.header, "the server"), "the server")
-    return stage_2, unpack(question.packed, like, "the server", study.machine.device)
-
-
-def _read_members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dict[str, int]]:
-    """K and, by hospital of stage 2, its number of training rows: of the first K in their order, some may be missing.
-
-    Raises `Refused` if anything else was sent.
-    """
-    k, rows = values.get("k"), values.get("rows")
-    try:
-        counts = dict(rows)  # type: ignore[arg-type]
-        sound = (
-            type(k) is int and 0 < k <= len(names) and list(counts) == [name for name in names[:k] if name in counts]
-        )
-        sound = sound and len(counts) == len(rows)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        sound = False
-    if not sound:
-        raise Refused("the hospitals of stage 2 are not listed as they should be")
-    if not all(type(count) is int and 0 < count <= LARGEST_COUNT for count in counts.values()):
-        raise Refused("the hospitals' numbers of rows are invalid")
-    assert isinstance(k, int)
-    return k, counts
 
 
 def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:

@@ -90,6 +90,8 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
             yield f"{key} is {limit}, the pipeline has {amount}"
     if settings.spec.sends_scores and not policy.image_scores:
         yield f"image_scores is false, and {settings.spec.name} sends scores of single training images"
+    if (settings.spec.personal or settings.spec.decentralized) and not policy.own_weights:
+        yield f"own_weights is false, and {settings.spec.name} sends this hospital's own weights"
     present = {
         "clipping": settings.aggregation == "norm_clipping" or settings.privacy is not None,
         "secure_sum": settings.aggregation == "secure_sum",
@@ -130,6 +132,12 @@ def is_time(spans: tuple[str, ...], now: datetime.datetime) -> bool:
         if start <= clock < end if start < end else clock >= start or clock < end:
             return True
     return not spans
+
+
+def check_personal(policy: Policy) -> None:
+    """Refuse to give out this hospital's own weights, whatever pipeline asks; raises `Refused`."""
+    if not policy.own_weights:
+        raise Refused("the hospital's policy: own_weights is false", kind="policy")
 
 
 def check_images(policy: Policy, rows: int) -> None:

@@ -4,8 +4,8 @@ keys      its public keys of the round
 share     shares of its secrets, encrypted for the others
 mask      local work, and its weighted numbers with masks
 confirm   a signature below the list of survivors, or the list that this round was revealed for before
-reveal    shares, once for a list: a round that is asked again is revealed for the same survivors, never for others,
-          so that no difference of two sums is one hospital's update
+reveal    shares, for one list: a round that is asked again is revealed for the same survivors, never for others, so
+          that no difference of two sums is one hospital's update; what was revealed is kept, and given out again
 """
 
 from __future__ import annotations
@@ -125,16 +125,25 @@ class Summing:
     def confirm(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Step `confirm`."""
         survivors, before = sorted(_read(_Names, values.get("survivors"))), self._read_revealed().get(self._mark)
-        if before is not None and before != survivors:
-            return {"before": before}
+        if before is not None and before["survivors"] != survivors:
+            return {"before": before["survivors"]}
         return {"signature": self._require_member.confirm(survivors).hex()}
 
     def reveal(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Step `reveal`; the list is written to disk before anything leaves."""
+        """Step `reveal`; it is written to disk before anything leaves."""
         survivors, signatures = sorted(_read(_Names, values.get("survivors"))), _unhex(values.get("signatures"))
-        revealed = self._require_member.reveal(survivors, signatures)
-        write_json(self._file, self._read_revealed() | {self._mark: survivors})
-        return {"revealed": _hex(revealed)}
+        revealed = {"revealed": _hex(self._require_member.reveal(survivors, signatures))}
+        record = {"round": _name_round(values), "survivors": survivors, **revealed}
+        write_json(self._file, self._read_revealed() | {self._mark: record})
+        return revealed
+
+    def recall(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What was revealed of this round for these survivors, or None."""
+        about = [_name_round(values), sorted(_read(_Names, values.get("survivors")))]
+        for record in self._read_revealed().values():
+            if [record["round"], record["survivors"]] == about:
+                return {"revealed": record["revealed"]}
+        return None
 
     @property
     def members(self) -> int:
@@ -147,7 +156,7 @@ class Summing:
         assert self._member is not None
         return self._member
 
-    def _read_revealed(self) -> dict[str, list[str]]:
+    def _read_revealed(self) -> dict[str, dict[str, Any]]:
         return dict(read_json(self._file)) if self._file.exists() else {}
 
     def _verify(self, name: str, text: bytes, signature: bytes) -> bool:
@@ -156,6 +165,10 @@ class Summing:
         except (InvalidSignature, KeyError):
             return False
         return True
+
+
+def _name_round(values: Mapping[str, Any]) -> list[Any]:
+    return [values.get("k"), values.get("turns"), values.get("attempt")]
 
 
 def _read(kind: TypeAdapter[Any], value: object) -> Any:

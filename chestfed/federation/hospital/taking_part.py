@@ -66,6 +66,7 @@ def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, conn
 
 def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
     """Answer the server until a signal to end comes."""
+    from chestfed.federation.flower.interior import Interfaces
     from chestfed.federation.flower.line import answer_messages
 
     check_hospital(hospital, say)
@@ -92,7 +93,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
 
     try:
         report(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
-        answer_messages(node.port, node.secret, Participant(hospital, report), stopped)
+        answer_messages(Interfaces(f"127.0.0.1:{node.port}", None), node.secret, Participant(hospital, report), stopped)
     except KeyboardInterrupt:
         report("ended by a signal; what is finished is saved. Start it again at any time")
     finally:
@@ -138,5 +139,7 @@ def locked(hospital: Hospital) -> FileLock:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise ChestfedError(f"{hospital.path('state')}: another process takes part with it; stop that one") from None
+        folder = hospital.path("state")
+        text = f"{folder}: another process takes part with it; stop that one"
+        raise ChestfedError(text, kind="in use", folder=folder) from None
     return lock

@@ -167,7 +167,8 @@ class Member:
 
 
 def recover_sum(
-    masked: Mapping[str, np.ndarray],
+    masked: np.ndarray,
+    survivors: Collection[str],
     keys: Mapping[str, Keys],
     sharers: Collection[str],
     revealed: Mapping[str, Mapping[str, bytes]],
@@ -177,7 +178,8 @@ def recover_sum(
 ) -> np.ndarray:
     """The sum modulo 2^64 of the survivors' values, uint64 `[n]`.
 
-    `masked` by survivor, `keys` and `sharers` of those that gave keys and shares, `revealed` the answers of `reveal`.
+    `masked` is the sum of what they sent, `keys` and `sharers` of those that gave keys and shares, `revealed` the
+    answers of `reveal`.
 
     Raises
     ------
@@ -195,14 +197,14 @@ def recover_sum(
         name: join_shares({places[giver]: shares[name] for giver, shares in list(revealed.items())[:threshold]})
         for name in sharers
     }
-    total = np.zeros_like(next(iter(masked.values())))
-    for name, values in masked.items():
-        total = total + values - expand_seed(recovered[name], len(values))
-    for name in set(sharers) - set(masked):
+    total = masked
+    for name in survivors:
+        total = total - expand_seed(recovered[name], len(total))
+    for name in set(sharers) - set(survivors):
         key = X25519PrivateKey.from_private_bytes(recovered[name])
         if key.public_key().public_bytes_raw() != keys[name].mask_key:
             raise TrainingError(f"secure sum: the shares of the key of '{name}' are false", kind="false shares")
-        for survivor in masked:  # the survivor's masks with the one that is gone did not cancel
+        for survivor in survivors:  # the survivor's masks with the one that is gone did not cancel
             seed = agree(key, keys[survivor].mask_key, context)
             total = _add_pair_mask(total, name, survivor, seed)
     return total

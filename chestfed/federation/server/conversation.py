@@ -38,9 +38,12 @@ class Question:
 
 @dataclass
 class _Waiting:
-    """A question under way since a time: its ticket while it is, and the mark of the node that it went to."""
+    """What a hospital is to answer, in this order, since a time; of the first its ticket while it is under way.
 
-    question: Question
+    `mark` is that of the node that it went to.
+    """
+
+    questions: list[Question]
     since: float
     not_before: float = 0.0
     ticket: str | None = None
@@ -55,9 +58,8 @@ class Conversation:
     """Questions to the hospitals of one study."""
 
     def __init__(self, line: Line, faults: Faults, study: str, tell: Tell) -> None:
-        #: Called with a hospital that knows nothing of the study, because it was started anew, and with `enough` for
-        #: the questions to it; whether the hospital knows all now.
-        self.introduce: Callable[[str, int | None], bool] = lambda name, enough: True
+        #: The questions that tell a hospital of the study, which knows nothing of it because it was started anew.
+        self.introduce: Callable[[str], list[Question]] = lambda name: []
         self.bytes_sent = self.bytes_received = 0
         self._line, self._faults, self.study, self._tell = line, faults, study, tell
         self._online: dict[str, str] = {}
@@ -87,11 +89,11 @@ class Conversation:
         TrainingError
             If the time to wait is over, or an answer cannot be used however often it is asked for.
         """
-        waiting = {name: _Waiting(question, time.monotonic()) for name, question in questions.items()}
+        waiting = {name: _Waiting([question], time.monotonic()) for name, question in questions.items()}
         answers, started = dict[str, Any](), time.monotonic()
         while waiting:
             try:
-                self._exchange(waiting, answers, None if enough is None else 0)
+                self._exchange(waiting, answers)
             except LineLost as error:
                 self._reconnect(waiting, error)
             left_out = self._to_leave_out(waiting) if enough is not None and len(answers) >= enough else {}
@@ -99,7 +101,7 @@ class Conversation:
                 wrong = {} if judge is None else judge(answers)
                 for name, reason in wrong.items():
                     del answers[name]
-                    waiting[name] = _Waiting(questions[name], time.monotonic())
+                    waiting[name] = _Waiting([questions[name]], time.monotonic())
                     self._failed(name, reason)
                 if not wrong:
                     self._leave_out(waiting, left_out)
@@ -118,7 +120,9 @@ class Conversation:
             reasons = self._failures[name]
             raise TrainingError(
                 f"{reasons[-1]}. That was failure {len(reasons)} of {name} in a row. What is finished is kept; the "
-                "same command resumes with this round"
+                "same command resumes with this round",
+                kind="failures in a row",
+                hospital=name,
             )
 
     def _to_leave_out(self, waiting: Mapping[str, _Waiting]) -> dict[str, str]:
@@ -150,11 +154,13 @@ class Conversation:
         if passed > faults.give_up_after:
             raise TrainingError(
                 f"no answer from {', '.join(waiting)} within {faults.give_up_after:.0f} s. When they are back, the "
-                "same command resumes with this round"
+                "same command resumes with this round",
+                kind="no answer in time",
+                hospitals=list(waiting),
             )
         time.sleep(POLL)
 
-    def _exchange(self, waiting: dict[str, _Waiting], answers: dict[str, Any], enough: int | None) -> None:
+    def _exchange(self, waiting: dict[str, _Waiting], answers: dict[str, Any]) -> None:
         """Send what is not under way, and take in what has come."""
         self._look(waiting)
         for name, request in waiting.items():
@@ -167,8 +173,13 @@ class Conversation:
             request = waiting[name]
             request.ticket = None
             try:
-                answers[name] = self._read(name, request, reply)
-                del waiting[name]
+                answer = self._read(name, request, reply)
+                del request.questions[0]
+                if request.questions:  # it was told of the study, and is asked now
+                    request.since, request.late = time.monotonic(), False
+                else:
+                    answers[name] = answer
+                    del waiting[name]
             except WireError as error:
                 self._failed(name, str(error))
                 request.since = time.monotonic()
@@ -182,8 +193,7 @@ class Conversation:
                 request.not_before = time.monotonic() + AGAIN_LATER
             except _Unknown:
                 self._tell(name, "started anew", "is sent the study again")
-                if not self.introduce(name, enough) and name not in self._left_out:
-                    self._failed(name, f"the study cannot be sent to {name}")
+                request.questions = [*self.introduce(name), request.questions[-1]]
 
     def _is_free(self, name: str, request: _Waiting) -> bool:
         """Whether nothing is under way to a hospital; a late answer, of a round without it, is taken and not used."""
@@ -200,7 +210,7 @@ class Conversation:
         return True
 
     def _send(self, name: str, request: _Waiting) -> None:
-        request.nonce, question = secrets.token_hex(8), request.question
+        request.nonce, question = secrets.token_hex(8), request.questions[0]
         values = question.values | {"kind": question.kind, "nonce": request.nonce, "to": name, "study": self.study}
         request.mark = self._online[name]
         request.ticket = self._line.send(name, Parcel(values, question.packed), self._faults.give_up_after)
@@ -212,11 +222,11 @@ class Conversation:
         if not isinstance(reply, Parcel):
             raise WireError(f"{name}: {reply}")
         self.bytes_received += reply.packed.size
-        if reply.values.get("nonce") != request.nonce or reply.values.get("kind") != request.question.kind:
+        if reply.values.get("nonce") != request.nonce or reply.values.get("kind") != request.questions[0].kind:
             raise WireError(f"{name} answered another question")
         refused = reply.values.get("refused")
         if refused is None:
-            return request.question.read(reply)
+            return request.questions[0].read(reply)
         if str(refused).startswith(UNKNOWN):
             raise _Unknown
         if str(refused).startswith(LATER):

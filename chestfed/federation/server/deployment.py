@@ -31,6 +31,7 @@ from chestfed.federation.records import (
     Opened,
     OpenedTest,
     Scores,
+    StageOne,
     TestLabels,
     read_row,
     read_values,
@@ -177,15 +178,23 @@ class Hospitals(Deployment):
         return Experiment(self._pipeline, machine, joins=joins, clients=tuple(clients), digests=digests, **read)
 
     def pretrain(self, setup: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
-        """Stage 1, at the target hospital; see `chestfed.training.pretrain.pretrain`."""
+        """Stage 1, at the target hospital, which says how far it is; see `chestfed.training.pretrain.pretrain`."""
+        steps, reached = setup.pipeline.pretrain.steps(setup.clients[0].training_rows), -1
 
-        def read(parcel: Parcel) -> Pretrained:
+        def read(parcel: Parcel) -> Pretrained | StageOne:
+            if "step" in parcel.values:
+                progress = read_values(StageOne, parcel.values, self.target)
+                if not reached < progress.step <= steps:
+                    raise WireError(f"{self.target} does not get on in stage 1")
+                return progress
             network = unpack(parcel.packed, Network.like(*self._sizes), self.target)
             losses = read_values(Losses, parcel.values, self.target).losses
             return Pretrained(network.parameters, network.buffers, losses)
 
-        done: Pretrained = self._conversation.ask_one(self.target, Question("pretrain", read=read))
-        steps = setup.pipeline.pretrain.steps(setup.clients[0].training_rows)
+        while isinstance(answer := self._conversation.ask_one(self.target, Question("pretrain", read=read)), StageOne):
+            reached = answer.step
+            report(reached, answer.loss)
+        done: Pretrained = answer
         report(steps, done.losses[-1] if done.losses else float("nan"))
         return done
 
@@ -204,7 +213,8 @@ class Hospitals(Deployment):
         self._make_beginning = beginning
         self._conversation.ask({name: beginning(name) for name in active})
         shapes = [cohort.shapes(*self._sizes, number) for number in range(len(cohort.names))]
-        return HospitalFleet(self._conversation, self._faults, cohort, active, shapes, setup.machine.device)
+        about = (self._conversation, self._faults, cohort, active, shapes, setup.machine.device)
+        return HospitalFleet(*about, self._membership.sum_file)
 
     def score(
         self, setup: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet
@@ -304,13 +314,11 @@ class Hospitals(Deployment):
 
         return reread
 
-    def _introduce(self, name: str, enough: int | None) -> bool:
-        """Tell a hospital that was started anew where the study stands; whether it has taken in all of it."""
+    def _introduce(self, name: str) -> list[Question]:
+        """The questions that bring a hospital that was started anew to where the study stands."""
         questions = [self._make_greeting(name), self._make_data_question(name)]
         questions += [self._make_test_question(name, which) for at, which in self._digests if at == name and which]
-        if self._make_beginning is not None:
-            questions.append(self._make_beginning(name))
-        return all(self._conversation.ask({name: question}, enough=enough) for question in questions)
+        return questions if self._make_beginning is None else [*questions, self._make_beginning(name)]
 
 
 def _to_plain(opened: Opened, counts: Counts) -> dict[str, Any]:

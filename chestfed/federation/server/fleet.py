@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from chestfed.engines.messages.requests import Answer, Request, Work, Worked
 from chestfed.engines.messages.shapes import Shapes
 from chestfed.engines.messages.wire import pack, unpack
 from chestfed.engines.sums.fixed_point import Masked, unweigh
+from chestfed.federation.handshake import digest
 from chestfed.federation.server.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.server.summing import SumServer
 from chestfed.federation.settings import Faults
@@ -33,11 +35,13 @@ class HospitalFleet(Fleet):
         active: Sequence[str],
         shapes: Sequence[Shapes],
         device: torch.device,
+        sum_file: Path,
     ) -> None:
         self.names = cohort.names
         self._present = [number for number, name in enumerate(cohort.names) if name in active]
         self._conversation, self._faults = conversation, faults
         self._k, self._shapes, self._device = cohort.k, shapes, device
+        self._cohort, self._sum_file = (cohort.k, digest([list(cohort.names), list(cohort.weights)])), sum_file
         self._sums: SumServer | None = None
 
     @property
@@ -63,9 +67,8 @@ class HospitalFleet(Fleet):
         number, request = next(iter(requests.items()))
         like = self._shapes[number].reply(request)
         if self._sums is None:
-            self._sums = SumServer(
-                self._conversation, self._conversation.study, self._k, Masked.like(like), self._faults.tries
-            )
+            about = (self._conversation, self._sum_file, self._cohort, Masked.like(like), self._faults.tries)
+            self._sums = SumServer(*about)
         work = {self.names[number]: pack(request) for number, request in requests.items()}
         turns = "-".join(str(request.after) for request in requests.values())
         total, names = self._sums.sum(work, turns, self._enough(len(requests), enough))

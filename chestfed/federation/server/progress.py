@@ -38,6 +38,7 @@ class Progress(Reporter):
             "title": pipeline.title,
             "process": os.getpid(),
             "since": _now(),
+            "stage_1": None,
             "k": None,
             "round": 0,
             "rounds": pipeline.federated.rounds,
@@ -50,6 +51,11 @@ class Progress(Reporter):
 
     def __exit__(self, *error: object) -> None:
         self._file.unlink(missing_ok=True)
+
+    def pretraining(self, step: int, steps: int, loss: float) -> None:
+        """See `Reporter`."""
+        self._about["waits_for"] = {}
+        self._update(stage_1=[step, steps])
 
     def k_started(self, k: int) -> None:
         """See `Reporter`."""

@@ -23,6 +23,7 @@ from chestfed.federation.server.conversation import Conversation
 from chestfed.federation.server.deployment import Hospitals
 from chestfed.federation.server.membership import Membership
 from chestfed.federation.server.progress import Progress
+from chestfed.federation.server.summing import read_open_sum
 from chestfed.federation.settings import Federation
 from chestfed.results.run_folder import FEDERATION, FILES, RESULT, RunFolder
 from chestfed.training.data.experiment import Experiment
@@ -48,7 +49,9 @@ class Events:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise ChestfedError(
-                f"{self._file}: cannot be written: {error.strerror}. What is finished is kept"
+                f"{self._file}: cannot be written: {error.strerror}. What is finished is kept",
+                kind="cannot be written",
+                file=self._file,
             ) from None
 
 
@@ -59,7 +62,10 @@ def require_members(names: Sequence[str], federation: Federation) -> None:
     if missing:
         raise ConfigError(
             f"the pipeline's sites {', '.join(missing)} are no hospitals of this federation, which has "
-            f"{', '.join(known)}. A site's entry `config: NAME.yaml` stands for the hospital NAME; the file is not read"
+            f"{', '.join(known)}. A site's entry `config: NAME.yaml` stands for the hospital NAME; "
+            "the file is not read",
+            kind="not members",
+            hospitals=missing,
         )
 
 
@@ -103,7 +109,9 @@ def run_over_hospitals(
         hospitals.greet()
         say("all agree; the hospitals read their labels and images; shared images are not searched for")
         experiment = hospitals.gather(machine)
-        changes = membership.place(finished_rounds(experiment, name_folder(experiment, name, out), changed=without))
+        folder = name_folder(experiment, name, out)
+        opened = read_open_sum(membership.sum_file)
+        changes = membership.place(finished_rounds(experiment, folder, without, opened and opened[0].k))
         for change in changes:
             events(change.hospital, change.event, f"K={change.k}, after round {change.round}")
         members = {k: membership.members(k) for k in pipeline.k}
@@ -134,10 +142,13 @@ def show_plan(pipeline: Pipeline, federation: Federation, say: Any) -> None:
     say(f"a hospital approves it as {handshake.approval_digest(pipeline)}; no hospital was asked")
 
 
-def finished_rounds(experiment: Experiment, folder: Path, changed: Sequence[str]) -> dict[int, int | None]:
+def finished_rounds(
+    experiment: Experiment, folder: Path, changed: Sequence[str], open_k: int | None = None
+) -> dict[int, int | None]:
     """The finished rounds of each K in a run folder; None of a finished K.
 
-    A K under way whose algorithm cannot go on without a client is begun anew if hospitals have `changed`.
+    A K under way whose algorithm cannot go on without a client is begun anew if hospitals have `changed`. Of `open_k`
+    a first round was revealed, which is finished with those that took part in it.
     """
     settings, rounds = experiment.pipeline.federated, dict[int, int | None]()
     goes_on = settings.spec.partial_rounds and settings.stage_output != "algorithm" and settings.privacy is None
@@ -146,7 +157,7 @@ def finished_rounds(experiment: Experiment, folder: Path, changed: Sequence[str]
         if (folder / f"k{k}" / RESULT).exists():
             rounds[k] = None
         elif not state.exists():
-            rounds[k] = 0
+            rounds[k] = int(k == open_k)
         elif changed and not goes_on:
             warn(f"K={k}: {settings.spec.name} needs every hospital until a K ends; K={k} is begun anew without them")
             state.unlink()

@@ -17,6 +17,7 @@ from chestfed.federation import keys
 from chestfed.federation.hospital.summing import Summing
 from chestfed.federation.parcels import Parcel, Refused
 from chestfed.federation.server import conversation
+from tests.cases import assert_refused
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
 from tests.federation.test_study import SETTINGS, line_at, over_hospitals, pipeline, run_at, table_in
 from tests.training.tiny_studies import run, study
@@ -45,7 +46,7 @@ def make_settings(algorithm: str, **more: str) -> list[str]:
     return [f"methods=[{{algorithm: {algorithm}, {options}}}]"]
 
 
-@pytest.mark.parametrize("algorithm", ["codasca", "scaffold", "coda_plus", "fedavg"])
+@pytest.mark.parametrize("algorithm", ["codasca", "scaffold", "coda_plus", "fedavg", "fedprox"])
 def test_masked_sums_equal_one_process(home: Path, algorithm: str) -> None:
     settings = make_settings(algorithm)
     result = run(home, study("--out", f"plain_{algorithm}", "--no-tracking", settings=[*SETTINGS, *settings]))
@@ -106,6 +107,33 @@ def test_sum_excludes_a_dropped_hospital(home: Path) -> None:
     assert all(names == ["padchest"] for names in absent)
 
 
+@pytest.mark.parametrize(("last", "lap", "restarted"), [("mimic_cxr", 1, True), ("chexpert", 2, False)])
+def test_revealed_round_is_finished(home: Path, last: str, lap: int, restarted: bool) -> None:
+    """The server ends when a round is revealed and not saved; then a hospital of that round leaves for good."""
+    settings, out = [*make_settings("fedavg", absent="drop"), "k=[4]"], f"revealed_{lap}"
+    line, reveals = with_keys(line_at(home, out)), list[str]()
+
+    def end(name: str, reply: Parcel) -> Parcel:
+        reveals.extend([name] if "revealed" in reply.values else [])
+        if reveals.count(last) == lap:
+            line.tamper = lambda name, reply: reply
+            raise KeyboardInterrupt
+        return reply
+
+    line.tamper = end
+    with pytest.raises(KeyboardInterrupt):
+        run_at(home, line, out, settings=settings)
+    line.away = {"padchest"}
+    for name in line.hospitals if restarted else ():
+        line.start_anew(name)
+    folder = run_at(home, line, out, settings=settings, without=["padchest"]).folder
+    entries = [json.loads(entry) for entry in (folder / "k4" / "rounds.jsonl").read_text().splitlines()]
+    assert [entry["round"] for entry in entries if "absent" not in entry] == list(range(1, lap + 1))
+    undisturbed = run_at(home, with_keys(line_at(home, f"{out}_all")), f"{out}_all", settings=settings).folder
+    expected = [json.loads(entry) for entry in (undisturbed / "k4" / "rounds.jsonl").read_text().splitlines()]
+    assert entries[:lap] == expected[:lap]
+
+
 def test_hospitals_refuse_plain_updates(home: Path) -> None:
     line = with_keys(line_at(home, "plain_request"))
     participant = line._participants["padchest"]
@@ -133,7 +161,7 @@ def test_hospitals_refuse_plain_updates(home: Path) -> None:
 def test_missing_key_of_a_member_is_named(home: Path) -> None:
     line = with_keys(line_at(home, "keyless"))
     (line.hospitals["chexpert"].path("members") / "padchest.pub").unlink()
-    with pytest.raises(TrainingError, match="padchest is not in `members` of chexpert"):
+    with assert_refused(TrainingError, "failures in a row", hospital="chexpert"):
         over_hospitals(home, line, "keyless_out", settings=make_settings("fedavg"))
 
 
@@ -163,9 +191,14 @@ def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
 
     three = names[:3]
     signatures = {name: answer["signature"] for name, answer in confirm(1, three, "7-7-7").items()}
-    assert "revealed" in sums["anne"].reveal({"survivors": three, "signatures": signatures})
+    revealed = sums["anne"].reveal(
+        {"k": 4, "turns": "7-7-7", "attempt": 1, "survivors": three, "signatures": signatures}
+    )
     assert "signature" in confirm(2, three, "7-7-7")["anne"]  # the same sum again tells nothing new
     assert confirm(3, names, "8-8-8-8")["anne"] == {"before": three}
+    asked = {"k": 4, "turns": "7-7-7", "attempt": 1}
+    assert sums["anne"].recall({**asked, "survivors": names}) is None
+    assert sums["anne"].recall({**asked, "survivors": three}) == revealed
 
 
 def test_weighted_mean_has_fixed_point_error() -> None:
