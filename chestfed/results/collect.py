@@ -234,7 +234,7 @@ def _has_result(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> b
 
 
 def _load_row(run: RunFolder, k: int, place: str) -> Row:
-    return read_row(run.scored_folder(k, place)) if place else run.row(k)
+    return read_row(run.scored_folder(k, place) if place else run.folder(k))
 
 
 def _read(run: RunFolder, k: int, place: str, how: Intervals) -> Row:

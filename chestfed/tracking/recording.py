@@ -25,7 +25,7 @@ from chestfed.core.provenance import Origin
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
 from chestfed.results.answer import answer_study, list_metrics
-from chestfed.results.frames import TABLES, Results, Row
+from chestfed.results.frames import TABLES, Results, Row, read_row
 from chestfed.results.grid import markdown
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.views import describe_aucs, make_auc_grid
@@ -178,7 +178,7 @@ class MlflowRecord(Reporter):
         store.log_metrics(run, [(ks[-1], list_metrics(results))])
         folder = RunFolder(study.folder)
         for k in ks:
-            store.log_metrics(run, [(k, _auc_metrics(folder.row(k)))])
+            store.log_metrics(run, [(k, _auc_metrics(read_row(folder.folder(k))))])
         store.set_tags(run, {"mlflow.note.content": _describe(results, str(answer_study(results)))})
         store.end_run(run)
 
