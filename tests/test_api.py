@@ -32,13 +32,8 @@ CHEXPERT = bundled("site_configs") / "synthetic" / "chexpert.yaml"
 MINE = AlgorithmSpec(
     name="mine",
     title="Mine",
-    family="minimization",
     paper="-",
     where="-",
-    takes=("minimization",),
-    objective="cross_entropy",
-    sends="d",
-    sent="w",
     exact="window 1",
     build=lambda options, setting: FedProx(setting.window, setting.local_lr),
 )
