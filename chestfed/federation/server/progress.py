@@ -45,6 +45,11 @@ class Progress(Reporter):
             "waits_for": {},
         }
 
+    @property
+    def port(self) -> int | None:
+        """Where metrics are served, on loopback; None: nowhere."""
+        return None if self._metrics is None else self._metrics.port
+
     def __enter__(self) -> Self:
         self._write()
         return self
