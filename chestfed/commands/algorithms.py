@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, text_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,21 +96,23 @@ def as_markdown() -> str:
 
 
 def _print_all(console: Console) -> None:
-    from rich.table import Table
-
+    from chestfed.algorithms import ALGORITHMS
     from chestfed.objectives import OBJECTIVES
 
-    table = Table(title="Algorithms: `algorithm` in `methods` of a pipeline, or --methods a,b,c", title_justify="left")
+    lines = []
     for family, rows in families().items():
-        if not table.columns:
-            for column in ("name", *rows[0][1]):
-                table.add_column(column, overflow="fold")
-        table.add_section()
-        table.add_row(family, style="bold")
-        for name, row in rows:
-            table.add_row(name, *row.values())
-    console.print(table)
-    say(console, "d weights, J diseases. Non-IID clients: where it converges with a constant step size. Objectives:")
+        lines.append((f"{family}:", "", "", "", ""))
+        for name, _ in rows:
+            spec = ALGORITHMS.find(name)
+            source = f"variant of {spec.variant.partition(',')[0]}" if spec.variant else spec.paper
+            lines.append((f"  {name}", source, spec.formula(), spec.describe_gradients(), spec.exact))
+    console.print(text_table("", ("name", "paper"), ("sent", "gradients", "optimum"), lines, light=True))
+    console.print(
+        "sent: numbers of a client per round; d weights, of them C of the classifier and N of normalization, J "
+        "diseases, P scores of a pool. gradients: per client and round; I local steps, F batches of a pass over all "
+        "images. optimum: where it is reached with unlike clients and a constant step."
+    )
+    console.print("Objectives:")
     for name in OBJECTIVES.names:
         objective = OBJECTIVES.find(name)
         console.print(f"  {name}: {objective.text} ({objective.kind})")
@@ -134,4 +136,6 @@ def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
         )
         console.print(f"  {key} = {field.default}: {field.description}{searched}")
     module = sys.modules[getattr(spec.build, "func", spec.build).__module__]
-    console.print(f"\n{module.__name__}:\n{inspect.getdoc(module)}")
+    parts = (inspect.getdoc(module) or "").split("\n\n")
+    text = "\n\n".join(part if part.startswith((" ", "-")) else " ".join(part.split()) for part in parts)
+    console.print(f"\n{module.__name__}:\n{text}")

@@ -13,6 +13,7 @@ from chestfed.algorithms.variables import CompositionalGradients, Gradients
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
+from chestfed.engines.host import NO_MEMORY
 from chestfed.models import FlatModule, may_draw, renew_statistics, seeded
 from chestfed.objectives.compositional import CompositionalAuc
 from chestfed.objectives.declaration import DualEstimate, Objective, Sampled
@@ -61,7 +62,7 @@ class NetworkClient:
     Parameters
     ----------
     autocast
-        Run the network in bfloat16 (`torch.autocast`); the loss is always computed in float32.
+        Run the network in bfloat16 (`torch.autocast`); the loss is computed in the type of its weights.
     inner_batches
         For a compositional objective a second sequence, for the inner function: its samples are independent of the
         outer function's, and each sequence goes through all images in every epoch.
@@ -100,14 +101,14 @@ class NetworkClient:
         self._seed, self._weight_decay = seed, weight_decay
         built_in = type(objective).__module__.startswith("chestfed.objectives.")
         self._draws = not built_in or may_draw(network.module)  # else saving and restoring generators changes nothing
-        self._loss_sum = torch.zeros((), device=device)
+        self._loss_sum = network.grad.new_zeros(())
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
         self._last: tuple[Tensor, Tensor] | None = None
-        self.loss = torch.zeros((), device=device)
+        self.loss = network.grad.new_zeros(())
         size = objective.memory_size if isinstance(objective, Sampled) else 0
         #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
-        self.memory = torch.zeros(samples if size else 0, size, device=device)
+        self.memory = network.grad.new_zeros(samples, size) if size else NO_MEMORY.to(device)
         self.rows = torch.zeros(0, dtype=torch.int64)
         self._places = self.rows  # on the device
         self.logits = self.labels = self.remembered = torch.zeros(0, 0)
@@ -205,7 +206,8 @@ class NetworkClient:
     def _take(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The batch on the device; its images are counted."""
         self.images_seen += batch.labels.shape[0]
-        return batch.images.to(self._device, non_blocking=True), batch.labels.to(self._device, non_blocking=True)
+        images = batch.images.to(self._device, non_blocking=True)
+        return images, batch.labels.to(self._device, self._network.grad.dtype, non_blocking=True)
 
     def _note(self, loss: Tensor | None, gradient: Tensor | None) -> None:
         self.gradients_computed += 1
@@ -225,7 +227,7 @@ class NetworkClient:
         network = self._network.trained if torch.is_grad_enabled() else self._network.module
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
             try:
-                return network(images).float()
+                return network(images).to(self._network.grad.dtype)
             except ValueError as error:
                 if "more than 1 value per channel" not in str(error):
                     raise

@@ -336,7 +336,7 @@ class ClassMonitor:
                 logits = self._network.module(self._images)
         finally:
             hook.remove()
-        return class_ratios(logits.float(), seen[0].float(), self._labels).to(primal.dtype)
+        return class_ratios(logits.to(primal), seen[0].to(primal), self._labels)
 
 
 def _bytes(tensor: Tensor) -> int:

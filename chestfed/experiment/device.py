@@ -27,6 +27,7 @@ class Machine:
     loader_workers: int
     compile: bool = False
     recompute: bool = False
+    dtype: str = "float32"
 
     @property
     def name(self) -> str:
@@ -79,7 +80,7 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
 
     name = runtime.device
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() and runtime.dtype == "float32" else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -99,6 +100,7 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
     workers = runtime.loader_workers
     if workers is None:
         workers = min(8, max(available - threads, available - 2, 0))
-    machine = Machine(device, threads, runtime.bf16, runtime.channels_last, workers, runtime.compile, runtime.recompute)
+    steps = (runtime.bf16, runtime.channels_last, workers, runtime.compile, runtime.recompute, runtime.dtype)
+    machine = Machine(device, threads, *steps)
     machine.take()
     return machine

@@ -132,6 +132,11 @@ class Runtime(StrictModel):
         None, ge=1, le=4096, description="CPU threads of torch; null: all cores that the process may use"
     )
     bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
+    dtype: Literal["float32", "float64"] = Field(
+        "float32",
+        description="numbers of network, gradients and messages; float64, on a CPU in one process or on ranks: to "
+        "compare a method with a plain loop to the last digits",
+    )
     channels_last: bool = Field(
         True, description="memory format from the first convolution on; faster on CPUs and on GPUs"
     )
@@ -154,6 +159,12 @@ class Runtime(StrictModel):
         "`threads` leaves, or per core beyond two, at most 8 (beside a network on both of two cores they would only "
         "slow it down)",
     )
+
+    @model_validator(mode="after")
+    def _float64_is_of_cpus(self) -> Self:
+        if self.dtype == "float64" and (self.bf16 or self.device.startswith("cuda")):
+            raise ValueError("dtype: float64 is for CPUs, without bf16; set device: cpu and bf16: false")
+        return self
 
 
 def _or_null(schema: dict[str, Any]) -> None:

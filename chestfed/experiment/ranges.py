@@ -132,7 +132,7 @@ def parse_space(value: Any) -> Space:
 
 
 def select_ranges(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Space]:
-    """What is searched for an algorithm: keys of `federated`, its options, and `objective.` its objective's options.
+    """What is searched for an algorithm: its options, keys of `federated`, `objective.` and `server_optimizer.` theirs.
 
     `chosen` are the pipeline's own ranges, which replace the declared ones; null: not searched.
     """
@@ -156,7 +156,7 @@ def declared_range(field: FieldInfo) -> Range | None:
 
 
 def list_options(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
-    """Every key that may be searched, such as `local_lr`, `prox`, `objective.inner_lr`: its field and its value."""
+    """Every key that may be searched, such as `local_lr`, `prox`, `server_optimizer.lr`: its field and its value."""
 
     def fields(prefix: str, part: Any) -> Iterator[tuple[str, tuple[FieldInfo, Any]]]:
         for name, field in type(part).model_fields.items():
@@ -165,7 +165,8 @@ def list_options(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
 
     common = dict(fields("", settings))
     algorithm_options = {key: value for key, value in fields("", settings.algorithm) if key not in common}
-    return {**common, **algorithm_options, **dict(fields("objective.", settings.objective))}
+    around = {} if settings.server_optimizer is None else dict(fields("server_optimizer.", settings.server_optimizer))
+    return {**common, **algorithm_options, **dict(fields("objective.", settings.objective)), **around}
 
 
 def set_values(entry: Mapping[str, Any], settings: Federated, values: Mapping[str, float]) -> dict[str, Any]:
@@ -178,7 +179,7 @@ def set_values(entry: Mapping[str, Any], settings: Federated, values: Mapping[st
             changed[key] = value
             continue
         options = changed.get(part) or {}
-        if isinstance(options, str) or "name" not in options:
+        if part != "server_optimizer" and (isinstance(options, str) or "name" not in options):
             options = {"name": getattr(settings, part).name} | ({} if isinstance(options, str) else options)
         changed[part] = {**options, option: value}
     return changed

@@ -81,6 +81,8 @@ def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, An
     """Without the keys that the algorithm does not use and refuses."""
     for key in idle_keys(pipeline.federated.spec):
         del data["federated"][key]
+    if pipeline.runtime.dtype == "float32":  # runs from before there was a choice stay valid
+        del data["runtime"]["dtype"]
     return data
 
 

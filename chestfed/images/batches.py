@@ -58,7 +58,7 @@ class PooledImages:
     """The images of several clients as one client's: the rows of all parts, one part after the other."""
 
     def __init__(self, parts: Sequence[Images]) -> None:
-        self._parts = parts
+        self.parts = parts
         self._starts = np.cumsum([0, *(len(part.records) for part in parts)])
         # Only the sign is used: a row is read through its own part.
         self.records = np.concatenate([part.records for part in parts])
@@ -69,7 +69,7 @@ class PooledImages:
         rows = np.asarray(rows)
         part_of = np.searchsorted(self._starts, rows, side="right") - 1
         by_part = {
-            part: self._parts[part].read(rows[part_of == part] - self._starts[part]) for part in np.unique(part_of)
+            part: self.parts[part].read(rows[part_of == part] - self._starts[part]) for part in np.unique(part_of)
         }
         first = next(iter(by_part.values()))
         pixels = np.empty((len(rows), *first.shape[1:]), first.dtype)

@@ -17,7 +17,7 @@ from chestfed.models.building import (
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import get_factory
 from chestfed.models.features import FEATURES, FeatureOptions, load_frozen
-from chestfed.models.flat import FlatModule, convolve_channels_last
+from chestfed.models.flat import FlatModule, convert_numbers, convolve_channels_last
 from chestfed.models.groups import NetworkGroups, find_groups
 from chestfed.models.weights import load_trained, read_weights
 
@@ -30,6 +30,7 @@ __all__ = [
     "ModelSpec",
     "NetworkGroups",
     "build_model",
+    "convert_numbers",
     "convolve_channels_last",
     "find_classifier",
     "find_groups",

@@ -79,6 +79,16 @@ def _buffers_restored(part: nn.Module) -> Iterator[None]:
             buffer.copy_(value)
 
 
+def convert_numbers(module: nn.Module, dtype: torch.dtype) -> None:
+    """Let a module compute in another type of number, whatever the type of its images."""
+    module.to(dtype)
+    module.register_forward_pre_hook(partial(_converted, dtype))
+
+
+def _converted(dtype: torch.dtype, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (inputs[0].to(dtype), *inputs[1:])
+
+
 class FlatModule:
     """A module whose trainable parameters are views into one vector, and whose gradients into another.
 
@@ -163,7 +173,7 @@ class FlatModule:
     def buffers(self) -> Tensor:
         """A copy of the float buffers (running statistics) as one vector; of length 0 without such buffers."""
         if not self._buffers:
-            return torch.zeros(0, device=self.grad.device)
+            return self.grad[:0].clone()
         return torch.cat([buffer.detach().reshape(-1) for buffer in self._buffers])
 
     def load_buffers(self, flat: Tensor) -> None:

@@ -113,6 +113,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         values |= {"federated": False, "scores_stay": False, "model": ""}
         methods = results.about["methods"]
         values["settings"] = make_settings_grid(methods) if methods else None
+        values["by_hand"] = any(method["chosen"] == "by hand" for method in methods)
         histograms: list[Picture] = []
     else:
         figures |= draw_page(run, results)

@@ -17,6 +17,8 @@ from chestfed.results.grid import number, p_value, pair, signed
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 #: Significance level of a difference.
 _LEVEL: Final = 0.05
+#: Methods that the answer names besides the best; of more, the number and the range.
+_MOST_NAMED: Final = 6
 
 
 @dataclass(frozen=True)
@@ -217,16 +219,18 @@ def _rank_methods(results: Results, means: list[dict[str, Any]]) -> str:
     if not defined:
         return "None: the mean AUC of no method is defined."
     best, *rest = defined
-    others = ", ".join(f"{row['model']} {number(row['auc'])}" for row in rest)
+    named = rest if len(rest) <= _MOST_NAMED else rest[: _MOST_NAMED - 1]
+    others = ", ".join(f"{row['model']} {number(row['auc'])}" for row in named)
+    if unnamed := rest[len(named) :]:
+        others += f", {len(unnamed)} others {number(unnamed[-1]['auc'])} to {number(unnamed[0]['auc'])}"
     text = f"{best['model']}, {number(best['auc'])}{'; ' * bool(rest)}{others} ({_describe_images(results)}"
     gains = list_records(results.gains("study", disease="mean"))
     if not gains:
         return f"{text}, one training run each, no test: `--seeds {ENOUGH_SEEDS}` would test it)."
     reference = gains[0]["reference"]
     clear = [row["model"] for row in gains if row["p_holm"] is not None and row["p_holm"] < _LEVEL]
-    tested = (
-        f"against {reference} {_join(clear)} differ{'s' * (len(clear) == 1)}" if clear else "no difference is clear"
-    )
+    names = _join(clear) if len(clear) <= _MOST_NAMED else f"{len(clear)} methods"
+    tested = f"against {reference} {names} differ{'s' * (len(clear) == 1)}" if clear else "no difference is clear"
     return f"{text}, {_count(len(results.seeds))} training runs each; {tested} after Holm's correction)."
 
 

@@ -36,6 +36,7 @@ from chestfed.results.grid import (
 from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.sentences import (
     HOLM,
+    Record,
     average_seen,
     describe_test,
     group_rows,
@@ -43,6 +44,8 @@ from chestfed.results.sentences import (
     list_references,
 )
 
+#: Models that have a column each; more have a line each.
+_MOST_COLUMNS: Final = 6
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "Who gains?", "alternatives": "What could each hospital do instead?"}
 # ---- AUCs on the test images -------------------------------------------------------------------------------------
@@ -181,8 +184,10 @@ def _make_spread_grid(differences: pd.DataFrame) -> Grid:
 def make_hospital_grid(results: Results, view: str, caption: str = "", digits: int = 3) -> Grid:
     """The mean AUC of every model at every hospital, and the differences that were compared."""
     rows, models = Rows(), list(results.view(view)["model"].unique())
+    if len(models) > _MOST_COLUMNS:
+        return _make_model_lines(results, view, caption, digits)
     compared = list_compared(results, view)
-    gains = {(row["hospital"], row["model"]): row for row in list_records(results.gains(view, disease="mean"))}
+    gains = _index_gains(results, view)
     for means in group_rows(results.view(view, disease="mean"), "hospital"):
         at, first = {row["model"]: row for row in means}, means[0]
         cells = [Cell(f"{first['images']:,}", (f"{first['patients']:,} patients",))]
@@ -199,8 +204,37 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
     return make_grid(view, caption, heads, rows)
 
 
-def make_disease_grid(results: Results) -> Grid:
-    """The AUC of the last model per hospital and disease, and below it the difference to the first K."""
+def _make_model_lines(results: Results, view: str, caption: str, digits: int) -> Grid:
+    """As `make_hospital_grid`, with a line per model and a column per hospital; differences stand below the AUCs."""
+    gains, rows, means = _index_gains(results, view), Rows(), results.view(view, disease="mean")
+    by_place = {(row["hospital"], row["model"]): row for row in list_records(means)}
+    hospitals = group_rows(means, "hospital")
+    for model in means["model"].unique():
+        cells = []
+        for name in (part[0]["hospital"] for part in hospitals):
+            cell = make_auc_cell(by_place[name, model], digits) if (name, model) in by_place else Cell("-")
+            if gain := gains.get((name, model)):
+                difference = make_difference_cell(gain, digits)
+                below = (" ".join((difference.text, *difference.below[:1])), *difference.below[1:])
+                cell = replace(cell, below=(*cell.below, *below), strong=difference.strong)
+            cells.append(cell)
+        rows.append((model, cells))
+    heads = [Cell(part[0]["hospital"], (f"{part[0]['images']:,} images",)) for part in hospitals]
+    return make_grid(view, caption, ("model", *heads), rows)
+
+
+def _index_gains(results: Results, view: str) -> dict[tuple[str, str], Record]:
+    """The differences of the mean AUC by hospital and model."""
+    return {(row["hospital"], row["model"]): row for row in list_records(results.gains(view, disease="mean"))}
+
+
+def make_disease_grid(results: Results) -> Grid | None:
+    """The AUC of the last model per hospital and disease, and below it the difference to the first K.
+
+    None where methods are compared, of which the last is one of many.
+    """
+    if results.about["methods"]:
+        return None
     view = results.view("hospitals")
     last = view["model"].iloc[-1]
     gains = {(row["hospital"], row["disease"]): row["difference"] for row in list_records(results.gains("hospitals"))}

@@ -92,7 +92,7 @@ class _Trial(Contract):
     def __init__(self, spec: AlgorithmSpec, options: Options) -> None:
         self.spec, self.options, self.what = spec, options, f"algorithm '{spec.name}'"
         self.composed = "compositional" in spec.takes
-        self.pool = build_pool(spec.objective)
+        self.pool = build_pool(spec.objective) if "score pool" in spec.takes else ()
         minimizes = self.pool or set(spec.takes) <= {"minimization", "server-weighted"}
         #: Primal and dual variables of the problem; a pool of scores stands in the place of dual ones.
         self.sizes = (WEIGHTS, math.prod(self.pool or [0])) if minimizes else (PRIMAL, DISEASES)

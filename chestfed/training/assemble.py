@@ -85,7 +85,7 @@ class Federation:
         """
         settings, k = pipeline.federated, k or len(counts)
         weights = client_weights(list(counts.values()), settings.weights)
-        p = common_positive_ratio(ratios, weights).to(device, torch.float32)
+        p = common_positive_ratio(ratios, weights).to(device, getattr(torch, pipeline.runtime.dtype))
         population = Population(p, torch.from_numpy(np.nan_to_num(ratios)).to(p), labeled=labeled.to(p))
         images = settings.images_per_step * (k if settings.spec.pooled else 1)
         groups, rows = NetworkGroups(pipeline.model, len(pipeline.tasks)), tuple(counts.values())
@@ -111,7 +111,8 @@ class Federation:
         remembered = objective.memory_size if isinstance(objective, Sampled) and self.samples else 0
         memory = (self.samples[number] if remembered else 0, remembered)
         about = (size, dual, buffers, 1 + composed, self.graph, number)
-        return Shapes(self.rule(0, number), *about, memory=memory, pool=pool_shape(objective))
+        dtype = self.population.positive_ratio.dtype
+        return Shapes(self.rule(0, number), *about, dtype=dtype, memory=memory, pool=pool_shape(objective))
 
     def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last.

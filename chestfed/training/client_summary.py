@@ -19,7 +19,7 @@ from chestfed.core.checkpoint import write_atomically, write_json
 from chestfed.core.randomness import numpy_stream
 from chestfed.engines.aggregation import client_weights
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.images.batches import Images
+from chestfed.images.batches import Images, PooledImages
 from chestfed.images.features import FeatureImages
 from chestfed.sites.label_counts import count_labels
 from chestfed.training.data.clients import ClientData, TestSet
@@ -29,6 +29,8 @@ from chestfed.training.data.experiment import Experiment
 SAMPLED, SHOWN = 200, 4
 #: Bins of the gray levels 0 to 255, and pixels of a thumbnail's side.
 BINS, SIDE = 64, 96
+#: Images that are read at once.
+_READ = 50
 
 
 def write_site_cards(folder: Path, experiment: Experiment) -> None:
@@ -106,17 +108,19 @@ def make_site_card(part: ClientData | TestSet, diseases: Sequence[str], seed: in
 def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
     images = unwrap_features(images)
-    histogram, pictures = np.zeros(BINS, np.int64), []
-    for number, row in enumerate(rows):
-        pixels = images.read([row])[0]
-        histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
-        if number < SHOWN:
-            pictures.append(shrink(pixels))
+    histogram, pictures = np.zeros(BINS, np.int64), list[np.ndarray]()
+    for start in range(0, len(rows), _READ):
+        for pixels in images.read(rows[start : start + _READ]):
+            histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
+            if len(pictures) < SHOWN:
+                pictures.append(shrink(pixels))
     return histogram, np.stack(pictures) if pictures else np.zeros((0, SIDE, SIDE), np.uint8)
 
 
 def unwrap_features(images: Images) -> Images:
-    """The pictures themselves, where a network's features of them are trained on."""
+    """The pictures themselves, where a network's features of them are trained on; also of pooled hospitals."""
+    if isinstance(images, PooledImages):
+        return PooledImages([unwrap_features(part) for part in images.parts])
     return images.images if isinstance(images, FeatureImages) else images
 
 

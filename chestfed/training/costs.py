@@ -150,7 +150,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     population = Population(torch.full((count,), 0.5), torch.full((k, count), 0.5))
     objective = build_objective(settings, population)
     ratios = ratio_of_duals(objective, population)
-    primal = torch.zeros(parameters + objective.extra_size)
+    primal = torch.zeros(parameters + objective.extra_size, dtype=getattr(torch, pipeline.runtime.dtype))
     graph = build_stage_graph(settings, k)
     if graph is not None:
         peer, scalar = settings.build_rule(0, ratios, graph.nodes, graph), torch.zeros(1)
@@ -163,12 +163,12 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     algorithm = settings.model_copy(update={"window": 1}).build_rule(
         0, ratios, k, groups=NetworkGroups(pipeline.model, count), pool=pool_shape(objective)
     )
-    point = Point(primal, torch.zeros(objective.dual_size))
+    point, numbers = Point(primal, primal.new_zeros(objective.dual_size)), primal.element_size() * buffers
     message, up, down = algorithm.message(algorithm.start_stage(point)), 0, 0
     if isinstance(algorithm, Preparing):
-        up, down = byte_count(algorithm.prepare(point, BlankOracle())), byte_count(point) + 4 * buffers
+        up, down = byte_count(algorithm.prepare(point, BlankOracle())), byte_count(point) + numbers
     update, _ = algorithm.local_round(message, algorithm.start_client(point), BlankOracle(pool_shape(objective)))
-    return up + byte_count(update) + 4 * buffers, down + byte_count(message) + 4 * buffers
+    return up + byte_count(update) + numbers, down + byte_count(message) + numbers
 
 
 def estimated(total: float, timings: Timings) -> str:

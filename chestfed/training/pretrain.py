@@ -18,7 +18,7 @@ from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.models import MODELS, FlatModule, build_model
+from chestfed.models import MODELS, FlatModule, build_model, convert_numbers
 from chestfed.objectives.cross_entropy import CrossEntropy
 from chestfed.training.data.experiment import Experiment
 
@@ -39,8 +39,11 @@ class Pretrained:
 
 def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
     """The network with its first weights, on the device."""
+    model = build_model(pipeline.model, len(pipeline.tasks), pipeline.seed)
+    if machine.dtype != "float32":
+        convert_numbers(model, getattr(torch, machine.dtype))
     return FlatModule(
-        build_model(pipeline.model, len(pipeline.tasks), pipeline.seed),
+        model,
         machine.device,
         channels_last=machine.channels_last,
         recomputed=MODELS.find(pipeline.model.name).recomputed if machine.recompute else "",

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pydicom
 import pytest
 from PIL import Image, ImageOps
+from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
-from pydicom.uid import (
-    ExplicitVRBigEndian,
-    JPEG2000Lossless,
-    RLELossless,
-)
+from pydicom.encaps import encapsulate, get_frame
+from pydicom.uid import ExplicitVRBigEndian, JPEG2000Lossless, JPEGLSLossless, RLELossless
 
 from chestfed.core.errors import ImageError
 from chestfed.images.decode import decode
+from chestfed.images.decoding.compressed import refuse_missing_end
 from chestfed.images.decoding.polarity import MEAN_FILM
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
@@ -186,13 +186,40 @@ def test_upper_bits_are_refused(tmp_path: Path) -> None:
         np.testing.assert_array_equal(decode(tmp_path / "c.dcm"), plain)
 
 
-@pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
-def test_compressed_dicom_has_equal_pixels(tmp_path: Path, syntax: str) -> None:
+@pytest.mark.parametrize(
+    ("syntax", "encoder"),
+    [(RLELossless, "pylibjpeg"), (JPEG2000Lossless, "pylibjpeg"), (JPEGLSLossless, "pyjpegls")],
+)
+def test_compressed_dicom_has_equal_pixels(tmp_path: Path, syntax: str, encoder: str) -> None:
     stored = (RAMP * 4095).astype(np.uint16)
     plain = decode(save(dicom(stored, WindowCenter="2047", WindowWidth="4096"), tmp_path / "a.dcm"))
     packed = dicom(stored, WindowCenter="2047", WindowWidth="4096")
-    packed.compress(syntax, encoding_plugin="pylibjpeg")
+    packed.compress(syntax, encoding_plugin=encoder)
     np.testing.assert_array_equal(decode(save(packed, tmp_path / "b.dcm")), plain)
+
+
+def test_jpeg_ls_without_its_end_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    packed = dicom(rng.integers(0, 4096, (96, 96), np.uint16), WindowCenter="2047", WindowWidth="4096")
+    packed.compress(JPEGLSLossless, encoding_plugin="pyjpegls")
+    stream = get_frame(packed.PixelData, 0, number_of_frames=1)
+    for _ in range(20):
+        place = int(rng.integers(40, len(stream) // 2))
+        for damaged in (stream[:place], stream[:place] + b"\xff\xd9"):
+            packed.PixelData = encapsulate([damaged])
+            with pytest.raises(ImageError):
+                decode(save(packed, tmp_path / "a.dcm"))
+
+
+@each("name", ["JPEG-lossy.dcm", "JPGExtended.dcm", "MR_small_jpeg_ls_lossless.dcm"])
+def test_jpeg_that_is_cut_short_is_refused(name: str) -> None:
+    path = get_testdata_file(name, download=False)
+    assert isinstance(path, str)
+    stream = get_frame(pydicom.dcmread(path).PixelData, 0, number_of_frames=1)
+    refuse_missing_end(stream)
+    for share in (0.1, 0.5, 0.99):
+        with assert_refused(ImageError, kind="damaged"):
+            refuse_missing_end(stream[: int(share * len(stream))])
 
 
 @each("signed", [0, 1])

@@ -17,6 +17,7 @@ from tests.invariants import (
     minimizers_checks,
     network_composition_checks,
     objective_checks,
+    pairs_checks,
 )
 from tests.invariants.mutants import CODASCA_MUTANTS
 
@@ -34,6 +35,7 @@ CHECKS: dict[str, list[Check]] = {
     "engines.compositional": network_composition_checks.CHECKS,
     "engines.server": engine_checks.CHECKS,
     **{f"objectives.{name}": checks for name, checks in objective_checks.CHECKS.items()},
+    "objectives.pairs": pairs_checks.CHECKS,
     **fedxl_checks.CHECKS,
 }
 
@@ -49,6 +51,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "engines.compositional": network_composition_checks.MUTANTS,
     "engines.server": engine_checks.MUTANTS,
     **{f"objectives.{name}": mutants for name, mutants in objective_checks.MUTANTS.items()},
+    "objectives.pairs": pairs_checks.MUTANTS,
     **fedxl_checks.MUTANTS,
 }
 

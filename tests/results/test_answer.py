@@ -23,6 +23,7 @@ from chestfed.results.answer import Answer, answer_study, state_gains
 from chestfed.results.collect import Results, collect, load_results
 from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
+from chestfed.results.views import make_hospital_grid
 from tests.results.finished_runs import write_run
 
 ABOUT = {"images": 202, "patients": 200, "adds_hospitals": True, "target": "a", "batch_norm": None}
@@ -98,6 +99,24 @@ def test_methods_are_ranked_by_mean_auc() -> None:
     answer = answer_study(results)
     assert answer.question == "Which method has the highest mean AUC?"
     assert answer.sentence.startswith("fedavg, 0.800; codasca 0.700")
+
+
+def test_many_methods_are_lines_and_a_range() -> None:
+    names = [f"m{number}" for number in range(9)]
+    places = [("study", ""), ("hospitals", "a"), ("hospitals", "b")]
+    rows = [
+        {"view": view, "hospital": place, "model": name, "k": 2, "disease": "mean", "auc": 0.9 - number / 100}
+        | {"takes_part": True, "images": 9, "patients": 9, "seeds": 1}
+        for view, place in places
+        for number, name in enumerate(names)
+    ]
+    results = Results(
+        "t", Origin.REAL, ABOUT | {"seeds": [1], "methods": []}, make_estimates(rows), make_differences([])
+    )
+    assert "m5 0.850, 3 others 0.820 to 0.840" in answer_study(results).sentence
+    grid = make_hospital_grid(results, "hospitals")
+    assert [line.head for line in grid.lines] == names
+    assert [cell.text for cell in grid.lines[1].cells] == ["0.890", "0.890"]
 
 
 def make_columns(noise: float, seed: int) -> list[Column]:

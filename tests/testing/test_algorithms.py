@@ -14,6 +14,7 @@ from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.minimization.fedprox import FedProx
+from chestfed.algorithms.personal.local_parts import Client, LocalParts, Shared
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError
 from chestfed.objectives import OBJECTIVES
@@ -23,9 +24,10 @@ from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.contract import ContractError
 from chestfed.testing.objectives import check_objective
 from tests.cases import assert_refused
+from tests.training.test_resume_algorithms import make_pipeline, train
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "own_method"
-FEDAVG, ENTROPY = ALGORITHMS.find("fedavg"), OBJECTIVES.find("cross_entropy")
+FEDAVG, FEDREP, ENTROPY = ALGORITHMS.find("fedavg"), ALGORITHMS.find("fedrep"), OBJECTIVES.find("cross_entropy")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.built_in)
@@ -128,6 +130,19 @@ class OwnStep(FedProx):
         return FedProx(self.window, 0.07).local_round(message, client, gradients)
 
 
+class ReadsScores(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        update, client = super().local_round(message, client, gradients)
+        return Point(update.primal + 0 * gradients.logits.sum(), update.dual), client
+
+
+class HeadStays(LocalParts):
+    """FedRep without the steps of the head."""
+
+    def local_round(self, message: Shared, client: Client, gradients: Any) -> tuple[Shared, Client]:
+        return super().local_round(message, client, gradients)[0], client
+
+
 class Unseeded(FedProx):
     def start_stage(self, point: Point) -> Point:
         return Point(
@@ -181,6 +196,7 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         (NumberAsState, algorithms.TENSORS),
         (Forgetful, "a saved state resumes bit by bit"),
         (Largest, algorithms.MEAN),
+        (ReadsScores, "scores of images are read only where `sends_scores` is declared"),
         (Changes, algorithms.MEAN),
     ):
         assert name in broken(rule, exact="no"), rule
@@ -188,6 +204,21 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         problems = broken(FedProx, **{"exact": "no", **wrong})
         assert problems[0].startswith("the declaration has known values"), wrong
     assert broken(FedProx, exact="no", sends="2d") == ["the bytes sent are those of the formula"]
+
+
+def test_head_that_is_never_trained_is_named() -> None:
+    spec = replace(FEDREP, build=lambda options, setting: HeadStays(1, 0.1, setting.groups["classifier"], 1))
+    with pytest.raises(ContractError) as caught:
+        check_algorithm(spec)
+    assert algorithms.TRAINED in caught.value.broken
+
+
+def test_scores_are_exchanged_by_a_plug_in(tmp_path: Path) -> None:
+    package = "tests.testing.outside_fedxl1"
+    assert len(check_objective(f"{package}:PAIRS")) == 9
+    assert len(check_algorithm(f"{package}:FEDXL1")) == 14
+    trained = train(make_pipeline(f"{package}:FEDXL1", "federated.stages=1"), tmp_path)
+    assert int((trained.point.dual > 0).sum()) == 3 * 2 * 4  # clients, steps, images of a batch
 
 
 def test_updates_are_decoded_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

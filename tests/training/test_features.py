@@ -61,6 +61,13 @@ def test_run_has_the_digest_of_its_network(folder: Path) -> None:
     assert len(list(folder.glob("cache/features-*"))) == 1
 
 
+def test_heads_are_tested_at_two_hospitals(folder: Path) -> None:
+    both = [*SMALL, "evaluation.split=test", *(f"sites.{number}.test_fraction=0.3" for number in range(2))]
+    assert run_heads(folder, "--k", "2", "--out", "both", settings=both).code == 0
+    (cards,) = folder.glob("both/*/sites.json")
+    assert json.loads(cards.read_text())["sites"][-1]["gray_level_images"]
+
+
 def test_alternatives_train_heads_too(folder: Path) -> None:
     tuned = [*SMALL, *(f"sites.{number}.validation_fraction=0.3" for number in range(3))]
     tuned += ['alternatives={"fine_tuned": {"epochs": [0.5], "lr_factors": [1]}}']

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,11 @@ def test_ranges_of_options_may_be_replaced() -> None:
     assert set(every["pdmm"]) == {"local_lr"}  # its eta is `auto`
     assert list_ranges("pdmm", eta=[1, 2, "linear"])["eta"] == [1.0, 2.0, "linear"]
     assert set(list_ranges("fedprox", prox=None)) == {"local_lr"}
+    adam = {"name": "adam", "algorithm": "fedavg", "server_optimizer": {"kind": "adam"}}
+    served = load_pipeline(DIGITS, [f"methods=[{json.dumps(adam)}]", "selected=null"])
+    assert set(collect_ranges(served)["adam"]) == {"local_lr", "server_optimizer.lr"}
+    changed = search.apply_settings(served, "adam", {"server_optimizer.lr": 0.25}).resolve("adam").federated
+    assert changed.server_optimizer.lr == 0.25
     with assert_refused(ConfigError, "unknown setting", keys=("momentum",)):
         collect_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"], methods=["fedprox"]))
     with assert_refused(ConfigError, "invalid range", method="local_sgdm"):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Finishing, Move, Point, Preparing, Record, Rule
 from chestfed.core.errors import ConfigError
-from chestfed.engines.host import describe_edges
+from chestfed.engines.host import NO_MEMORY, describe_edges
 from chestfed.engines.messages import requests
 from chestfed.engines.messages.requests import Answer, Request
 from chestfed.engines.messages.wire import WireError
@@ -156,7 +156,8 @@ class Shapes:
 
     @property
     def _memory(self) -> Tensor:
-        return torch.empty(self.memory, device="meta")
+        dtype = self.dtype if self.memory[1] else NO_MEMORY.dtype
+        return torch.empty(self.memory, dtype=dtype, device="meta")
 
     @property
     def _drawn(self) -> Tensor:

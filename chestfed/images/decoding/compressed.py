@@ -31,6 +31,8 @@ MAX_SCANNED_PIXELS: Final = 10 * MAX_PIXELS
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 _SOI: Final = b"\xff\xd8"
+_EOI: Final = b"\xff\xd9"
+_TAIL: Final = 4096  #: bytes: padding, or what a device may have put behind
 _J2K: Final = b"\xff\x4f\xff\x51"
 #: How a JP2 file begins, which wraps such a stream in boxes.
 _JP2: Final = b"\0\0\0\x0cjP  "
@@ -124,6 +126,15 @@ def bare_jpeg_2000(stream: bytes) -> bytes:
     if not bare.startswith(_J2K) or read_size(bare) is None:
         raise ImageError("its compressed image does not begin as JPEG 2000, refused without decoding", kind="damaged")
     return bare
+
+
+def refuse_missing_end(stream: bytes) -> None:
+    """Refuse a JPEG or JPEG-LS that is cut short: libjpeg makes up what is missing. Any other stream passes.
+
+    Raises `ImageError` if it is cut short.
+    """
+    if stream.startswith(_SOI) and _EOI not in stream[-_TAIL:]:  # compressed data do not hold this marker
+        raise ImageError("its compressed image is cut short", kind="damaged")
 
 
 def refuse_scan_bomb(stream: bytes, pixels: int) -> None:

@@ -30,6 +30,7 @@ from chestfed.images.decoding.compressed import (
     read_precision,
     read_size,
     reduction,
+    refuse_missing_end,
     refuse_scan_bomb,
 )
 from chestfed.images.levels import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from pydicom.dataset import Dataset
     from pydicom.uid import UID
 
+#: Decoders of transfer syntaxes where pydicom's first choice makes up what damage has taken: JPEG-LS.
+_DECODERS: Final = {f"1.2.840.10008.1.2.4.{number}": "pyjpegls" for number in (80, 81)}
 _GRAY: Final = ("MONOCHROME1", "MONOCHROME2")
 #: What pydicom returns as RGB.
 _COLOR: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
@@ -151,7 +154,8 @@ def _read_pixels(dataset: Dataset) -> np.ndarray:
 
     gray = str(dataset.PhotometricInterpretation) in _GRAY
     run_length = gray and _syntax(dataset) == RLELossless
-    pixels: np.ndarray = _run_length(dataset) if run_length else pixel_array(dataset)
+    decoder = _DECODERS.get(_syntax(dataset), "")
+    pixels: np.ndarray = _run_length(dataset) if run_length else pixel_array(dataset, decoding_plugin=decoder)
     del dataset.PixelData  # as large as the pixels
     if pixels.ndim != (2 if gray else 3):
         raise ImageError(f"the pixels have {pixels.ndim} dimensions, expected height and width", kind="several images")
@@ -319,6 +323,7 @@ def _check_compressed(dataset: Dataset) -> None:
     if read_size(stream) not in (None, (width, height, samples)):
         text = "whose compressed image does not have the size in its header"
         raise ImageError(f"DICOM file {text}, refused without decoding", kind="too large")
+    refuse_missing_end(stream)
     refuse_scan_bomb(stream, width * height)
     if syntax == JPEGBaseline8Bit:
         decode_jpeg(stream, 8)  # for its reports: pydicom's decoder gives none

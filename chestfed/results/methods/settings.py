@@ -35,8 +35,8 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> dict[str, A
     federated = first["federated"]
     options = {
         f"{part}.{key}": value
-        for part in ("algorithm", "objective")
-        for key, value in (federated[part].items() if isinstance(federated[part], Mapping) else ())
+        for part in ("algorithm", "objective", "server_optimizer", "compression")
+        for key, value in (federated[part].items() if isinstance(federated.get(part), Mapping) else ())
         if key != "name"
     }
     settings = {key: federated[key] for key in _COMMON if federated.get(key) is not None}
@@ -88,17 +88,19 @@ def make_settings_grid(methods: Sequence[Mapping[str, Any]]) -> Grid:
     rows: Rows = []
     for method in methods:
         settings = method["settings"]
-        options = "; ".join(f"{key} {_format(value)}" for key, value in method["options"].items() if value is not None)
+        named = {key.removeprefix("algorithm."): value for key, value in method["options"].items() if value is not None}
+        options = "; ".join(f"{key} {_format(value)}" for key, value in named.items())
         parts = [
             f"{method['algorithm']}, {method['objective']}",
             _format(settings.get("local_lr", "")),
             str(settings["window"]),
+            _format(settings["stage_steps"]),
         ]
         costs = [f"{method['rounds']:,.0f}", f"{method['gradients_per_client']:,.0f}", f"{method['megabytes']:,.1f} MB"]
         rows.append((method["method"], [*parts, options, method["chosen"], *costs]))
     heads = ("method", "algorithm, objective", "local_lr", "window", "steps per stage", "options", "chosen", "rounds")
     caption = "Settings of each method, how they were found, and what a client computes and all send"
-    return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "plain")
+    return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "settings")
 
 
 def make_fairness_grid(estimates: pd.DataFrame) -> Grid | None:

@@ -228,7 +228,7 @@ def score(
         for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device):
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
                 logits = network.module(batch.images)
-            results.append(logits.float().clone())  # not a view of the images, which are overwritten
+            results.append(logits.to(network.grad.dtype).clone())  # not a view of the images, which are overwritten
     logits = torch.cat(results).cpu()  # at the end: a GPU would be waited for at every batch
     if not torch.isfinite(logits).all():
         raise TrainingError("the network's outputs are not finite (NaN or infinity): lower federated.local_lr")

@@ -66,9 +66,9 @@ class Ranks(Deployment):
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
         link, study = self.link, self._studies.index(experiment)
         start = [pretrained.weights, pretrained.buffers]
-        sizes = [tensor.numel() for tensor in start]
+        sizes, kind = [tensor.numel() for tensor in start], experiment.machine.dtype
         for rank in range(1, link.size):
-            link.post(rank, {"do": "join", "study": study, "k": federation.k, "sizes": sizes})
+            link.post(rank, {"do": "join", "study": study, "k": federation.k, "sizes": sizes, "dtype": kind})
         works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
         for rank, work in works:
             link.finish(work, f"rank {rank}")
@@ -88,8 +88,8 @@ class Ranks(Deployment):
             for host in hosts.values():
                 host.client.close()
             experiment = studies[note["study"]]
-            pieces = [("float32", size) for size in note["sizes"]]
-            start = self.link.pull(0, pieces, "rank 0")["float32"].split(note["sizes"])
+            pieces = [(note["dtype"], size) for size in note["sizes"]]
+            start = self.link.pull(0, pieces, "rank 0")[note["dtype"]].split(note["sizes"])
             network = starting_network(experiment.pipeline, experiment.machine, Pretrained(start[0], start[1], []))
             federation = form_federation(experiment, note["k"])
             hosts = _hosts(self.link, experiment, federation, network)
