@@ -12,7 +12,7 @@ import pytest
 
 from chestfed.commands.federation.server import describe_progress
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.federation.server.progress import FILE, Progress, read_progress, stop_study
+from chestfed.federation.server.progress import FILE, Progress, Running, read_progress, stop_study
 from tests.cases import assert_refused
 from tests.federation.test_study import pipeline
 
@@ -22,28 +22,34 @@ ROOT = Path(__file__).parents[2]
 def test_file_says_whom_the_study_waits_for(tmp_path: Path) -> None:
     with Progress(tmp_path, pipeline()) as progress:
         assert describe_progress(read_progress(tmp_path))[0].count("beginning") == 1
+        progress.pretraining(25, 60, 0.7)
+        assert "stage 1, 25 of 60 steps" in describe_progress(read_progress(tmp_path))[0]
         progress.k_started(3)
         progress.event("padchest", "away", "")
         progress.event("vindr", "waits", "for an approval")
         progress.event("padchest", "back", "")
         about = read_progress(tmp_path)
         assert about is not None
-        assert (about["k"], list(about["waits_for"])) == (3, ["vindr"])
+        assert (about.k, list(about.waits_for)) == (3, ["vindr"])
         assert "vindr: waits (for an approval)" in "\n".join(describe_progress(about))
         history = [{"loss": 0.5, "bytes_up": 1, "bytes_down": 2}]
         progress.round_done(3, history, 4)
         about = read_progress(tmp_path)
         assert about is not None
-        assert (about["round"], about["rounds"], about["waits_for"]) == (1, 4, {})
+        assert (about.round, about.rounds, about.waits_for) == (1, 4, {})
     assert read_progress(tmp_path) is None
     assert describe_progress(None) == ["no study is running"]
 
 
 def test_killed_study_is_not_running(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(json.dumps({"process": 2**22 + 1}))  # above the largest number of a process
+    running = Running(title="", process=2**22 + 1, since="", rounds=1)  # above the largest number of a process
+    (tmp_path / FILE).write_text(running.model_dump_json())
     assert read_progress(tmp_path) is None
     with assert_refused(ChestfedError, kind="no study"):
         stop_study(tmp_path)
+    (tmp_path / FILE).write_text("{")
+    with assert_refused(ConfigError, kind="damaged file"):
+        read_progress(tmp_path)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("prometheus_client") is not None, reason="prometheus_client is there")
