@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.core.console import command, open_console, say
+from chestfed.core.console import command, open_console, say, text_table
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ConfigError
 
@@ -28,25 +28,20 @@ def films_list() -> None:
 
         chestfed films
     """
-    from rich import box
-    from rich.table import Table
-
     from chestfed.films.registry import releases
 
-    console, table = open_console(), Table(box=box.SIMPLE_HEAD, title="open films", title_justify="left")
-    for head in ("name", "hospital", "films", "download", "findings", "license", "cite", "check"):
-        table.add_column(head, overflow="fold", justify="right" if head in ("films", "download") else "left")
+    console, rows = open_console(), []
     for name, release in releases().items():
-        findings = ", ".join(release.findings[:3]) + (
-            f", {len(release.findings) - 3} more" * (len(release.findings) > 3)
-        )
-        where, size = f"{release.hospital}, {release.country}", size_text(release.size) if release.files else "-"
-        cells = (name, where, f"{release.films:,}", size, findings, release.license, release.cite, release.check)
-        table.add_row(*cells)
-    console.print(table)
+        first, *others = release.findings
+        findings = f"{first} and {len(others)} more" if len(others) > 1 else ", ".join(release.findings)
+        size = size_text(release.size) if release.files else "-"
+        rows.append((name, release.country, findings, release.check, f"{release.films:,}", size))
+    heads = ("name", "country", "findings", "check")
+    console.print(text_table("", heads, ("films", "download"), rows, light=True))
     for check in dict.fromkeys(release.check for release in releases().values()):
         say(console, f"{check}: {_CHECKS[check]}")
-    say(console, f"more: {command('films', 'show')} NAME; download: {command('films', 'get')} NAME --data DIR")
+    show, get = command("films", "show"), command("films", "get")
+    say(console, f"hospital, license, citation: {show} NAME; download: {get} NAME --data DIR")
 
 
 def films_show(name: Name) -> None:

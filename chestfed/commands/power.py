@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.commands import options
+from chestfed.core.bundled import list_pipelines, run_path
 from chestfed.core.console import open_console, plural, say, text_table
 from chestfed.core.errors import ConfigError
 
@@ -18,12 +19,28 @@ if TYPE_CHECKING:
 
     from chestfed.evaluation.joining.planning import Assumptions
 
+
+def _find_paths(given: list[Path]) -> list[Path]:
+    """A pipeline by name or file; else run folders, for one of several seeds those beside it."""
+    if len(given) == 1 and str(given[0]) in list_pipelines():
+        return given
+    paths = [run_path(path) for path in given]
+    if len(paths) == 1 and (paths[0] / "comparison.json").is_file():
+        from chestfed.results.collect import read_comparison
+
+        beside = paths[0].resolve().parent
+        return [
+            beside / name for name in dict.fromkeys(run["folder"] for run in read_comparison(paths[0]).about["runs"])
+        ]
+    return paths
+
+
 Study = Annotated[
     list[Path],
     typer.Argument(
-        callback=options.run_paths,
-        help="A pipeline, whose test set is planned with the assumptions below; or the finished run folders of one "
-        "study with two or more seeds, a pilot that gives them.",
+        callback=_find_paths,
+        help="A pipeline, whose test set is planned with the assumptions below; or a finished study with two or more "
+        "seeds, its folder or those of its runs: a pilot that gives them.",
         show_default=False,
     ),
 ]
@@ -123,6 +140,9 @@ def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str]:
             models=len(models),
         )
     reference, model = models
+    if len(reference.frames) < 2:
+        text = "a pilot needs two or more training seeds: run `chestfed study` with --seeds 3, or plan with a pipeline"
+        raise ConfigError(text, kind="one seed")
     runs_a, runs_b = ([run.scores for run in learned.scored(reference.diseases)] for learned in models)
     scored = reference.scored(reference.diseases)[0]
     test = seeds_test(runs_a, runs_b, scored.labels, scored.patients, scored.hospitals)

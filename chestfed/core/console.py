@@ -28,7 +28,7 @@ _WIDTH: Final = 140
 #: Control characters, halves of characters, and what reverses the direction of the text behind it.
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
 _NAME_WIDTH: Final = 12  #: a name of at most so many characters is not folded
-_LONG_WORD: Final = re.compile(r"[A-Za-z]{10,}")
+_LONG_WORD: Final = re.compile(r"[A-Za-z]{11,}")
 
 
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
@@ -118,18 +118,22 @@ def text_table(
             widest = max((len(row[place]) for row in cells), default=0)
             table.add_column(name, overflow="fold", min_width=min(widest, _NAME_WIDTH))
         else:
-            table.add_column(_LONG_WORD.sub(_hyphenate, name), justify="right", overflow="fold")
+            table.add_column(hyphenate(name), justify="right", overflow="fold")
     for row in cells:
         table.add_row(*row)
     return table
 
 
-def _hyphenate(word: re.Match[str]) -> str:
-    """A long word of a heading in two lines, divided after the vowel that is nearest to its middle."""
-    text = word[0]
-    places = [place for place in range(3, len(text) - 2) if text[place - 1] in "aeiou" and text[place] not in "aeiou"]
-    best = min(places, key=lambda place: abs(2 * place - len(text)), default=len(text))
-    return f"{text[:best]}-\n{text[best:]}" if places else text
+def hyphenate(heading: str) -> str:
+    """Its long words in two lines, divided after the vowel that is nearest to the middle."""
+
+    def divide(word: re.Match[str]) -> str:
+        text = word[0]
+        ends = [end for end in range(3, len(text) - 2) if text[end - 1] in "aeiou" and text[end] not in "aeiou"]
+        best = min(ends, key=lambda end: abs(2 * end - len(text)), default=len(text))
+        return f"{text[:best]}-\n{text[best:]}" if ends else text
+
+    return _LONG_WORD.sub(divide, heading)
 
 
 def capture_stderr(action: Callable[[], _Result]) -> tuple[_Result, str]:

@@ -71,16 +71,16 @@ def images_among(root: Path | str, names: Sequence[str]) -> list[str]:
     What is called like one is one. The others are opened; one of unknown kind counts beside an image without an ending.
     """
     kinds = [DICOM if image_ending(name) and not _is_hidden(name) else detect_kind(root, name) for name in names]
-    known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
+    known = {_find_ending(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
     accepted = (DICOM, PICTURE, UNKNOWN) if "" in known else (DICOM, PICTURE)
     return [name for name, kind in zip(names, mark_strangers(names, kinds), strict=True) if kind in accepted]
 
 
 def mark_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
     """The kinds, where a file of unknown kind with an ending such as .xyz is not an image unless images end so too."""
-    known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
+    known = {_find_ending(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
     return [
-        "file of an unusual ending" if kind == UNKNOWN and _letters(name) not in {"", *known, *_DICOMS} else kind
+        "file of an unusual ending" if kind == UNKNOWN and _find_ending(name) not in {"", *known, *_DICOMS} else kind
         for name, kind in zip(names, kinds, strict=True)
     ]
 
@@ -113,7 +113,7 @@ def _is_text(head: bytes) -> bool:
     return bool(head) and not any(byte < 32 and byte not in b"\t\n\r\f\x1a\x1b" for byte in head)
 
 
-def _letters(name: str) -> str:
+def _find_ending(name: str) -> str:
     """The ending in small letters, if it holds a letter."""
     suffix = PurePosixPath(name).suffix.lower()
     return suffix if any(letter.isalpha() for letter in suffix) else ""

@@ -27,7 +27,7 @@ def meta_uids(path: Path) -> tuple[str | None, str | None]:
         If the file cannot be read.
     """
     with path.open("rb") as file:
-        elements = _meta(file)
+        elements = _read_meta(file)
     return elements.get(_SYNTAX), elements.get(_SOP_CLASS)
 
 
@@ -40,7 +40,7 @@ def refuse_bomb(path: Path, limit: int) -> None:
         If it does, or cannot be inflated.
     """
     with path.open("rb") as file:
-        if _meta(file).get(_SYNTAX) != DEFLATED:
+        if _read_meta(file).get(_SYNTAX) != DEFLATED:
             return
         inflater, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
         data = file.read(_CHUNK)
@@ -57,7 +57,7 @@ def refuse_bomb(path: Path, limit: int) -> None:
             data = inflater.unconsumed_tail or file.read(_CHUNK)
 
 
-def _meta(file: IO[bytes]) -> dict[int, str]:
+def _read_meta(file: IO[bytes]) -> dict[int, str]:
     """The UIDs of `_SYNTAX` and `_SOP_CLASS`, as far as they are there.
 
     Walks over the elements of group 2 (explicit VR, little endian); leaves the file at the first one behind them.

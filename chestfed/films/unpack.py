@@ -29,10 +29,10 @@ def unpack(archive: Path, target: Path, *, strip: int, keep: Sequence[str], most
     """
     files, total, size = 0, 0, archive.stat().st_size
     try:
-        with writing_to(target), closing(_members(archive)) as members:
+        with writing_to(target), closing(_iterate_members(archive)) as members:
             for name, stream, done in members:
                 progress(done, size)
-                path = _inside(archive, name, strip)
+                path = _find_place(archive, name, strip)
                 if path is None or not any(fnmatchcase(path, pattern) for pattern in keep):
                     continue
                 place = target / path
@@ -54,7 +54,7 @@ def unpack(archive: Path, target: Path, *, strip: int, keep: Sequence[str], most
     return files
 
 
-def _members(archive: Path) -> Generator[tuple[str, IO[bytes], int], None, None]:
+def _iterate_members(archive: Path) -> Generator[tuple[str, IO[bytes], int], None, None]:
     """Name, content and place in the archive of each file; a link or device is refused."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
@@ -77,7 +77,7 @@ def _members(archive: Path) -> Generator[tuple[str, IO[bytes], int], None, None]
             pass
 
 
-def _inside(archive: Path, name: str, strip: int) -> str | None:
+def _find_place(archive: Path, name: str, strip: int) -> str | None:
     """The path below the target; None for what `strip` drops, and for the hidden files of a Mac."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
@@ -94,11 +94,11 @@ def git_id(path: Path) -> str:
             (b"40000 " if entry.is_dir() else b"100644 ") + entry.name.encode() + b"\0" + bytes.fromhex(git_id(entry))
             for _, entry in entries
         )
-        return _sha1(b"tree", content)
-    return _sha1(b"blob", path.read_bytes())
+        return _hash_object(b"tree", content)
+    return _hash_object(b"blob", path.read_bytes())
 
 
-def _sha1(kind: bytes, content: bytes) -> str:
+def _hash_object(kind: bytes, content: bytes) -> str:
     return hashlib.sha1(kind + b" %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 

@@ -51,7 +51,7 @@ class Augment(StrictModel):
         """The images uint8 `[n, h, w]` or `[n, h, w, 3]` under the maps that `seeds` draw, bilinear; on the CPU."""
         if not self.enabled:
             return images
-        shape, affine = images.shape[1:3], _albumentations(self.fill)
+        shape, affine = images.shape[1:3], _make_transform(self.fill)
         maps = self.maps(seeds, *shape)
         return np.stack(
             [affine.apply(image, matrix=matrix, output_shape=shape) for image, matrix in zip(images, maps, strict=True)]
@@ -77,7 +77,7 @@ def warp_images(images: Tensor, back: Tensor, fill: int = 0) -> Tensor:
 
 
 @functools.cache
-def _albumentations(fill: int) -> Any:
+def _make_transform(fill: int) -> Any:
     """Its affine transform, which is given its maps: it draws nothing, and so serves all threads."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
     import albumentations

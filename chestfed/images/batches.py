@@ -203,13 +203,13 @@ class Uploads:
 
 
 @functools.cache
-def _threads(count: int) -> ThreadPoolExecutor:
+def _share_threads(count: int) -> ThreadPoolExecutor:
     """Shared by the clients of a process, which train in turn: each thread keeps memory that it once had."""
     return ThreadPoolExecutor(count, thread_name_prefix="batches")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # a fork has none of the threads
+    os.register_at_fork(after_in_child=_share_threads.cache_clear)  # a fork has none of the threads
 
 
 class TrainBatches:
@@ -291,9 +291,9 @@ class TrainBatches:
 
     def select_rows(self, position: int) -> np.ndarray:
         """Row numbers of a batch."""
-        samples = self._samples(position)
+        samples = self._number_samples(position)
         epochs, places = np.divmod(samples, len(self._rows))
-        return np.concatenate([self._epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
+        return np.concatenate([self._order_epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def whole(self) -> Iterator[Batch]:
         """Every row of the training list once, without augmentation, in its order; batches differ by one image."""
@@ -305,13 +305,15 @@ class TrainBatches:
     def _prepare_ahead(self, count: int) -> None:
         """Have so many batches prepared from `position` on."""
         while len(self._pending) < count:
-            self._pending.append(_threads(self._workers).submit(self._prepare, self.position + len(self._pending)))
+            self._pending.append(
+                _share_threads(self._workers).submit(self._prepare, self.position + len(self._pending))
+            )
 
-    def _samples(self, position: int) -> np.ndarray:
+    def _number_samples(self, position: int) -> np.ndarray:
         """The numbers of a batch's images, counted from the start of training."""
         return np.arange(self._batch_size) + position * self._batch_size
 
-    def _epoch(self, epoch: int) -> np.ndarray:
+    def _order_epoch(self, epoch: int) -> np.ndarray:
         with self._lock:
             if self._order[0] != epoch:
                 rng = numpy_stream(self._seed, "shuffle", self._name, epoch)
@@ -321,7 +323,7 @@ class TrainBatches:
     def _prepare(self, position: int) -> Callable[[], Batch]:
         """What can be done ahead, in another thread; what is returned does the rest, in the caller's."""
         rows, slot = self.select_rows(position), position % len(self._buffers)
-        samples = self._samples(position).tolist()
+        samples = self._number_samples(position).tolist()
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
         numbers, pixels = torch.from_numpy(rows), self._images.read(rows)
         labels = self._labels[numbers]
@@ -332,9 +334,9 @@ class TrainBatches:
         shape, augment = pixels.shape[1:3], self._augment
         back = backward(augment.maps(seeds, *shape), *shape)
         self._uploads.pack(slot, (pixels, back, labels.numpy()))
-        return partial(self._uploaded, self._uploads, slot, numbers)
+        return partial(self._upload, self._uploads, slot, numbers)
 
-    def _uploaded(self, uploads: Uploads, slot: int, numbers: Tensor) -> Batch:
+    def _upload(self, uploads: Uploads, slot: int, numbers: Tensor) -> Batch:
         pixels, back, labels = uploads.send(slot)
         images = normalize(warp_images(pixels, back, self._augment.fill) if self._augment.enabled else pixels)
         return Batch(images, labels, numbers)

@@ -83,15 +83,15 @@ class Database:
                 self.file.chmod(0o660 if is_shared(folder) else 0o600)
         except OSError as error:
             if isinstance(error, PermissionError) and folder.exists() and not os.access(folder, os.X_OK):
-                raise self._access_error() from None
+                raise self._make_access_error() from None
             raise ChestfedError(
                 f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache"
             ) from None
         if not os.access(self.file, os.R_OK):
-            raise self._access_error()
+            raise self._make_access_error()
         if not self.writable or self._has_tables():
             return
-        with self._writing() as connection:
+        with self._open_writing() as connection:
             if _format(connection) != _FORMAT:
                 for statement in _SCHEMA:
                     connection.execute(statement)
@@ -100,7 +100,7 @@ class Database:
 
     def read_secret(self) -> bytes:
         """The secret of the keys, 32 bytes."""
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             ((secret,),) = connection.execute("SELECT value FROM secret").fetchall()
             if len(secret) != _SECRET_BYTES:  # an empty one would leave the keys without a secret
                 raise ValueError("secret of the wrong length")
@@ -116,12 +116,14 @@ class Database:
         unique, inverse = np.unique(keys.view("S16"), return_inverse=True)
         known, numbers = np.zeros(len(unique), bool), np.full(len(unique), -1, np.int64)
         values = {name: np.zeros(len(unique), dtype) for name, dtype in columns.items()}
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             for start in range(0, len(unique) if _has_table(connection, kind) else 0, _KEYS_PER_QUERY):
                 part = unpack_keys(unique[start : start + _KEYS_PER_QUERY])
                 condition = f"WHERE key IN ({','.join('?' * len(part))})"
                 requested = set(part)  # a damaged file may give other rows
-                rows = [row for row, sound in _rows(connection, kind, condition, part) if sound and row[0] in requested]
+                rows = [
+                    row for row, sound in _read_rows(connection, kind, condition, part) if sound and row[0] in requested
+                ]
                 if not rows:
                     continue
                 row_keys, row_numbers, *cells = zip(*rows, strict=True)
@@ -133,8 +135,8 @@ class Database:
 
     def has(self, kind: str, key: bytes) -> bool:
         """Whether the result of a key is known."""
-        with self._reading() as connection:
-            rows = _rows(connection, kind, "WHERE key = ?", [key]) if _has_table(connection, kind) else ()
+        with self._open_reading() as connection:
+            rows = _read_rows(connection, kind, "WHERE key = ?", [key]) if _has_table(connection, kind) else ()
             return any(sound for _, sound in rows)
 
     def add(self, tables: Mapping[str, Sequence[Row]]) -> None:
@@ -142,7 +144,7 @@ class Database:
 
         Raises `ChestfedError` if that is not possible; what was committed before stays.
         """
-        with self._writing() as connection:
+        with self._open_writing() as connection:
             for kind, rows in tables.items():
                 if not rows:
                     continue
@@ -161,7 +163,7 @@ class Database:
 
     def read_pixels(self, numbers: Sequence[int], out: np.ndarray) -> None:
         """Write pixels into uint8 `[n, bytes]`; missing ones, and ones of another size, are left as they are."""
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             connection.execute("BEGIN")  # one lock for all
             for number, place in zip(numbers, out, strict=True):
                 row = connection.execute("SELECT data FROM pixels WHERE number = ?", (number,)).fetchone()
@@ -171,17 +173,17 @@ class Database:
     def mark_used(self, kind: str) -> None:
         """Note the time of the last use of a kind, at most once a day; nothing where this user cannot write."""
         if self.writable and time.time() - self.kinds().get(kind, 0) > _DAY:
-            with self._writing() as connection:
+            with self._open_writing() as connection:
                 connection.execute("INSERT OR REPLACE INTO kinds VALUES (?, ?)", (kind, time.time()))
 
     def kinds(self) -> dict[str, float]:
         """Kinds of results, with the times of their last use in seconds since 1970."""
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             return dict(connection.execute("SELECT name, used FROM kinds ORDER BY name"))
 
     def count(self, kind: str, condition: str = "1") -> int:
         """Number of rows, or of those that meet an SQL condition."""
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             if not _has_table(connection, kind):
                 return 0
             return int(connection.execute(f'SELECT count(*) FROM "{kind}" WHERE {condition}').fetchone()[0])
@@ -189,10 +191,10 @@ class Database:
     def prune(self, unused_days: float | None = None) -> int:
         """Remove damaged rows, those that no file needs, and kinds not used for so long; returns the damaged ones."""
         limit = time.time() - (float("inf") if unused_days is None else unused_days * _DAY)
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
                 raise sqlite3.DatabaseError("its structure is damaged")
-        with self._writing() as connection:
+        with self._open_writing() as connection:
             for kind, used in connection.execute("SELECT name, used FROM kinds").fetchall():
                 if used < limit:
                     connection.execute("DELETE FROM kinds WHERE name = ?", (kind,))
@@ -206,15 +208,15 @@ class Database:
                     connection.execute(f'DELETE FROM "{table}" WHERE key NOT IN (SELECT c1 FROM {FILES})')
                 connection.execute(f'INSERT OR IGNORE INTO used_pixels SELECT number FROM "{table}"')
             connection.execute("DELETE FROM pixels WHERE number NOT IN (SELECT number FROM used_pixels)")
-        with self._writing(transaction=False) as connection:
+        with self._open_writing(transaction=False) as connection:
             connection.execute("PRAGMA incremental_vacuum").fetchall()
         return damaged
 
     def _has_tables(self) -> bool:
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             return _has_table(connection, "secret")
 
-    def _access_error(self) -> ChestfedError:
+    def _make_access_error(self) -> ChestfedError:
         folder = self.file.parent
         return ChestfedError(
             f"{folder}: this cache belongs to another user. Its owner can open it to the group with `chmod -R "
@@ -222,16 +224,16 @@ class Database:
         )
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _open_reading(self) -> Iterator[sqlite3.Connection]:
         """A connection. Only a user who can write can roll back what a killed process has left."""
         try:
             with closing(self._connect("rw" if self.writable else "ro")) as connection:
                 yield connection
         except (sqlite3.Error, ValueError, TypeError) as error:
-            raise self._damage_error(error) from None
+            raise self._make_damage_error(error) from None
 
     @contextmanager
-    def _writing(self, *, transaction: bool = True) -> Iterator[sqlite3.Connection]:
+    def _open_writing(self, *, transaction: bool = True) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction, which is committed at the end, or rolled back by an exception."""
         try:
             with closing(self._connect("rw")) as connection:
@@ -243,7 +245,7 @@ class Database:
                     connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorname", "SQLITE_CORRUPT") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
-                raise self._damage_error(error) from None
+                raise self._make_damage_error(error) from None
             raise ChestfedError(
                 f"{self.file}: the cache cannot be written ({error}): free some space, or choose another folder with "
                 f"--cache. Finished work is kept"
@@ -264,7 +266,7 @@ class Database:
             raise ValueError("written by another version of chestfed")
         return connection
 
-    def _damage_error(self, error: Exception) -> ChestfedError:
+    def _make_damage_error(self, error: Exception) -> ChestfedError:
         text = str(error) if isinstance(error, sqlite3.Error) else f"damaged: {error}"
         return ChestfedError(
             f"{self.file}: this cache cannot be read ({text}). If no other process uses it, delete this file; it will "
@@ -283,7 +285,7 @@ def _has_table(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute(query, (name,)).fetchone() is not None
 
 
-def _rows(
+def _read_rows(
     connection: sqlite3.Connection, kind: str, condition: str = "", values: Sequence[bytes] = ()
 ) -> Iterator[tuple[tuple[Any, ...], bool]]:
     """Rows without their digests, and whether each is as it was written."""
@@ -298,7 +300,7 @@ def _seal(kind: str, row: Sequence[object]) -> bytes:
 
 def _remove_damaged(connection: sqlite3.Connection, kind: str) -> int:
     """Remove the rows that differ from their digests, or whose pixels do; returns how many."""
-    rows = _rows(connection, kind)
+    rows = _read_rows(connection, kind)
     keys = [row[0] for row, sound in rows if not (sound and _has_sound_pixels(connection, *row[1:3]))]
     connection.executemany(f'DELETE FROM "{kind}" WHERE key IS ?', [(key,) for key in keys])
     return len(keys)

@@ -101,7 +101,7 @@ def decode_stored(
         raise ImageError("the file is empty (0 bytes)", kind="empty")
     with limit_time(_SECONDS):
         if head.startswith((_JPEG, PNG)):
-            decoded = _picture(path, None if levels == "percentiles" else least)
+            decoded = _read_picture(path, None if levels == "percentiles" else least)
             return decoded._replace(gray=picture_levels(decoded.gray, levels, stored.bits))
         if head[128:132] == _DICOM:
             film = decode_dicom(path, stored, levels, least)
@@ -138,7 +138,7 @@ def picture_digest(gray: np.ndarray) -> bytes:
     return digest.digest()
 
 
-def _picture(path: Path, least: int | None) -> Decoded:
+def _read_picture(path: Path, least: int | None) -> Decoded:
     """Values uint8 or uint16 `[h, w]` of a PNG or JPEG."""
     from PIL import Image
     from PIL.JpegImagePlugin import JpegImageFile
@@ -155,7 +155,11 @@ def _picture(path: Path, least: int | None) -> Decoded:
                     raise ImageError(
                         f"animated PNG or MPO of {frames} images: one radiograph expected", kind="several images"
                     )
-                return _jpeg(stored, image, least) if isinstance(image, JpegImageFile) else Decoded(*_rows(image))
+                return (
+                    _read_jpeg(stored, image, least)
+                    if isinstance(image, JpegImageFile)
+                    else Decoded(*_read_values(image))
+                )
     except ImageError:
         raise
     except Image.UnidentifiedImageError:
@@ -167,10 +171,10 @@ def _picture(path: Path, least: int | None) -> Decoded:
     except Exception as error:  # Pillow raises many kinds on damaged files
         if is_environment_error(error):
             raise
-        raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})", kind="damaged") from None
+        raise ImageError(f"damaged or truncated image ({_describe_error(error)})", kind="damaged") from None
 
 
-def _rows(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
+def _read_values(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
     """Values of a picture, upright by its EXIF, and their shape."""
     from PIL import ImageOps
 
@@ -186,14 +190,14 @@ def _rows(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
     return pixels, (image.height, image.width)
 
 
-def _jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
+def _read_jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
     """The luminance of a JPEG that Pillow has opened, upright, and reduced if it may be."""
     if image.layers > 1 or "progressive" in image.info:  # else the first scan is the only one decoded
         refuse_scan_bomb(stored, image.width * image.height)
     digest, turned = jpeg_digest(stored), image.getexif().get(_ORIENTATION, 1)
     if image.mode == "CMYK":  # which OpenCV makes gray by other weights
         image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
-        return Decoded(*_rows(image), compressed=digest)
+        return Decoded(*_read_values(image), compressed=digest)
     if read_size(stored) != (image.width, image.height, image.layers):
         raise ImageError("damaged JPEG: its header contradicts itself", kind="damaged")
     times = 0 if least is None or turned != 1 else min(image.width, image.height) // least
@@ -214,7 +218,7 @@ def _turn(gray: np.ndarray, orientation: int) -> np.ndarray:
     return np.asarray(ImageOps.exif_transpose(picture))
 
 
-def _pillow_reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Kind of an error and its first words, which help ("image file is truncated"), unless they quote the file."""
     text = str(error).strip().splitlines()
     safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""

@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 def count_levels(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
     """How often the values `first`, `first + 1`, ... occur, int64 `[size]`; in pixels of 8 or 16 bits."""
     counts = np.zeros(_WORDS, np.int64)
-    for words in _blocks(pixels):
+    for words in _cut_blocks(pixels):
         counts += cv2.calcHist([words], [0], None, [_WORDS], [0, _WORDS]).ravel().astype(np.int64)
     return counts[np.arange(first, first + size) % _WORDS]
 
@@ -44,7 +44,7 @@ def map_levels(pixels: np.ndarray, first: int, table: np.ndarray) -> np.ndarray:
     """Gray levels uint8 `[h, w]` by a table uint8 of the values `first`, `first + 1`, ...; of pixels as above."""
     whole = np.zeros(_WORDS, np.uint8)
     whole[np.arange(first, first + len(table)) % _WORDS] = table
-    return np.concatenate([cv2.LUT(words, whole) for words in _blocks(pixels)])
+    return np.concatenate([cv2.LUT(words, whole) for words in _cut_blocks(pixels)])
 
 
 def percentile_range(values: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
@@ -80,7 +80,7 @@ def picture_levels(pixels: np.ndarray, levels: Levels, bits: int | None) -> np.n
     if levels == "percentiles":
         low, high = percentile_range(values, count_levels(pixels, 0, len(values)))
     else:
-        low, high = 0, _full_range(int(pixels.max()), bits)
+        low, high = 0, _find_range(int(pixels.max()), bits)
     return map_levels(pixels, 0, scale_levels(values, low, high))
 
 
@@ -89,7 +89,7 @@ def has_colors(channels: np.ndarray) -> bool:
     return float((np.ptp(channels, axis=2) > _COLORED).mean()) > 0.001
 
 
-def _full_range(largest: int, bits: int | None) -> int:
+def _find_range(largest: int, bits: int | None) -> int:
     if bits is None and largest < 1 << 15:
         raise ImageError(
             f"16-bit file whose values end at {largest:,}: set pictures.bits in the site's YAML: "
@@ -103,7 +103,7 @@ def _full_range(largest: int, bits: int | None) -> int:
     return (1 << (bits or 16)) - 1
 
 
-def _blocks(pixels: np.ndarray) -> Iterator[np.ndarray]:
+def _cut_blocks(pixels: np.ndarray) -> Iterator[np.ndarray]:
     """Some rows at a time as words uint16, negative values behind the others: 16 bits are what OpenCV is quick at."""
     rows = max(1, _AT_ONCE // pixels.shape[1])
     for top in range(0, len(pixels), rows):

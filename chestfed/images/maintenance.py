@@ -33,7 +33,7 @@ def parts(cache_root: Path) -> list[Part]:
     Raises `ChestfedError` if a database cannot be read.
     """
     contents = []
-    for database in _databases(cache_root):
+    for database in _open_databases(cache_root):
         for kind, used in database.kinds().items():
             title, _, rest = kind.partition("-")
             what = f"pixels {rest}" if title == "pixels" else _TITLES.get(title, kind)
@@ -44,7 +44,7 @@ def parts(cache_root: Path) -> list[Part]:
 
 def measure(cache_root: Path) -> int:
     """Bytes of all databases of the folder."""
-    return sum(database.file.stat().st_size for database in _databases(cache_root))
+    return sum(database.file.stat().st_size for database in _open_databases(cache_root))
 
 
 def prune(cache_root: Path, unused_days: float | None = None) -> tuple[int, dict[str, int]]:
@@ -55,11 +55,11 @@ def prune(cache_root: Path, unused_days: float | None = None) -> tuple[int, dict
     Raises `ChestfedError` if a database cannot be read or written.
     """
     before = measure(cache_root)
-    damaged = {database.file.parent.name: database.prune(unused_days) for database in _databases(cache_root)}
+    damaged = {database.file.parent.name: database.prune(unused_days) for database in _open_databases(cache_root)}
     return before - measure(cache_root), damaged
 
 
-def _databases(cache_root: Path) -> Iterator[Database]:
+def _open_databases(cache_root: Path) -> Iterator[Database]:
     for folder in sorted(path for path in cache_root.glob("*") if path.is_dir()):
         database = open_database(cache_root, folder.name)
         if database.file.exists():

@@ -18,6 +18,7 @@ from chestfed.inspection.problems import (
     NO_LABELS,
     NO_VIEWS,
     ONE_CLASS,
+    OPPOSITE,
     OTHER_SITE,
     REMARK,
     SITES_SHARE_PATIENT,
@@ -28,6 +29,7 @@ from chestfed.inspection.problems import (
 from chestfed.inspection.scan import scan_images
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import survey_site
+from chestfed.sites.tables.values import find_opposites
 
 #: What is being done, how much is done, and the total.
 Progress = Callable[[str, int, int], None]
@@ -95,7 +97,7 @@ def check_site(
 
     site = inspect(config, labels_file, images)
     counts = count(site.survey, site.scan)
-    problems = _check_alone(site, counts)
+    problems = _check_alone(config, site, counts)
     others: dict[str, Inspection] = {}
     for other_config in against:
         other = inspect(other_config, None, images and site.scan is not None)
@@ -106,12 +108,15 @@ def check_site(
     return CheckReport(table.name, table.title, table.synthetic, errors, warnings, counts, compared, site, others)
 
 
-def _check_alone(site: Inspection, counts: Counts) -> list[Sequence[Problem]]:
+def _check_alone(config: SiteConfig, site: Inspection, counts: Counts) -> list[Sequence[Problem]]:
     """All that is wrong with a site by itself."""
-    notes = (*site.survey.table.notes, *_find_odd_names(site))
-    remarks = [Problem(REMARK, "labels", note) for note in notes]
+    opposites = find_opposites(config)  # which are among the notes too
+    notes = [*site.survey.table.notes, *_find_odd_names(site)]
+    remarks = [Problem(REMARK, "labels", note) for note in notes if note not in opposites]
+    advice = "fix the meaning in 'table.codes' or the code book, if a word does not mean the opposite there"
     parts: list[Sequence[Problem]] = [
         site.survey.problems,
+        [Problem(OPPOSITE, "labels", text, None, advice) for text in opposites],
         _find_unknown_views(site),
         _find_idle_diseases(site, counts),
         remarks,

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from chestfed.inspection.scan import Scan
-from chestfed.sites.label_counts import LabelCounts, count_labels
 from chestfed.sites.opening import Survey
 from chestfed.sites.reader import SPLITS
+from chestfed.sites.table import LabelCounts, count_labels
 
 #: The name of all splits together.
 ALL_SPLITS: Final = "all"

@@ -45,7 +45,7 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
     pairs = [np.stack([first[codes[again]], again], axis=1)]
     bits = [np.zeros(len(again), dtype=np.int64)]
     words = np.ascontiguousarray(unique).view(np.uint64)
-    for left, right in _candidates(unique):
+    for left, right in _list_candidates(unique):
         apart = np.bitwise_count(words[left] ^ words[right]).sum(axis=1, dtype=np.int64)
         near = apart <= limit
         pairs.append(np.sort(np.stack([first[left[near]], first[right[near]]], axis=1), axis=1))
@@ -54,7 +54,7 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
     return different, np.concatenate(bits)[places]
 
 
-def _candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _list_candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pairs of places that differ in at most one bit of a band, some of them several times."""
     order = numpy_stream(0, "bands of perceptual hashes").permutation(8 * hashes.shape[1])
     dealt = np.packbits(np.unpackbits(hashes, axis=1)[:, order], axis=1)
@@ -63,14 +63,14 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         by_code = np.argsort(band, kind="stable")
         codes = band[by_code].astype(np.int64)
         places = np.arange(len(codes))
-        yield from _ranges(by_code, places, places + 1, np.searchsorted(codes, codes, side="right"))
+        yield from _list_ranges(by_code, places, places + 1, np.searchsorted(codes, codes, side="right"))
         for bit in range(16):
             low = np.flatnonzero(codes & (1 << bit) == 0)
             other = codes[low] | (1 << bit)
-            yield from _ranges(by_code, low, np.searchsorted(codes, other), np.searchsorted(codes, other, "right"))
+            yield from _list_ranges(by_code, low, np.searchsorted(codes, other), np.searchsorted(codes, other, "right"))
 
 
-def _ranges(
+def _list_ranges(
     names: np.ndarray, places: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Every place with each of those from its start to before its end, some millions at once."""

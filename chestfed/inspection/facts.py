@@ -84,13 +84,13 @@ def look_at(path: Path, stored: Stored) -> Facts:
         decoded = decode_stored(path, stored)
     except ImageError as error:
         unsuitable = isinstance(error, UnsuitableImage)
-        return Facts(error=str(error), unsuitable=unsuitable, **_header(path, whole=False))
+        return Facts(error=str(error), unsuitable=unsuitable, **_read_header(path, whole=False))
     gray = turn_upright(decoded, stored)
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
     blank = std < _BLANK
     return Facts(
-        **{**_header(path, whole=True), "width": gray.shape[1], "height": gray.shape[0]},
+        **{**_read_header(path, whole=True), "width": gray.shape[1], "height": gray.shape[0]},
         blank=blank,
         polarity=polarity(decoded.gray),
         unwindowed=decoded.unwindowed,
@@ -118,7 +118,7 @@ def perceptual_hash(square: np.ndarray) -> bytes:
     return np.packbits(bits).tobytes()
 
 
-def _header(path: Path, *, whole: bool) -> dict[str, Any]:
+def _read_header(path: Path, *, whole: bool) -> dict[str, Any]:
     """What the header of a file says, as far as it can be read; a damaged file (not `whole`) may say nothing."""
     try:
         if not path.is_file():  # a pipe would be waited for
@@ -131,7 +131,7 @@ def _header(path: Path, *, whole: bool) -> dict[str, Any]:
             return {}
         facts = {"format": kind, "wrong_suffix": _SUFFIXES.get(path.suffix.lower(), kind) != kind}
         with warnings.catch_warnings(action="ignore"):
-            more = _dicom_header(path, whole) if kind == "DICOM" else _picture_header(path, head, kind, whole)
+            more = _read_dicom_header(path, whole) if kind == "DICOM" else _read_picture_header(path, head, kind, whole)
         return facts | more
     except BaseException as error:  # damaged files raise many kinds, and a plugin in Rust panics past Exception
         if is_environment_error(error) or (
@@ -141,7 +141,7 @@ def _header(path: Path, *, whole: bool) -> dict[str, Any]:
         return {}
 
 
-def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str, Any]:
+def _read_picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str, Any]:
     from PIL import Image
 
     with Image.open(path, formats=("JPEG", "PNG")) as image:
@@ -157,7 +157,7 @@ def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str
         return {**facts, "colored": has_colors(np.asarray(image.convert("RGB")))}
 
 
-def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:
+def _read_dicom_header(path: Path, whole: bool) -> dict[str, Any]:
     from pydicom.uid import UID
 
     syntax, _ = meta_uids(path)

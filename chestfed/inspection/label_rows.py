@@ -56,7 +56,7 @@ def label_rows(
     rows = pd.DataFrame({"file": [survey.files[place] for place in places], "row": shown["row"].to_numpy()})
     for name in ("image", "view", "split"):
         rows[name] = shown[name].to_numpy(dtype=object)
-    rows = rows.join(_cells(config, data_root, rows))
+    rows = rows.join(_read_cells(config, data_root, rows))
     for disease in config.diseases:
         findings = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]
         labels = ["missing" if np.isnan(label) else f"{label:.0f}" for label in shown[disease]]
@@ -64,16 +64,18 @@ def label_rows(
     return survey, places, rows
 
 
-def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFrame:
+def _read_cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFrame:
     """The cells that labels are read from, columns named as in the files; none for labels in DICOM headers."""
     source = Source(config, config.folder(data_root))
     if config.table is not None:
         tables = (
-            [] if "images" in config.label_files else [_table_cells(source, path) for _, path in find_files(source)]
+            []
+            if "images" in config.label_files
+            else [_read_table_cells(source, path) for _, path in find_files(source)]
         )
         cells = pd.concat([table for table in tables if table is not None]) if tables else None
     else:
-        cells = pd.concat([_release_cells(source, file) for file in dict.fromkeys(rows["file"])])
+        cells = pd.concat([_read_release_cells(source, file) for file in dict.fromkeys(rows["file"])])
     if cells is None or cells.empty:
         return pd.DataFrame(index=rows.index)
     keys = pd.MultiIndex.from_frame(rows[["file", "row"]])
@@ -81,7 +83,7 @@ def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFr
     return cells.dropna(axis=1, how="all").fillna("").add_prefix("cell: ")
 
 
-def _release_cells(source: Source, file: str) -> pd.DataFrame:
+def _read_release_cells(source: Source, file: str) -> pd.DataFrame:
     """The cells of a published data set's file, by file and row."""
     path = source.root / file
     names = source.header(path) if path.is_file() else []
@@ -94,7 +96,7 @@ def _release_cells(source: Source, file: str) -> pd.DataFrame:
     return _join_images(cells.assign(file=file), shown, images, ["file", "row"])
 
 
-def _table_cells(source: Source, path: Path) -> pd.DataFrame | None:
+def _read_table_cells(source: Source, path: Path) -> pd.DataFrame | None:
     """The cells of a hospital's own table, by file and row."""
     table, labels = source.config.table, source.config.labels
     assert table is not None

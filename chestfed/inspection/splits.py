@@ -39,16 +39,18 @@ def patient_splits(site: Inspection) -> dict[str, str]:
     frame = table.frame
     if frame.empty:
         raise ChestfedError(f"site '{table.name}': no row can be read")
-    groups = _groups(site)
+    groups = _group_patients(site)
     group = frame["patient"].map(groups)
     if (frame["split"] == "train").all():
         shares = {"valid": VALID_SHARE, "test": TEST_SHARE}
         dealt = assign_splits(frame.assign(patient=group), table.diseases, shares, 1, table.name)
         of_group = dict(zip(group, dealt.tolist(), strict=True))
     else:
-        of_group = _most(group, frame["split"].astype(object))
+        of_group = _choose_splits(group, frame["split"].astype(object))
     named = raw[raw["patient"].notna()]
-    recorded = _most(named["patient"].astype("str"), named["split"])  # of patients without a row in the table too
+    recorded = _choose_splits(
+        named["patient"].astype("str"), named["split"]
+    )  # of patients without a row in the table too
     return {patient: of_group.get(groups.get(patient, patient), split) for patient, split in recorded.items()}
 
 
@@ -71,7 +73,7 @@ def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tupl
     return table, config
 
 
-def _groups(site: Inspection) -> dict[str, str]:
+def _group_patients(site: Inspection) -> dict[str, str]:
     """Patient -> the name of the first of those that share a picture or are written alike, directly or over others."""
     patients = site.survey.table.frame["patient"].to_numpy(dtype=object)
     leader = {patient: patient for patient in patients.tolist()}
@@ -96,7 +98,7 @@ def _groups(site: Inspection) -> dict[str, str]:
     return {patient: find(patient) for patient in leader}
 
 
-def _most(groups: pd.Series, splits: pd.Series) -> dict[str, str]:
+def _choose_splits(groups: pd.Series, splits: pd.Series) -> dict[str, str]:
     """Group -> the split of most of its images; of as many, the first of train, valid, test."""
     votes: dict[str, Counter[str]] = {}
     for group, split in zip(groups, splits, strict=True):

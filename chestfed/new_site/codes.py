@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.new_site import lexicon
-from chestfed.new_site.lexicon import name_view, plain, suggest
 from chestfed.new_site.proposal import NONE, Proposal, option
+from chestfed.sites import lexicon
+from chestfed.sites.lexicon import name_view, plain, suggest
 from chestfed.sites.reader import ages
 from chestfed.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, LEXICON, MISSING, Code, normalize_value
 from chestfed.sites.tables.melt import PERCENT
@@ -217,6 +217,9 @@ def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str)
     proposal.evidence["codes"] = (
         f"{sum(row.is_known for row in rows):,} of {len(rows):,} terms of '{column}' have a meaning"
     )
+    if partial := [row for row in rows if row.proposal and not row.is_known and lexicon.list_unread(row.value)]:
+        text = f"{len(partial):,} proposed meanings in the code book leave out words that are not understood"
+        proposal.first.append(f"{text}: its column 'evidence' lists them")
     ask_codes(proposal, f"findings in '{column}'", "findings", rows, option("--set", "other_terms=missing"))
     return rows
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pandas as pd
@@ -18,7 +17,6 @@ from chestfed.new_site.codes import (
     propose_keep,
     propose_words,
 )
-from chestfed.new_site.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
 from chestfed.new_site.proposal import (
     ENOUGH,
     FOLDER,
@@ -30,7 +28,8 @@ from chestfed.new_site.proposal import (
     is_called,
     option,
 )
-from chestfed.sites.reader import PER_YEAR, group_spellings, plain_id
+from chestfed.sites.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
+from chestfed.sites.reader import PER_YEAR, group_spellings
 from chestfed.sites.tables.codebook import LEXICON
 
 #: Values that a column of splits has, in one of its two to four words.
@@ -38,8 +37,6 @@ _SPLIT_WORDS: Final = frozenset(
     (*WORDS["split"], *("dev", "development", "eval", "internal validation"), "external validation")
 )
 _MOST_SITES: Final = 50
-#: Signs between a letter and the number behind it.
-_BEFORE_NUMBER: Final = re.compile(r"(?<=[^\W\d_])[-_./]+(?=\d)")
 _SPELLINGS: Final = "capitals, spaces, leading zeros, .0 or a sign before the number"
 
 
@@ -72,7 +69,7 @@ def propose_patient(proposal: Proposal) -> None:
     likely = [name for name in called if _fits_images(proposal.frame[name], proposal.image)]
     for name in likely:
         _refuse_dates(proposal, name)
-    if likely and all(_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
+    if likely and all(_have_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
         proposal.take("patient", likely[0], f"by its name; {_count_groups(proposal, likely[0])}")
         _ask_spellings(proposal, likely[0])
         return
@@ -80,7 +77,7 @@ def propose_patient(proposal: Proposal) -> None:
     why = (
         "several columns are called like it, and group the images differently"
         if likely
-        else _why_none(proposal, called)
+        else _explain_none(proposal, called)
     )
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6] or ["NAME"]]
     choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
@@ -93,7 +90,7 @@ def propose_patient(proposal: Proposal) -> None:
 
 def _count_spellings(cells: pd.Series) -> int:
     """How many names are written in several ways; `HC-12` and `hc 12` are perhaps one, which only a person knows."""
-    return len(group_spellings(cells.dropna(), lambda name: plain_id(_BEFORE_NUMBER.sub("", name))))
+    return len(group_spellings(cells.dropna()))
 
 
 def _ask_spellings(proposal: Proposal, name: str) -> None:
@@ -105,7 +102,7 @@ def _ask_spellings(proposal: Proposal, name: str) -> None:
         )
 
 
-def _why_none(proposal: Proposal, unfit: list[str]) -> str:
+def _explain_none(proposal: Proposal, unfit: list[str]) -> str:
     if not unfit:
         return "no column is called like it"
     empty = proposal.frame[unfit[0]].isna()
@@ -142,7 +139,7 @@ def _looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
     return fits and not cells.str.contains(r"\s", na=False).mean() > 0.5
 
 
-def _same_groups(first: pd.Series, second: pd.Series) -> bool:
+def _have_same_groups(first: pd.Series, second: pd.Series) -> bool:
     pairs = pd.DataFrame({"a": first, "b": second}).dropna().drop_duplicates()
     return bool(pairs["a"].is_unique and pairs["b"].is_unique)
 
@@ -241,7 +238,7 @@ def _ask_view_folders(proposal: Proposal) -> None:
 def _find_worded(proposal: Proposal, role: str) -> str | None:
     """The column that is called so, if it has few words; of views also one with nothing but views."""
     free = [name for name in proposal.free if proposal.frame[name].nunique() <= MOST_WORDS]
-    shares = {name: _share_known(proposal.frame[name], role) for name in find_called(role, free)}
+    shares = {name: _measure_known(proposal.frame[name], role) for name in find_called(role, free)}
     best = max(shares, key=lambda name: shares[name], default=None)
     if best is not None and (shares[best] > 0 or proposal.frame[best].nunique() > 1):
         return best
@@ -249,7 +246,7 @@ def _find_worded(proposal: Proposal, role: str) -> str | None:
     return views[0] if views else None
 
 
-def _share_known(cells: pd.Series, role: str) -> float:
+def _measure_known(cells: pd.Series, role: str) -> float:
     words = cells.dropna().str.strip().str.lower()
     guess = guess_words(role, str(cells.name), set(words))
     return float(words.map(lambda word: guess(word)[2]).mean()) if len(words) else 0.0
@@ -278,12 +275,10 @@ def _propose_age(proposal: Proposal) -> None:
 def _propose_split(proposal: Proposal) -> None:
     """Note the split, or ask: a column that looks like one must not be overlooked, and no test set is guessed."""
     answers, answer = proposal.answers, proposal.get_answer("split")
-    if answers.test_fraction is not None:
-        proposal.site["splits"] = {"test_fraction": answers.test_fraction}
-        proposal.evidence["splits"] = "given; drawn by patient"
     if answer not in (None, NONE):
         propose_words(proposal, "split", str(answer), "given")
     if "split" in proposal.columns or proposal.is_in_path("split"):
+        propose_share(proposal)
         return
     maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if answer is None else []
     if answers.test_fraction is not None or answers.no_split:  # the user has no split in mind, so folds are not one
@@ -291,7 +286,7 @@ def _propose_split(proposal: Proposal) -> None:
         proposal.first += [f"'{name}' holds folds: not used as a split" for name in folds]
         maybe = [name for name in maybe if name not in folds]
     named = find_called("split", maybe)
-    known = [name for name in named if _share_known(proposal.frame[name], "split") == 1]
+    known = [name for name in named if _measure_known(proposal.frame[name], "split") == 1]
     if known or len(maybe) == 1:
         column = (known or maybe)[0]
         propose_words(proposal, "split", column, "by its name and words")
@@ -301,8 +296,17 @@ def _propose_split(proposal: Proposal) -> None:
             _ask_split(proposal, [column])
     elif maybe:
         _ask_split(proposal, maybe)
-    elif answers.test_fraction is None and not answers.no_split:
-        proposal.ask("split: no column says which images are for testing", "--test-fraction 0.2", "--no-split")
+    propose_share(proposal, ask=not maybe)
+
+
+def propose_share(proposal: Proposal, *, ask: bool = True) -> None:
+    """Note the share of patients for testing that the user gives; a question if nothing else says what is for it."""
+    answers = proposal.answers
+    if answers.test_fraction is not None:
+        proposal.site["splits"] = {"test_fraction": answers.test_fraction}
+        proposal.evidence["splits"] = "given; drawn by patient"
+    elif ask and not answers.no_split and "split" not in proposal.columns and not proposal.is_in_path("split"):
+        proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
 
 
 def _has_folds(cells: pd.Series) -> bool:

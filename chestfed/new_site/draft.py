@@ -21,10 +21,16 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_words
-from chestfed.new_site.columns import find_prefix, propose_filters, propose_others, propose_path_words, propose_patient
+from chestfed.new_site.columns import (
+    find_prefix,
+    propose_filters,
+    propose_others,
+    propose_path_words,
+    propose_patient,
+    propose_share,
+)
 from chestfed.new_site.images import propose_images
 from chestfed.new_site.labels import note_constants, propose_label_columns, use_findings
-from chestfed.new_site.lexicon import VALUES, name_disease, suggest
 from chestfed.new_site.matching import Pictures, list_pictures
 from chestfed.new_site.proposal import (
     ALL,
@@ -37,13 +43,14 @@ from chestfed.new_site.proposal import (
     is_called,
     option,
 )
-from chestfed.new_site.writing import Draft, write_draft
+from chestfed.new_site.writing import write_draft
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.encodings import as_utf8
 from chestfed.sites.label_files.open import OpenedTable, open_table
 from chestfed.sites.label_files.options import FileFormat
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.label_files.text import FILE, ROW, unpacked
+from chestfed.sites.lexicon import VALUES, name_disease, suggest
 from chestfed.sites.tables.codebook import normalize_value
 from chestfed.sites.tables.dicom_headers import read_elements
 from chestfed.sites.tables.rows import find_sums
@@ -70,7 +77,7 @@ def draft_site(
     *,
     data: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Draft:
+) -> Proposal:
     """Look at the images and the table (None: the labels are in the images' headers or folders), and describe them.
 
     The site's root is written as it is, or relative to `data` if it is below that.
@@ -94,11 +101,16 @@ def draft_site(
         proposal.notes.append(f"files that are not images are skipped: {proposal.pictures.aside}")
     read = partial(_read_headers, proposal.name, proposal.pictures, progress)
     if labels is not None:
-        draft = _draft_table(proposal, labels, read)
+        line, files = _propose_table(proposal, labels, read)
     else:
-        draft = _draft_headers(proposal, read) if proposal.pictures.dicoms else _draft_folders(proposal)
+        line, files = _propose_headers(proposal, read) if proposal.pictures.dicoms else _propose_folders(proposal)
+    write_draft(proposal, line, files)
     _refuse_idle(proposal)
-    return draft
+    return proposal
+
+
+#: What there is, in a line, and the site's `label_files`.
+_Sources = tuple[str, dict[str, list[str]]]
 
 
 def _refuse_idle(proposal: Proposal) -> None:
@@ -123,7 +135,7 @@ def _refuse_idle(proposal: Proposal) -> None:
         raise ConfigError(f"{', '.join(unused)}: {text}{hint}")
 
 
-def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> Draft:
+def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> _Sources:
     pictures, files = proposal.pictures, [glob.escape(labels.relative_to(proposal.pictures.root).as_posix())]
     frame = _read_table(proposal, labels, files)
     if not frame.index.is_unique:  # several sheets or files
@@ -143,7 +155,7 @@ def _draft_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFra
     propose_label_columns(proposal)
     propose_filters(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
-    return write_draft(proposal, f"{line}{len(frame):,} rows in {labels.name}", {"table": files})
+    return f"{line}{len(frame):,} rows in {labels.name}", {"table": files}
 
 
 def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFrame:
@@ -231,7 +243,7 @@ def _drop_nameless(proposal: Proposal, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.loc[:, ~idle]
 
 
-def _draft_headers(proposal: Proposal, read: Callable[[], pd.DataFrame]) -> Draft:
+def _propose_headers(proposal: Proposal, read: Callable[[], pd.DataFrame]) -> _Sources:
     pictures = proposal.pictures
     if pictures.without_header:
         proposal.notes.append(f"{len(pictures.without_header):,} PNG or JPEG files have no header, and are left out")
@@ -252,10 +264,10 @@ def _draft_headers(proposal: Proposal, read: Callable[[], pd.DataFrame]) -> Draf
     propose_label_columns(proposal)
     endings = sorted({image_ending(file.rpartition("/")[2]) for file in pictures.dicoms})
     line = f"{len(pictures.dicoms):,} DICOM files; the labels are in their headers"
-    return write_draft(proposal, line, {"images": [f"**/*{ending}" for ending in endings]})
+    return line, {"images": [f"**/*{ending}" for ending in endings]}
 
 
-def _draft_folders(proposal: Proposal) -> Draft:
+def _propose_folders(proposal: Proposal) -> _Sources:
     """Images whose folders are the findings, at the level where most names are known."""
     pictures, table = proposal.pictures, proposal.table
     folders = [file.split("/")[:-1] for file in pictures.files]
@@ -306,14 +318,10 @@ def _draft_folders(proposal: Proposal) -> Draft:
         proposal.first.append(
             "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"
         )
-    if not proposal.is_in_path("split") and proposal.answers.test_fraction is None and not proposal.answers.no_split:
-        proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
-    if proposal.answers.test_fraction is not None:
-        proposal.site["splits"] = {"test_fraction": proposal.answers.test_fraction}
-        proposal.evidence["splits"] = "given; drawn by patient"
+    propose_share(proposal)
     endings = sorted({image_ending(file.rpartition("/")[2]) for file in pictures.files})
     line = f"{len(pictures.files):,} images ({pictures.listed_endings}); the labels are in their folders"
-    return write_draft(proposal, line, {"images": [f"**/*{ending}" for ending in endings]})
+    return line, {"images": [f"**/*{ending}" for ending in endings]}
 
 
 def _propose_path_patient(proposal: Proposal, pattern: str, paths: pd.Series) -> str:

@@ -14,7 +14,6 @@ import pandas as pd
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS
-from chestfed.new_site.lexicon import name_disease, plain
 from chestfed.new_site.matching import ImageMatch, Pictures, match_column
 from chestfed.new_site.proposal import (
     ENOUGH,
@@ -27,6 +26,7 @@ from chestfed.new_site.proposal import (
     list_rows,
     option,
 )
+from chestfed.sites.lexicon import name_disease, plain
 from chestfed.sites.tables.image_headers import find_other_patients, pair_headers
 
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.

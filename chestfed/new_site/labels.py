@@ -11,10 +11,13 @@ import pandas as pd
 from chestfed.core.diseases import DISEASES, sort_names
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.codes import ask_policies, count_findings, propose_findings, propose_labels
-from chestfed.new_site.lexicon import (
+from chestfed.new_site.proposal import ALL, NONE, Proposal, find_called, option
+from chestfed.new_site.readers import choose_groups, combine_groups, find_reader, group_by_affix
+from chestfed.sites.lexicon import (
     MAYBE_VALUES,
     SIDES,
     VALUES,
+    holds_percents,
     list_names,
     may_deny,
     may_turn,
@@ -22,8 +25,6 @@ from chestfed.new_site.lexicon import (
     plain,
     suggest,
 )
-from chestfed.new_site.proposal import ALL, NONE, Proposal, find_called, option
-from chestfed.new_site.readers import choose_groups, combine_groups, find_reader, group_by_affix
 from chestfed.sites.tables.codebook import LOOSE_SEPARATORS, Code, normalize_value
 from chestfed.sites.tables.melt import PERCENT, compare_to_threshold
 from chestfed.sites.terms import listed, parse_meaning
@@ -109,15 +110,7 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
             if len(wide[disease]) > 1:
                 _join_columns(proposal, disease, wide[disease])
     columns = list(dict.fromkeys(name for names in wide.values() for name in names))
-    scores = [name for name in columns if proposal.frame[name].nunique() > _MOST_VALUES]
-    if scores and "threshold" not in proposal.table:
-        half = 50 if proposal.frame[scores].stack().map(_is_percent).any() else 0.5
-        proposal.ask(
-            f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
-            f"--set threshold={half:g}",
-            "--set 'threshold={DISEASE: NUMBER, ...}'",
-        )
-        proposal.table["threshold"] = half
+    _ask_threshold(proposal, wide, columns)
     books: dict[str, list[Code]] = {}
     propose_labels(proposal, columns, books)
     find_reader(proposal, columns, long=False)
@@ -128,6 +121,25 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
         proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
     _ask_unused(proposal, wide)
     ask_policies(proposal, total, "an empty cell")
+
+
+def _ask_threshold(proposal: Proposal, wide: Mapping[str, Sequence[str]], columns: Sequence[str]) -> None:
+    """From which number on a label is positive, where columns hold probabilities or percents."""
+    percents = [name for name in columns if holds_percents(name)]
+    scores = [name for name in columns if name in percents or proposal.frame[name].nunique() > _MOST_VALUES]
+    if not scores or "threshold" in proposal.table:
+        return
+    half = 50 if percents or proposal.frame[scores].stack().map(_is_percent).any() else 0.5
+    threshold: float | dict[str, float] = half
+    if half == 50 and any(_are_numbers(proposal.frame[name].dropna()) for name in {*columns} - {*scores}):
+        threshold = {disease: half for disease, names in wide.items() if not {*names}.isdisjoint(scores)}
+    shown = f"{{{', '.join(f'{key}: 50' for key in threshold)}}}" if isinstance(threshold, dict) else f"{half:g}"
+    proposal.ask(
+        f"labels: {', '.join(scores)} hold numbers such as probabilities; positive from which one on?",
+        option("--set", f"threshold={shown}"),
+        "--set 'threshold={DISEASE: NUMBER, ...}'",
+    )
+    proposal.table["threshold"] = threshold
 
 
 def _may_be_labels(cells: pd.Series) -> bool:
@@ -143,7 +155,8 @@ def _read_values(cells: pd.Series) -> set[str]:
 def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     """A question about columns with label values that have the name of an unlabeled disease among other words.
 
-    Further columns with the name of a disease and more are listed if no question mentions labels.
+    Columns of several diseases are listed; further ones with the name of a disease and more, if no question mentions
+    labels.
     """
     labels, unused = {name for names in wide.values() for name in names}, dict[str, str]()
     free = [name for name in proposal.free if name not in labels]
@@ -156,6 +169,12 @@ def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
             f"labels: are these columns labels? {', '.join(unused)}",
             " ".join(option("--label", f"{disease}={name}") for name, disease in unused.items()),
             " ".join(option("--label", f"{disease}={NONE}") for disease in dict.fromkeys(unused.values())),
+        )
+    named = {name: dict.fromkeys(list_names(name).values()) for name in free}
+    if several := [f"{name} ({', '.join(diseases)})" for name, diseases in named.items() if len(diseases) > 1]:
+        proposal.first.append(
+            f"called like several diseases, and not used: {'; '.join(several)} (--label DISEASE=NAME for each of them "
+            "that its values are about)"
         )
     values = set[str]().union(*(_read_values(proposal.frame[name]) for name in labels)) - {"0", "1"}
     few = [name for name in free if 2 <= proposal.frame[name].nunique() <= _MOST_VALUES]

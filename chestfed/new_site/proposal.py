@@ -14,9 +14,9 @@ import yaml
 
 from chestfed.core.diseases import check_spelling
 from chestfed.core.errors import ConfigError
-from chestfed.new_site.lexicon import COLUMNS, plain
 from chestfed.new_site.matching import Pictures
 from chestfed.sites.left_out import Rows
+from chestfed.sites.lexicon import COLUMNS, plain
 from chestfed.sites.tables.codebook import YES, Code, normalize_value, parse_code
 from chestfed.sites.tables.schema import ROLES, TableFormat
 
@@ -166,7 +166,9 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)  #: notes to look at first
     questions: list[Question] = field(default_factory=list)
-    examples: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()  #: rows and their images, for the terminal only
+    text: str = ""  #: of the YAML
+    shown: list[tuple[str, str, str]] = field(default_factory=list)  #: key, value and why, as they are printed
 
     @property
     def headers(self) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Final
 
 import pandas as pd
 
-from chestfed.new_site.lexicon import COLUMNS, JOINT, NAMES, QUALIFIERS, TURNING, plain
 from chestfed.new_site.proposal import NONE, Proposal, find_called, list_rows, option
+from chestfed.sites.lexicon import COLUMNS, JOINT, NAMES, QUALIFIERS, TURNING, list_names, plain
 from chestfed.sites.tables.rows import match_reader
 from chestfed.sites.tables.schema import READER
 
@@ -27,8 +27,8 @@ def group_by_affix(names: Sequence[str]) -> dict[Affix, dict[str, str]]:
     """(words before, words behind) -> column -> disease, of columns that have more than a disease's name."""
     groups: dict[Affix, dict[str, str]] = defaultdict(dict)
     for name in names:
-        if re.search(r"=(?!\s*[^\W\d]{3})|\(-\)|\?", name):  # `(0=yes)`; not `(choice=Edema)`
-            continue
+        if re.search(r"=(?!\s*[^\W\d]{3})|\(-\)|\?", name) or len({*list_names(name).values()}) > 1:
+            continue  # `(0=yes)`; not `(choice=Edema)`
         words = plain(name).split()
         spans = [(start, end) for start in range(len(words)) for end in range(len(words), start, -1)]
         spans = [

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
 from chestfed.core.diseases import DISEASES
-from chestfed.new_site.proposal import COLUMN_ROLES, Proposal, Question
+from chestfed.new_site.proposal import COLUMN_ROLES, Proposal
 from chestfed.sites.opening import SYNTHETIC_MARKER
-from chestfed.sites.tables.codebook import Code
 
 _WIDTH: Final = 118
 _COMMENT_AT: Final = 42
@@ -23,29 +21,13 @@ _VIEWS: Final = ["pa", "ap", "frontal"]
 _ROLES: Final[tuple[str, ...]] = tuple(role for role in COLUMN_ROLES if role != "site")
 
 
-@dataclass(frozen=True)
-class Draft:
-    """The YAML's text, the evidence as (key, value, why), what to look at first, notes, and what is open.
-
-    `examples` of rows and their images are for the terminal only.
-    """
-
-    text: str
-    evidence: tuple[tuple[str, str, str], ...]
-    first: tuple[str, ...]
-    notes: tuple[str, ...]
-    questions: tuple[Question, ...]
-    codes: tuple[Code, ...]
-    examples: tuple[str, ...] = ()
-
-
 def name_book(site: str) -> str:
     """The file name of a site's code book, beside its YAML."""
     return f"{site}.codes.csv"
 
 
-def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -> Draft:
-    """The whole YAML, and what is shown of it; `line` says what there is, `files` are `label_files`."""
+def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -> None:
+    """Write the YAML's text, and what is shown of it; `line` says what there is, `files` are `label_files`."""
     why = proposal.evidence
     columns: dict[str, str] = {role: proposal.columns[role] for role in _ROLES if role in proposal.columns}
     known = "view" in columns or "default_view" in proposal.table or proposal.is_in_path("view")
@@ -74,25 +56,17 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
         "splits": (splits, why.get("splits", source)),
     }
     lines = _render({key: value for key, value in entries.items() if value})
-    text = f"# {proposal.name}, described by `chestfed site new`: {line}.\n" + "\n".join(lines) + "\n"
+    proposal.text = f"# {proposal.name}, described by `chestfed site new`: {line}.\n" + "\n".join(lines) + "\n"
     absent = [disease for disease in DISEASES if disease not in proposal.diseases]
     if absent:
         proposal.first.append(f"not labeled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
-    evidence = [(role, name, why.get(role, "")) for role, name in columns.items()]
-    evidence += [(disease, ", ".join(names), why.get(disease, "")) for disease, names in proposal.labels.items()]
-    evidence += [(disease, "every image", "given") for disease in proposal.constant]
-    evidence += [(key, str(value), why.get(key, "")) for key, value in proposal.table.items()]
+    shown = proposal.shown
+    shown += [(role, name, why.get(role, "")) for role, name in columns.items()]
+    shown += [(disease, ", ".join(names), why.get(disease, "")) for disease, names in proposal.labels.items()]
+    shown += [(disease, "every image", "given") for disease in proposal.constant]
+    shown += [(key, str(value), why.get(key, "")) for key, value in proposal.table.items()]
     if proposal.codes:
-        evidence.append(("codes", name_book(proposal.name), why.get("codes", f"{len(proposal.codes)} values")))
-    return Draft(
-        text,
-        tuple(evidence),
-        tuple(proposal.first),
-        tuple(proposal.notes),
-        tuple(proposal.questions),
-        tuple(proposal.codes),
-        proposal.examples,
-    )
+        shown.append(("codes", name_book(proposal.name), why.get("codes", f"{len(proposal.codes)} values")))
 
 
 def _list_keys(proposal: Proposal, columns: Mapping[str, str]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _read_torchvision(
         raise ConfigError(text, kind="unreadable collection", name=name) from None
     if getattr(train, "classes", None) != getattr(test, "classes", None):
         raise ConfigError(f"{root}: training and test part have different classes")
-    return _collection(name, _convert(train), _convert(test))
+    return _make_collection(name, _convert(train), _convert(test))
 
 
 def _convert(dataset: Any) -> Part:
@@ -126,18 +126,18 @@ def _read_npz(name: str, file: Path) -> Collection:
     if ("patient_test" in arrays) != ("patient" in arrays and "x_test" in arrays):
         text = f"{file}: with a test part, needs both patient and patient_test, or neither"
         raise ConfigError(text, kind="other arrays", file=file)
-    train = _part_of_arrays(file, arrays, "")
-    test = _part_of_arrays(file, arrays, "_test") if "x_test" in arrays else None
+    train = _make_part(file, arrays, "")
+    test = _make_part(file, arrays, "_test") if "x_test" in arrays else None
     if "patient_test" in arrays and np.isin(arrays["patient_test"], arrays["patient"]).any():
         raise ConfigError(f"{file}: patients of patient_test are also in patient", kind="common patients", file=file)
-    return _collection(name, train, test)
+    return _make_collection(name, train, test)
 
 
-def _collection(name: str, train: Part, test: Part | None) -> Collection:
+def _make_collection(name: str, train: Part, test: Part | None) -> Collection:
     return Collection(name, int(train.classes.max(initial=-1)) + 1, train, test)
 
 
-def _part_of_arrays(file: Path, arrays: Mapping[str, np.ndarray], suffix: str) -> Part:
+def _make_part(file: Path, arrays: Mapping[str, np.ndarray], suffix: str) -> Part:
     """The part of the arrays `x`, `y`, `patient`, `client`, with or without `_test`."""
     images, classes = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
     labels = None

@@ -6,13 +6,14 @@ Their form on a page is `report/parts.html`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
+from chestfed.core.console import hyphenate
 from chestfed.core.diseases import format_title
 from chestfed.evaluation.intervals.interval import Interval
 
@@ -151,7 +152,7 @@ class _WholeNumbers(Table):
 
     def _listed(self) -> Iterator[Text]:
         """A paragraph per row, with a line per column."""
-        heads = [str(column.header).replace("\n", ", ") for column in self.columns]
+        heads = [str(column.header).replace("-\n", "").replace("\n", ", ") for column in self.columns]
         for first, *cells in zip(*(column.cells for column in self.columns), strict=True):
             lines = (
                 f"  {head}: {str(cell).replace(chr(10), ' ')}" for head, cell in zip(heads[1:], cells, strict=True)
@@ -177,7 +178,8 @@ def rich_table(grid: Grid, title: str, caption: str = "", *, dim: Sequence[str] 
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""
         words = place == 0 or column.text == "added"
-        table.add_column(text(column), justify="left" if words else "right", style=strong, overflow="fold")
+        heading = text(column if words else replace(column, text=hyphenate(column.text)))
+        table.add_column(heading, justify="left" if words else "right", style=strong, overflow="fold")
     for line in grid.lines:
         faint = line.kind in dim
         table.add_row(Text(line.head), *map(text, line.cells), style="dim" if faint else "", end_section=faint)

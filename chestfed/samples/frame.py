@@ -49,7 +49,7 @@ class Frame:
     def polygon(self, outline: np.ndarray, soften: float = 0.12) -> np.ndarray:
         """A filled outline `[n, 2]`, float32 0..1, its edge softened by that many cm."""
         canvas = np.zeros((self.height, self.width), np.uint8)
-        cv2.fillPoly(canvas, [self._pixels(outline)], 255, cv2.LINE_AA, _SHIFT)
+        cv2.fillPoly(canvas, [self._round_pixels(outline)], 255, cv2.LINE_AA, _SHIFT)
         return self.blur(canvas.astype(np.float32) * np.float32(1 / 255), soften)
 
     def lines(self, groups: Sequence[tuple[np.ndarray, float, float]], soften: float = 0.1) -> np.ndarray:
@@ -57,7 +57,7 @@ class Frame:
         canvas = np.zeros((self.height, self.width), np.uint8)
         for paths, width, value in groups:
             thickness = max(1, round(width * self.scale))
-            drawn = list(self._pixels(paths))
+            drawn = list(self._round_pixels(paths))
             cv2.polylines(canvas, drawn, False, round(value * 255), thickness, cv2.LINE_8, _SHIFT)
         return self.blur(canvas.astype(np.float32) * np.float32(1 / 255), soften)
 
@@ -82,7 +82,7 @@ class Frame:
             total += cv2.resize(coarse, (self.width, self.height), interpolation=cv2.INTER_CUBIC)
         return self.blur(total, grain / 6)
 
-    def _pixels(self, points: np.ndarray) -> np.ndarray:
+    def _round_pixels(self, points: np.ndarray) -> np.ndarray:
         """Points `[..., 2]` in cm as fixed-point pixels, int32."""
         cos, sin = math.cos(self.angle), math.sin(self.angle)
         turned = points @ np.array([[cos, sin], [-sin, cos]])

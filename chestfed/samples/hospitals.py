@@ -64,9 +64,9 @@ def draw_hospital_images(hospital: Hospital, seed: int, at_most: int) -> list[Fi
         rng = numpy_stream(seed, "samples", hospital.name, split)
         first = 1 + max((film.patient.number for film in films), default=0)
         if split == "valid" and hospital.name == "chexpert":
-            films += _validation_set(rng, hospital, first, at_most)
+            films += _draw_validation_set(rng, hospital, first, at_most)
         else:
-            visits = _visits(rng, hospital, first, min(images, at_most))
+            visits = _draw_visits(rng, hospital, first, min(images, at_most))
             mix = hospital.mix if split != "test" else _raise_prevalence(hospital.mix)
             films += draw_films(rng, mix, visits, split, exact=False)
     return films
@@ -76,7 +76,7 @@ def _raise_prevalence(mix: CaseMix) -> CaseMix:
     return replace(mix, prevalence={name: p and max(p, TEST_POSITIVES) for name, p in mix.prevalence.items()})
 
 
-def _visits(rng: np.random.Generator, hospital: Hospital, first: int, images: int) -> list[Visit]:
+def _draw_visits(rng: np.random.Generator, hospital: Hospital, first: int, images: int) -> list[Visit]:
     """Studies of patients numbered from `first`, until that many images are counted."""
     visits: list[Visit] = []
     number, counted = first, 0
@@ -93,7 +93,7 @@ def _visits(rng: np.random.Generator, hospital: Hospital, first: int, images: in
     return visits
 
 
-def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, at_most: int) -> list[Film]:
+def _draw_validation_set(rng: np.random.Generator, hospital: Hospital, first: int, at_most: int) -> list[Film]:
     """CheXpert's: its numbers of images, studies, patients and positives; labels are exact.
 
     Two studies have a second frontal view. They are drawn as studies of their own, and give way to a second view of a

@@ -44,7 +44,7 @@ def write_chexpert(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
         for film in films:
             if film.split != split:
                 continue
-            rng = _row_stream(seed, hospital, film)
+            rng = _make_stream(seed, hospital, film)
             sex = "Female" if film.patient.female else "Male"
             lateral = film.view == "lateral"
             place = ["Lateral", ""] if lateral else ["Frontal", film.view.upper()]
@@ -58,7 +58,7 @@ def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed
     words = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
     rows = []
     for film in films:
-        rng = _row_stream(seed, hospital, film)
+        rng = _make_stream(seed, hospital, film)
         findings = [word for word, value in zip(words, film.labels.values(), strict=True) if value == 1]
         findings += [word for word in ("Infiltration", "Pleural_Thickening") if rng.random() < 0.05]
         findings += ["Nodule"] if film.nodule else []
@@ -78,11 +78,11 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
     rows, splits = [], {}
     height, width = hospital.look.shape
     for index, film in enumerate(films):
-        rng = _row_stream(seed, hospital, film)
+        rng = _make_stream(seed, hospital, film)
         lateral = film.view == "lateral"
         lying = film.view == "ap" and rng.random() < 0.5
         method = "Physician" if rng.random() < 0.27 else "RNN_model"
-        terms = _padchest_terms(film, rng)
+        terms = _list_padchest_terms(film, rng)
         person = layouts.identifier("person", film.patient.number)
         splits[person] = film.split
         cells = {
@@ -116,7 +116,7 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
     write_csv(root / "splits.csv", ["patient", "split"], splits.items())
 
 
-def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
+def _list_padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
     """The terms of a cell, with the stray blanks and empty terms of the release."""
     names = {
         "cardiomegaly": ["cardiomegaly"],
@@ -143,7 +143,7 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
     columns = sorted(OBSERVATIONS)
     for film in films:
         subject, study, dicom = layouts.mimic_ids(film)
-        rng = _row_stream(seed, hospital, film)
+        rng = _make_stream(seed, hospital, film)
         if film.number == 1 and rng.random() < 0.01:
             unlabeled.add(study)
         if study not in studies and study not in unlabeled:
@@ -172,7 +172,7 @@ def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int
         for film in films:
             if film.split != split:
                 continue
-            rng = _row_stream(seed, hospital, film)
+            rng = _make_stream(seed, hospital, film)
             readers = sorted(rng.choice(17, 3, replace=False) + 1) if split == "train" else [0]
             # One reader sees all that the label says; the others miss some of it.
             for place, reader in enumerate(readers):
@@ -216,7 +216,7 @@ def _list_findings(film: Film, rng: np.random.Generator, *, blanks: bool) -> lis
     return cells
 
 
-def _row_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generator:
+def _make_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generator:
     number = film.number if film.view == "lateral" else 1  # frontal views of a study have the same row
     return numpy_stream(seed, "samples", hospital.name, "row", film.patient.number, film.study, number)
 

@@ -84,7 +84,7 @@ def vindr_id(film: Film) -> str:
     return identifier("vindr", film.patient.number, film.study, film.number)
 
 
-def _mimic_path(film: Film) -> str:
+def _make_mimic_path(film: Film) -> str:
     """`files/p10/p10000037/s50000101/....jpg`."""
     subject, study, dicom = mimic_ids(film)
     return f"files/p{str(subject)[:2]}/p{subject}/s{study}/{dicom}.jpg"
@@ -96,7 +96,7 @@ PATHS: Final[dict[str, Callable[[Film], str]]] = {
     # the patients are spread over several folders, as in the release
     "chestxray8": lambda film: f"images_{1 + film.patient.number % 2:03d}/images/{chestxray8_name(film)}",
     "padchest": lambda film: f"{padchest_folder(film)}/{padchest_name(film)}",
-    "mimic-cxr": _mimic_path,
+    "mimic-cxr": _make_mimic_path,
     "vindr": lambda film: f"{film.split}/{vindr_id(film)}.dicom",
 }
 
@@ -140,10 +140,10 @@ def save_png(picture: Image.Image, path: Path) -> None:
         (b"tEXt", b"Comment\0" + COMMENT.encode()),
         (b"IDAT", zlib.compress(filtered.tobytes(), 0)),
     )
-    path.write_bytes(_PNG + b"".join(_png_part(*part) for part in (*parts, (b"IEND", b""))))
+    path.write_bytes(_PNG + b"".join(_pack_png_part(*part) for part in (*parts, (b"IEND", b""))))
 
 
-def _png_part(kind: bytes, content: bytes) -> bytes:
+def _pack_png_part(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
@@ -180,7 +180,7 @@ def write_dicom(
         dataset.WindowCenter = str((low + high) // 2 + intercept)
         dataset.WindowWidth = str(max(high - low, 256))
     elif voi < 0.7:
-        dataset.VOILUTSequence = [_lookup_table(intercept)]
+        dataset.VOILUTSequence = [_make_lookup_table(intercept)]
     # Named encoders and no new UIDs: otherwise the bytes would depend on what else is installed, and on chance.
     if syntax < 0.2:
         dataset.compress(RLELossless, encoding_plugin="pylibjpeg", generate_instance_uid=False)
@@ -208,7 +208,7 @@ def make_dicom(stored: np.ndarray, bits: int = 12, uid: str = "2.25.1") -> Datas
 
 
 @cache  # pydicom checks each of its 4,096 values
-def _lookup_table(intercept: int) -> Dataset:
+def _make_lookup_table(intercept: int) -> Dataset:
     """A VOI LUT: a soft S, from 12 bits to 12 bits."""
     from pydicom.dataset import Dataset
 

@@ -89,8 +89,8 @@ def draw_patient(rng: np.random.Generator, mix: CaseMix, number: int) -> Patient
 
 def draw_films(rng: np.random.Generator, mix: CaseMix, visits: list[Visit], split: str, *, exact: bool) -> list[Film]:
     """The images of these studies. With `exact`, labels are the truth: no errors, no doubts."""
-    positive = _positives(rng, mix, visits)
-    truth, severity = _truth(rng, mix, positive, errors=not exact)
+    positive = _draw_positives(rng, mix, visits)
+    truth, severity = _draw_truth(rng, mix, positive, errors=not exact)
     doubted = np.zeros_like(positive) if exact else _draw_doubts(rng, mix, positive, severity)
     films = []
     for row, visit in enumerate(visits):
@@ -113,7 +113,7 @@ def draw_films(rng: np.random.Generator, mix: CaseMix, visits: list[Visit], spli
     return films
 
 
-def _positives(rng: np.random.Generator, mix: CaseMix, visits: list[Visit]) -> np.ndarray:
+def _draw_positives(rng: np.random.Generator, mix: CaseMix, visits: list[Visit]) -> np.ndarray:
     """Positive labels bool `[studies, diseases]`: those with the highest latent values, until there are enough."""
     people = {visit.patient.number: None for visit in visits}
     states = dict(zip(people, rng.standard_normal(len(people)), strict=True))
@@ -130,7 +130,7 @@ def _positives(rng: np.random.Generator, mix: CaseMix, visits: list[Visit]) -> n
     return positive
 
 
-def _truth(
+def _draw_truth(
     rng: np.random.Generator, mix: CaseMix, positive: np.ndarray, *, errors: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """What is there, bool, and how plainly, float, both `[studies, diseases]`."""

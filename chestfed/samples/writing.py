@@ -51,7 +51,7 @@ class HospitalSummary:
 
 def is_complete(folder: Path, *, seed: int = 1, size: str = "default") -> bool:
     """Whether the folder holds all hospitals of this seed and size."""
-    return all(_read_stamp(folder / hospital.folder) == _stamp(seed, size) for hospital in HOSPITALS)
+    return all(_read_stamp(folder / hospital.folder) == _make_stamp(seed, size) for hospital in HOSPITALS)
 
 
 def write_hospitals(
@@ -70,7 +70,7 @@ def write_hospitals(
     `size` is a key of `SIZES`; `workers` are the processes that draw, by default one per core. The bytes do not depend
     on them.
     """
-    folder, stamp = Path(folder), _stamp(seed, size)
+    folder, stamp = Path(folder), _make_stamp(seed, size)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
     films = {hospital.name: draw_hospital_images(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
@@ -82,7 +82,7 @@ def write_hospitals(
             for done, _ in enumerate(written, start=1):
                 if progress is not None:
                     progress(done, total)
-    return [_summary(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
+    return [_summarize(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
 
 
 def _describe(seed: int, size: str) -> str:
@@ -95,7 +95,7 @@ def write_labels(folder: Path, data_root: Path, *, seed: int = 1, size: str = "d
     Raises `ChestfedError` if `data_root`, where the hospitals will be, holds something else under their names.
     """
     for hospital in HOSPITALS:
-        is_written(data_root / hospital.folder, _stamp(seed, size), _describe(seed, size))
+        is_written(data_root / hospital.folder, _make_stamp(seed, size), _describe(seed, size))
         root = folder / hospital.folder
         root.mkdir(parents=True)
         (root / MARKER).write_bytes(MARKER_TEXT.encode())
@@ -150,7 +150,7 @@ def _write_film(job: tuple[Path, Hospital, Film, int]) -> None:
     write_picture(hospital.name, path, draw_film(film, hospital.look, seed, hospital.name), film, seed)
 
 
-def _stamp(seed: int, size: str) -> dict[str, object]:
+def _make_stamp(seed: int, size: str) -> dict[str, object]:
     if size not in SIZES:
         raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}", kind="unknown size")
     return {"synthetic": True, "version": SAMPLES_VERSION, "seed": seed, "size": size}
@@ -174,6 +174,6 @@ def is_written(root: Path, stamp: Mapping[str, object], what: str) -> bool:
     return root.exists()
 
 
-def _summary(root: Path, films: list[Film]) -> HospitalSummary:
+def _summarize(root: Path, films: list[Film]) -> HospitalSummary:
     splits = Counter(film.split for film in films)
     return HospitalSummary(root, len(films), dict(splits), sum(film.view == "lateral" for film in films))

@@ -29,7 +29,7 @@ Uncertain = Literal["positive", "negative", "missing"]
 Blank = Literal["negative", "missing"]
 
 
-def _for_every_disease(value: object, info: ValidationInfo) -> object:
+def _spread_over_diseases(value: object, info: ValidationInfo) -> object:
     """A single word applies to all diseases of the site, that of `others` to those that are not named."""
     given = {OTHERS: value} if isinstance(value, str) else value
     if not isinstance(given, dict) or OTHERS not in given:
@@ -40,7 +40,7 @@ def _for_every_disease(value: object, info: ValidationInfo) -> object:
     return dict.fromkeys(diseases, given[OTHERS]) | {name: word for name, word in given.items() if name != OTHERS}
 
 
-def _titles_are_unique(value: dict[str, str]) -> dict[str, str]:
+def _check_titles(value: dict[str, str]) -> dict[str, str]:
     """Check the titles, and let this process use them."""
     for name in value:
         check_name(name)
@@ -49,7 +49,7 @@ def _titles_are_unique(value: dict[str, str]) -> dict[str, str]:
 
 
 #: Of diseases whose names are not known to chestfed.
-Titles = Annotated[dict[str, Annotated[str, Field(min_length=1, max_length=60)]], AfterValidator(_titles_are_unique)]
+Titles = Annotated[dict[str, Annotated[str, Field(min_length=1, max_length=60)]], AfterValidator(_check_titles)]
 
 
 class Splits(StrictModel):
@@ -148,12 +148,12 @@ class SiteConfig(StrictModel):
     )
     uncertain: Annotated[
         dict[str, Uncertain],
-        BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Uncertain] | Uncertain),
+        BeforeValidator(_spread_over_diseases, json_schema_input_type=dict[str, Uncertain] | Uncertain),
     ] = Field(
         description="how to treat uncertain labels, for all diseases or per disease (others: the diseases not named)"
     )
     blank: Annotated[
-        dict[str, Blank], BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Blank] | Blank)
+        dict[str, Blank], BeforeValidator(_spread_over_diseases, json_schema_input_type=dict[str, Blank] | Blank)
     ] = Field(
         description="how to treat diseases that are not mentioned, for all or per disease (others: the diseases "
         "not named)"

@@ -29,7 +29,7 @@ class Folders:
     def holds(self, path: str) -> bool:
         """Whether there is such a file."""
         folder, _, name = path.rpartition("/")
-        return name in self._entries(folder)
+        return name in self._list_entries(folder)
 
     def find(self, path: str) -> str | None:
         """The path as it is on the disk, which may encode accents differently; None if it does not exist."""
@@ -39,7 +39,7 @@ class Folders:
             return None
         place = ""
         for part in path.split("/"):
-            name = part if part in self._entries(place) else self._composed(place).get(composed(part))
+            name = part if part in self._list_entries(place) else self._list_composed(place).get(composed(part))
             if name is None:
                 return None
             place = f"{place}/{name}" if place else name
@@ -52,7 +52,7 @@ class Folders:
         folder, _, name = path.rpartition("/")
         if folder not in self._stems:
             self._stems[folder] = defaultdict(list)
-            for file in sorted(self._entries(folder)):
+            for file in sorted(self._list_entries(folder)):
                 if ending := image_ending(file):
                     self._stems[folder][file.removesuffix(ending)].append(file)
         names = self._stems[folder].get(name.removesuffix(image_ending(name)), [])
@@ -84,7 +84,7 @@ class Folders:
     def strays(self, path: str) -> bool:
         """Whether the path, or a link on the way to it, leads out of the root."""
         folder, _, name = path.rpartition("/")
-        return self._folder_strays(folder) or (self._entries(folder).get(name, False) and self._is_outside(path))
+        return self._folder_strays(folder) or (self._list_entries(folder).get(name, False) and self._is_outside(path))
 
     def _folder_strays(self, folder: str) -> bool:
         if folder not in self._strays:
@@ -95,14 +95,14 @@ class Folders:
         real = os.path.realpath(os.path.join(self.root, path))  # noqa: PTH118 - many paths, and Path is slow
         return real != self._real and not real.startswith(self._real.rstrip(os.sep) + os.sep)
 
-    def _composed(self, folder: str) -> dict[str, str]:
+    def _list_composed(self, folder: str) -> dict[str, str]:
         """Name in NFC -> the entry of the folder, for those with accents."""
         if folder not in self._accents:
-            names = self._entries(folder)
+            names = self._list_entries(folder)
             self._accents[folder] = {composed(name): name for name in names if not name.isascii()}
         return self._accents[folder]
 
-    def _entries(self, folder: str) -> dict[str, bool]:
+    def _list_entries(self, folder: str) -> dict[str, bool]:
         """Name -> whether it is a link; empty if the folder does not exist or cannot be read."""
         if folder not in self._listed:
             try:

@@ -58,7 +58,7 @@ def choose_left_out(
     """
     dropped = {key for key, policy in rows.model_dump().items() if policy == "drop"}
     pairs = list(zip(raw["file"], raw["row"].tolist(), strict=True))
-    repeated = _agrees(raw, diseases) & raw["image"].duplicated().to_numpy(dtype=bool)
+    repeated = _find_agreeing(raw, diseases) & raw["image"].duplicated().to_numpy(dtype=bool)
     fresh = {pair for pair, again in zip(pairs, repeated, strict=True) if not again}  # a row may have several images
     gone = {pair: "missing_image" for pair, no_image in zip(pairs, absent, strict=True) if no_image}
     known = set(pairs)
@@ -72,7 +72,7 @@ def choose_left_out(
     return np.array([pair in gone for pair in pairs], dtype=bool), remaining, dict(Counter(gone.values()))
 
 
-def _agrees(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
+def _find_agreeing(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
     """Whether the rows of this row's image say the same, bool `[n]`."""
     groups = raw.groupby("image", dropna=False)[["patient", "study", "view", "split", "sex", "age", *diseases]]
     return (groups.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)

@@ -16,7 +16,6 @@ from chestfed.core.console import plural
 from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
-from chestfed.sites.label_counts import count_labels
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.left_out import Rows, choose_left_out, describe_left_out
 from chestfed.sites.partition import assign_splits, join_splits
@@ -35,7 +34,7 @@ from chestfed.sites.reader import (
     leaves_root,
     similar_ids,
 )
-from chestfed.sites.table import SiteTable
+from chestfed.sites.table import SiteTable, count_labels
 from chestfed.sites.tables.dicom_headers import SET_ASIDE
 
 #: A folder with this file is synthetic, whatever its configuration says.
@@ -77,7 +76,7 @@ def open_all_views(survey: Survey, config: SiteConfig) -> SiteTable | None:
     """The table of a survey without problems, with the views too that the configuration leaves out; None if none is."""
     if len(survey.raw) == len(survey.table.frame):
         return None
-    return survey.table.with_frame(_labeled(survey.raw, config))
+    return survey.table.with_frame(_apply_policy(survey.raw, config))
 
 
 def survey_site(
@@ -128,7 +127,7 @@ def survey_site(
     usable = sound & shown & (keep_going or not problems)
     rows = raw if usable.all() else raw[usable].reset_index(drop=True)
     table = replace(
-        _table(rows, source, config),
+        _make_table(rows, source, config),
         left_out=dropped,
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
@@ -163,7 +162,7 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
     return raw[~out].reset_index(drop=True), counts
 
 
-def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
+def _make_table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
     folders = [source.folder, *source.folder.absolute().parents[:1]]
     synthetic = config.synthetic or any((folder / SYNTHETIC_MARKER).is_file() for folder in folders)
     return SiteTable(
@@ -172,7 +171,7 @@ def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
         source.root,
         synthetic,
         tuple(config.diseases),
-        _labeled(raw, config),
+        _apply_policy(raw, config),
         tuple(source.remarks),
         config.pictures,
     )
@@ -184,7 +183,7 @@ def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, lab
     for place, earlier in similar_ids(frame).items():
         text = (
             f"this row's patient is in '{frame['split'].iat[place]}' here; an id that differs only in case, spaces, "
-            f"leading zeros or '.0' is in '{frame['split'].iat[earlier]}' at "
+            f"leading zeros, '.0' or a sign before the number is in '{frame['split'].iat[earlier]}' at "
             f"{raw['file'].iat[earlier]}:{raw['row'].iat[earlier]}"
         )
         advice = (
@@ -202,7 +201,7 @@ def _check_table(table: SiteTable, raw: pd.DataFrame, config: SiteConfig, *, lab
     return problems
 
 
-def _labeled(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
+def _apply_policy(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
     """The frame of a site table: findings made 0, 1 or missing, splits cut, positives repeated."""
     value = {"positive": 1.0, "negative": 0.0, "missing": np.nan}
     frame = pd.DataFrame(
@@ -252,7 +251,7 @@ def _check_form(raw: Any, config: SiteConfig, *, cells: bool) -> None:
         needed = [*RAW_COLUMNS, *config.diseases]
         mistakes = [f"no column '{column}'" for column in needed if column not in raw.columns]
         mistakes += [f"duplicate column '{column}'" for column in needed if list(raw.columns).count(column) > 1]
-        mistakes = mistakes or (_wrong_cells(raw, config.diseases) if cells and len(raw) else [])
+        mistakes = mistakes or (_find_wrong_cells(raw, config.diseases) if cells and len(raw) else [])
     if mistakes:
         raise ChestfedError(
             f"reader '{config.reader.name}' returned invalid rows: {'; '.join(mistakes)}. This is a bug in the "
@@ -260,7 +259,7 @@ def _check_form(raw: Any, config: SiteConfig, *, cells: bool) -> None:
         )
 
 
-def _wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
+def _find_wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
     mistakes = []
     for column, words in (("view", VIEWS), ("split", SPLITS), ("sex", ("F", "M"))):
         wrong = ~raw[column].isin(words) & (raw[column].notna() | (column != "sex"))
@@ -289,8 +288,8 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
     """
     image, patient, places = raw["image"], raw["patient"], np.arange(len(raw))
     named = image.notna().to_numpy(dtype=bool)
-    known, rounded = _known_and_rounded(patient)
-    outside, first = leaves_root(image).to_numpy(dtype=bool), _first_places(image)
+    known, rounded = _check_names(patient)
+    outside, first = leaves_root(image).to_numpy(dtype=bool), _find_first(image)
     sound = named & known & ~rounded & ~outside & raw["split"].notna().to_numpy(dtype=bool) & (first == places)
     fill, inside = (
         "fill the cell or remove the row",
@@ -318,7 +317,7 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
     advice = "keep one row per image" + (": these differ in what they say" if config.rows.duplicate == "drop" else "")
     problems += note((first != places) & named, "duplicate image", duplicate, advice)
     if config.splits.official:
-        split, earlier = raw["split"].to_numpy(dtype=object), _first_places(patient)
+        split, earlier = raw["split"].to_numpy(dtype=object), _find_first(patient)
         strayed = (split != split[earlier]) & known & raw["split"].notna().to_numpy(dtype=bool)
         strayed &= ~patient.where(strayed).duplicated().to_numpy(dtype=bool)  # one problem per patient
 
@@ -357,7 +356,7 @@ def _find_links(
     return np.array([row in reported for row in zip(raw["file"], raw["row"].tolist(), strict=True)], dtype=bool)
 
 
-def _known_and_rounded(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+def _check_names(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """Which rows name a patient, and which by a number that was rounded, both bool `[n]`."""
     names = patients.dropna().drop_duplicates().astype("str")
     nobody, rounded = names.str.casefold().isin(_NOBODY), names.str.fullmatch(_ROUNDED)
@@ -365,7 +364,7 @@ def _known_and_rounded(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     return known.to_numpy(dtype=bool), patients.isin(names[rounded]).to_numpy(dtype=bool)
 
 
-def _first_places(names: pd.Series) -> np.ndarray:
+def _find_first(names: pd.Series) -> np.ndarray:
     """For each row the place of the first row with the same name, int `[n]`."""
     codes, _ = pd.factorize(names, use_na_sentinel=False)
     _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)

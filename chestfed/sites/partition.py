@@ -16,7 +16,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import SPLITS, drop_invisible
+from chestfed.sites.reader import SPLITS, drop_invisible, group_spellings
 from chestfed.sites.table import SiteTable
 
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
@@ -57,7 +57,7 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alik
     if cut == "unlike":
         parts = _deal_unlike(table.frame, table.diseases, clients, seed, table.name)
     else:
-        parts = _deal(table.frame, table.diseases, np.full(clients, 1 / clients), seed, table.name, "clients")
+        parts = _deal(table.frame, table.diseases, np.ones(clients), seed, table.name, "clients")
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
 
 
@@ -89,10 +89,12 @@ def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold 
 def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed: int, *name: str | int) -> np.ndarray:
     """The part of each row, int `[n]`. Patients are dealt one by one, those with the rarest disease first.
 
+    `shares` are relative: their sum does not matter.
+
     A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
     fewest of them for its share, then of all patients; patients without any of the diseases even out the sizes.
     """
-    of_row, has, turn = _by_rarest(frame, diseases)
+    of_row, has, turn = _rank_by_rarest(frame, diseases)
     carriers = has.sum(axis=0)
     rarest = np.append(np.argsort(carriers, kind="stable"), -1)[turn]
     generator = numpy_stream(seed, *name, "patients")
@@ -114,9 +116,13 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
     return part[of_row]
 
 
-def _by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any."""
-    of_row, patients = pd.factorize(frame["patient"], sort=True)
+def _rank_by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any.
+
+    Ids that differ only in spelling are one patient.
+    """
+    alike = {name: min(names) for names in group_spellings(frame["patient"].unique()) for name in names}
+    of_row, patients = pd.factorize(frame["patient"].replace(alike) if alike else frame["patient"], sort=True)
     has = np.zeros((len(patients), len(diseases)), dtype=bool)
     for place, disease in enumerate(diseases):
         has[of_row[(frame[disease] == 1).to_numpy()], place] = True
@@ -126,7 +132,7 @@ def _by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray
 
 def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, seed: int, *name: str) -> np.ndarray:
     """The part of each row, int `[n]`: runs of patients sorted by their rarest disease; the others fill up."""
-    of_row, has, turn = _by_rarest(frame, diseases)
+    of_row, has, turn = _rank_by_rarest(frame, diseases)
     order = np.lexsort((numpy_stream(seed, *name, "unlike clients").permutation(len(has)), turn))
     sick = has.any(axis=1).sum()
     part = np.zeros(len(has), dtype=np.int64)

@@ -92,9 +92,13 @@ PER_YEAR: Final = {
     }.items()
     for word in words.split(" ")
 }
+
+
 #: Characters of no width.
 _NO_WIDTH: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _INVISIBLE: Final = ("Cc", "Cf", "Zs", "Zl", "Zp")
+#: Signs between a letter and the number behind it: `HC-1`, `HC_1`, and the dashes of text programs.
+_BEFORE_NUMBER: Final = re.compile("(?<=[^\\W\\d_])[-_./\u2010-\u2015\u2212]+(?=\\d)")
 #: Letters and one number, as a spreadsheet may have rewritten it: `0012`, `12`, `12.0`.
 _NUMBERED: Final = re.compile(r"(\D*)(\d+)(?:[.,]0+)?")
 
@@ -274,37 +278,6 @@ def strongest(findings: list[np.ndarray], rows: int) -> np.ndarray:
     return findings[0] if ranks is None else _BY_STRENGTH[ranks.max(axis=0)]
 
 
-#: Rules other than the name of one reader.
-RULES: Final = ("any", "majority", "all")
-
-
-def combine_votes(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, silent: bool = False) -> np.ndarray:
-    """One finding int8 `[images]` from votes int8 `[v]` on the images at places int `[v]`.
-
-    `majority` is more than half of the annotators, `all` every one; any other rule is `any`. If positive votes suffice
-    only together with uncertain ones, the finding is uncertain. An image without votes,
-    or with unlabeled ones alone, is unlabeled.
-
-    A blank vote means that the disease was not assessed, and does not count. With `silent` it means that it was not
-    mentioned, and counts: where only blank (or unlabeled) votes could make the image positive it is blank (unlabeled).
-    """
-
-    def count(*codes: np.int8) -> np.ndarray:
-        return np.bincount(image[np.isin(votes, codes)], minlength=images)
-
-    total = count(POSITIVE, NEGATIVE, UNCERTAIN, *((BLANK, UNLABELLED) if silent else ()))
-    findings = np.full(images, NEGATIVE)
-    ways = [(BLANK, (UNCERTAIN, BLANK, UNLABELLED)), (UNLABELLED, (UNCERTAIN, UNLABELLED))] if silent else []
-    for code, others in (*ways, (UNCERTAIN, (UNCERTAIN,)), (POSITIVE, ())):
-        findings = np.where(_enough(count(POSITIVE, *others), total, rule), code, findings)
-    assessed = np.bincount(image[votes != UNLABELLED], minlength=images) > 0
-    return np.where(total > 0, findings, np.where(assessed, BLANK, UNLABELLED)).astype(np.int8)
-
-
-def _enough(count: np.ndarray, total: np.ndarray, rule: str) -> np.ndarray:
-    return {"majority": 2 * count > total, "all": count == total}.get(rule, count > 0)
-
-
 def sexes(cells: pd.Series) -> pd.Series:
     """`F`, `M` or missing."""
     return translate(cells, SEXES, lower=True)
@@ -316,7 +289,7 @@ def ages(cells: pd.Series) -> np.ndarray:
     `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 años` and `3 mois` have words.
     """
     codes, different = pd.factorize(cells)
-    return np.array([*(_years(str(cell)) for cell in different), np.nan], dtype=np.float32)[codes]
+    return np.array([*(_parse_age(str(cell)) for cell in different), np.nan], dtype=np.float32)[codes]
 
 
 def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False) -> pd.Series:
@@ -327,7 +300,7 @@ def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False
     return pd.Series(table[codes], index=cells.index, dtype=object)
 
 
-def _years(cell: str) -> float:
+def _parse_age(cell: str) -> float:
     letters = unicodedata.normalize("NFKD", cell)
     bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
     match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z歳才歲岁]*)\.?\s*", bare)
@@ -353,21 +326,25 @@ def drop_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def plain_id(name: str) -> str:
-    """An id in small letters, without blanks, invisible characters, leading zeros, or the `.0` of a number."""
+    """An id in small letters, without blanks, invisible characters, leading zeros, or the `.0` of a number.
+
+    A sign between letters and a number is left out too: `HC-1`, `hc 1` and `HC001` are alike.
+    """
     if name.isascii() and name.isprintable():
         visible = name.lower().replace(" ", "")
     else:
         folded = unicodedata.normalize("NFKC", _drop_invisible(name)).casefold()
         visible = _drop_invisible(folded)
+    visible = visible if visible.isalnum() else _BEFORE_NUMBER.sub("", visible)
     numbered = _NUMBERED.fullmatch(visible)
     return visible if numbered is None else f"{numbered[1]}{numbered[2].lstrip('0') or '0'}"
 
 
-def group_spellings(patients: Iterable[str], spell: Callable[[str], str] = plain_id) -> list[list[str]]:
+def group_spellings(patients: Iterable[str]) -> list[list[str]]:
     """Different names with one plain spelling, together; all others are left out."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(patients):
-        groups.setdefault(spell(name), []).append(name)
+        groups.setdefault(plain_id(name), []).append(name)
     return [names for plain, names in groups.items() if plain and len(names) > 1]
 
 

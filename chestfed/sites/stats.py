@@ -18,9 +18,8 @@ import pandas as pd
 from chestfed.core.diseases import format_title, sort_names
 from chestfed.core.provenance import Origin
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.label_counts import count_labels
 from chestfed.sites.reader import SPLITS
-from chestfed.sites.table import SiteTable
+from chestfed.sites.table import SiteTable, count_labels
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,15 +38,15 @@ def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | N
     """
     rows: list[dict[str, object]] = []
     for table, wider in zip_longest(tables, all_views):
-        parts = {split: _counts(part) for split in SPLITS if len((part := table.select(split)).frame)}
-        parts |= {ALL: _counts(table)} if len(parts) > 1 else {}
-        parts |= {} if wider is None else {ALL_VIEWS: _counts(wider)}
+        parts = {split: _count_part(part) for split in SPLITS if len((part := table.select(split)).frame)}
+        parts |= {ALL: _count_part(table)} if len(parts) > 1 else {}
+        parts |= {} if wider is None else {ALL_VIEWS: _count_part(wider)}
         training = table.select("train")
         if (training.frame["repeats"] > 1).any():
             ratios = dict(zip(table.diseases, training.positive_ratios(), strict=True))
             parts[REPEATED] = {**parts["train"], **ratios}
-        if "train" in parts and table.name in _paper():  # the paper's figures are of training images
-            parts[PAPER] = _paper()[table.name]
+        if "train" in parts and table.name in _load_paper():  # the paper's figures are of training images
+            parts[PAPER] = _load_paper()[table.name]
         site = {"site": table.name, "title": table.title, "synthetic": table.synthetic}
         rows += [{**site, "part": part, **counts} for part, counts in parts.items()]
     columns = ["site", "title", "synthetic", "part", "images", "patients", "rows", "views"]
@@ -94,7 +93,7 @@ def render(frame: pd.DataFrame) -> RenderableType:
     return Group(shown, Text("\n".join(notes)))
 
 
-def _counts(table: SiteTable) -> dict[str, object]:
+def _count_part(table: SiteTable) -> dict[str, object]:
     frame = table.frame
     views = frame["view"].value_counts()
     labels = list(zip(table.diseases, count_labels(table.labels()), strict=True))
@@ -109,7 +108,7 @@ def _counts(table: SiteTable) -> dict[str, object]:
 
 
 @cache
-def _paper() -> dict[str, dict[str, object]]:
+def _load_paper() -> dict[str, dict[str, object]]:
     """Per site the paper's number of images and positive ratios."""
     with resources.files("chestfed.sites").joinpath("paper_table2.csv").open(encoding="utf-8") as file:
         frame = pd.read_csv(file, comment="#", index_col="site").rename(columns={"samples": "images"})
@@ -138,10 +137,10 @@ def site_facts(config: SiteConfig, whole: SiteTable, training: SiteTable, test: 
 
 def people(training: SiteTable, test: SiteTable) -> dict[str, Any]:
     """Who is in these parts of a hospital: images, patients, sex, age and views."""
-    return {"train": _people(training), "test": _people(test)}
+    return {"train": _describe_people(training), "test": _describe_people(test)}
 
 
-def _people(part: SiteTable) -> dict[str, Any]:
+def _describe_people(part: SiteTable) -> dict[str, Any]:
     patients = part.frame.drop_duplicates("patient")
     sex, ages = patients["sex"].dropna(), patients["age"].dropna()
     views = part.frame["view"].value_counts()

@@ -1,4 +1,4 @@
-"""The validated table of a site, one row per image."""
+"""The validated table of a site, one row per image, and counts of its labels."""
 
 from __future__ import annotations
 
@@ -89,3 +89,24 @@ class SiteTable:
             for decided in (False, True)
         }
         return [kinds[row] for row in zip(column.tolist(), by_picture.tolist(), strict=True)]
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Labels of a disease; `prevalence` is the share of positives among the labeled images, None without any."""
+
+    positive: int
+    negative: int
+    missing: int
+    prevalence: float | None
+
+
+def count_labels(labels: np.ndarray) -> list[LabelCounts]:
+    """Of labels `[n, J]` in {0, 1, NaN} the counts of each disease."""
+    counts = []
+    for column in labels.T:
+        positive, negative = int((column == 1).sum()), int((column == 0).sum())
+        labeled = positive + negative
+        ratio = positive / labeled if labeled else None
+        counts.append(LabelCounts(positive, negative, len(column) - labeled, ratio))
+    return counts

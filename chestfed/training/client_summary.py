@@ -21,7 +21,7 @@ from chestfed.engines.aggregation import client_weights
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.batches import Images, PooledImages
 from chestfed.images.features import FeatureImages
-from chestfed.sites.label_counts import count_labels
+from chestfed.sites.table import count_labels
 from chestfed.training.data.clients import ClientData, TestSet
 from chestfed.training.data.experiment import Experiment
 

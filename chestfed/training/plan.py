@@ -23,7 +23,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import whole_rounds
 from chestfed.models import name_network
 from chestfed.results.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
-from chestfed.sites.label_counts import count_labels
+from chestfed.sites.table import count_labels
 from chestfed.training.client_summary import weights_of_largest_k
 from chestfed.training.costs import Timings, bytes_per_client_round, duration, estimated
 from chestfed.training.data.class_counts import draw_class_counts

@@ -72,6 +72,21 @@ def test_other_studies_are_no_pilot(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         module.power([tmp_path, tmp_path])
 
 
+def test_one_seed_is_no_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_pilot(monkeypatch, 1)
+    with assert_refused(ConfigError, "one seed"):
+        module._learn([Path("run")], None)
+
+
+def test_names_of_pipelines_and_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path("runs/synthetic-source_addition_samples-0123")
+    run.mkdir(parents=True)
+    (run / "study.json").touch()
+    assert module._find_paths([Path("source_addition_samples")]) == [Path("source_addition_samples")]
+    assert module._find_paths([Path("0123")]) == [run]
+
+
 @pytest.mark.parametrize("text", ["1,3", "3;5", ""])
 def test_numbers_of_seeds_are_checked(text: str) -> None:
     import typer

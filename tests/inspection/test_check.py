@@ -15,7 +15,7 @@ from pydicom.uid import ExplicitVRLittleEndian
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import Problem
 from chestfed.inspection import CheckReport, check_site
-from chestfed.inspection.problems import PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS
+from chestfed.inspection.problems import OPPOSITE, PICTURES_READ, POLARITY, UNSUITABLE, WARNINGS
 from chestfed.inspection.scan import FACTS
 from chestfed.report.site_report import SiteReport, print_report
 from chestfed.report.site_report.render import as_json, as_markdown
@@ -34,7 +34,7 @@ from tests.inspection.planted import (
     write_image,
 )
 from tests.inspection.planted import save as save_dicom
-from tests.sites.own_tables import config, meanings, person, save_rows
+from tests.sites.own_tables import NAMES, config, meanings, person, save_rows, wide
 
 ONEHOT: dict[str, Any] = {}
 
@@ -395,3 +395,26 @@ def test_damaged_facts_are_made_again(tmp_path: Path, harm: str) -> None:
     with closing(sqlite3.connect(file)) as index, index:
         index.execute(f'UPDATE "{FACTS.name}" SET {harm}')
     assert list_problems(check(tmp_path)) == list_problems(first)
+
+
+@each(
+    ("codes", "edema", "number"),
+    [
+        ({"labels": {"no": "positive", "yes": "negative"}}, "Edema", 2),
+        ({"Edema": {"no": "positive"}}, "Edema", 1),
+        ({"sex": {"Female": "M"}}, "Edema", 1),
+        ({}, "No Edema", 1),
+        ({"labels": {"no": "positive"}}, "No Edema", 2),
+        ({"No Edema": {"yes": "negative", "no": "positive", "1": "negative", "0": "positive"}}, "No Edema", 0),
+        ({"labels": {"2": "positive", "1": "negative"}}, "Edema", 0),
+    ],
+)
+def test_opposite_meanings_warn(tmp_path: Path, codes: dict[str, Any], edema: str, number: int) -> None:
+    rows = [{**wide(n, *values), edema: values[1]} for n, values in enumerate((["yes"] * 5, ["no"] * 5))]
+    (tmp_path / "site").mkdir()
+    save_rows(tmp_path / "site/labels.csv", rows)
+    site = config(tmp_path, {"codes": codes}, labels={**NAMES, "edema": [edema]})
+    report = check_site(site, tmp_path, images=False)
+    kinds = [problem.kind for problem in report.warnings]
+    assert kinds == [OPPOSITE] * number
+    assert len(report.inspection.survey.table.notes) == number

@@ -37,6 +37,8 @@ PAIRS = [
     ("G0", "g0"),
     ("ZAPPA7", "Zappa007"),
     ("Zappa 1", "Zappa\u00a01"),
+    ("HC-1", "hc 1"),
+    ("HC\u20131", "HC_001"),
 ]
 
 
@@ -82,7 +84,7 @@ def test_spellings_in_two_splits_are_refused(tmp_path: Path, train: str, test: s
     assert test not in str(report.errors)
 
 
-@each("names", [("A12", "B12"), ("1.2.10", "1.2.1"), ("12", "120"), ("a1b", "a01b"), ("A-1", "A1")])
+@each("names", [("A12", "B12"), ("1.2.10", "1.2.1"), ("12", "120"), ("a1b", "a01b"), ("1-1", "11"), ("A-1-2", "A-12")])
 def test_other_names_are_other_patients(tmp_path: Path, names: tuple[str, str]) -> None:
     renamed(tmp_path, {4: names[0], 5: names[0], 20: names[1], 21: names[1]})
     assert list_problems(check(tmp_path, images=False)) == []

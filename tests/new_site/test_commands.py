@@ -5,17 +5,22 @@ from __future__ import annotations
 import csv
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from chestfed.cli import app
 from chestfed.core.bundled import bundled
+from chestfed.core.config import Document
 from chestfed.core.errors import ChestfedError, ConfigError, SiteError
+from chestfed.new_site.writing import _render
 from chestfed.samples import SHAPES, write_extra
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.tables.codebook import read_book, write_book
@@ -244,3 +249,19 @@ def test_root_is_found_from_any_folder(home: Path, tmp_path: Path, monkeypatch: 
     plan = chestfed("study", "--add-site", home / "mine/st-list.yaml", "--dry-run", *data, *SMALL)
     assert "st-list" in plan
     assert chestfed("site", "stats", home / "mine/st-list.yaml", "--data", home / "mine")
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+
+
+@given(st.lists(TEXTS | st.sampled_from(["1e3", "no", "- a", "{x}", "a: b", "#", "~"])))
+def test_any_text_comes_back_from_the_yaml(texts: list[str]) -> None:
+    entries = {f"k{number}": (text, "c" * 100) for number, text in enumerate(texts)}
+    entries |= {"long": (texts, "why\nnot"), "map": (dict.fromkeys(texts, "x"), "")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.yaml")
+        path.write_text("\n".join(_render({"a": entries})) + "\n", encoding="utf-8")
+        data = Document(path).data["a"]
+    assert data["long"] == texts
+    assert [data[f"k{number}"] for number in range(len(texts))] == texts
+    assert list(data["map"]) == list(dict.fromkeys(texts))

@@ -496,3 +496,36 @@ def test_column_of_the_opposite_is_coded_alone(bring: Bring, tmp_path: Path) -> 
     opposite = open_site(load_site_config(tmp_path / "plain/hospital.yaml"), tmp_path).frame
     assert (frame["cardiomegaly"] == 1 - opposite["cardiomegaly"]).all()
     assert (frame["edema"] == opposite["edema"]).all()
+
+
+def test_percent_column_beside_0_and_1(bring: Bring, tmp_path: Path) -> None:
+    def change(cells: Row, n: int) -> Row:
+        cells |= {name: int(cells[name] == "yes") for name in NAMES if name in cells}
+        return {**cells, "Edema (%)": (0, 50, 100)[n % 3], "Edema": None}
+
+    run = bring(change)
+    assert "{edema: 50}" in run().out
+    run("--set", "threshold={edema: 50}")
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["edema"].tolist() == [float((row - 2) % 3 > 0) for row in frame["row"]]
+    assert 0 < frame["cardiomegaly"].mean() < 1
+
+
+def test_columns_of_two_diseases_are_named(bring: Bring) -> None:
+    def change(cells: Row, n: int) -> Row:
+        return {**cells, "Mass and effusion": n % 2, "Nodule and effusion": n % 2}
+
+    out = " ".join(bring(change)().out.split())
+    assert "Mass and effusion (mass, pleural_effusion); Nodule and effusion (nodule, pleural_effusion)" in out
+
+
+def test_words_left_out_of_a_meaning_are_counted(bring: Bring, tmp_path: Path) -> None:
+    def change(cells: Row, n: int) -> Row:
+        terms = ("cardiomegaly and zebra lines", "no finding", "edema and effusion")
+        return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | {"Findings": terms[n % 3]}
+
+    assert "1 proposed meanings in the code book leave out words" in " ".join(bring(change)().out.split())
+    codes, _ = read_book(tmp_path / "site_configs/hospital.codes.csv")
+    evidence = {code.value: code.evidence for code in codes if code.kind == "finding"}
+    assert "leaves out 'zebra', 'lines'" in evidence["cardiomegaly and zebra lines"]
+    assert "leaves out" not in evidence["edema and effusion"]

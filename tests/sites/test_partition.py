@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SPLITS, VIEWS
-from chestfed.sites.partition import assign_splits, cut_into_clients, hold_out, split_patients, splits_text
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.partition import (
+    assign_splits,
+    cut_into_clients,
+    hold_out,
+    join_splits,
+    split_patients,
+    splits_text,
+)
 from chestfed.sites.table import SiteTable
 from tests.cases import assert_refused, each
+from tests.sites.own_tables import config
 
 
 def make_table(patients: list[int], labels: np.ndarray) -> SiteTable:
@@ -76,6 +85,17 @@ def test_the_order_of_rows_does_not_matter(table: SiteTable, seed: int, shuffle:
         assert set(client.frame["row"]) == set(other.frame["row"])
 
 
+@each("cut", ["alike", "unlike"])
+def test_spellings_of_a_patient_stay_together(cut: str) -> None:
+    labels = (np.arange(40) % 3 == 0).astype(float)[:, None].repeat(len(DISEASES), axis=1)
+    table = make_table(list(range(40)), labels)
+    names = [f"{('HC-', 'hc 0')[row % 2]}{row // 2}" for row in range(40)]
+    table = table.with_frame(table.frame.assign(patient=names))
+    parts = [*cut_into_clients(table, 3, 1, cut), *hold_out(table, 0.3, 1)]
+    people = [{row // 2 for row in part.frame["row"] - 2} for part in parts]
+    assert [2 * len(group) for group in people] == [len(part.frame) for part in parts]
+
+
 def rare_table() -> SiteTable:
     rng = np.random.default_rng(5)
     labels = (rng.random((2000, len(DISEASES))) < [0.01, 0.05, 0.005, 0.1, 0.1]).astype(float)
@@ -116,6 +136,45 @@ def test_a_held_out_part_has_its_share(fraction: float) -> None:
     total, positives = np.nansum(table.labels(), axis=0), np.nansum(table.labels()[held], axis=0)
     assert positives == pytest.approx(fraction * total, abs=float(2 + 0.05 * total.max()))
     assert (positives >= 1).all()
+
+
+@each("fraction", [0.0145, 0.05, 0.1, 0.15, 0.3])
+@each("carriers", [0, 120])
+def test_a_part_has_its_whole_number(carriers: int, fraction: float) -> None:
+    labels = np.zeros((120, len(DISEASES)))
+    labels[:carriers, 1] = 1
+    held = split_patients(make_table(list(range(120)), labels).frame, DISEASES, fraction, 1, "x")
+    assert held.sum() == int(120 * fraction + 1e-9)
+
+
+@each("carriers", [1, 2])
+def test_few_carriers_are_shared_if_they_can(carriers: int) -> None:
+    labels = np.zeros((20, len(DISEASES)))
+    labels[:carriers, 0] = 1
+    held = split_patients(make_table(list(range(20)), labels).frame, DISEASES, 0.1, 1, "x")
+    assert (held[:carriers].sum(), held.sum()) == (carriers - 1, 2)
+
+
+def test_a_carrier_of_two_counts_for_both() -> None:
+    labels = np.zeros((8, len(DISEASES)))
+    labels[:2, 0] = labels[:4, 1] = 1
+    for seed in range(10):
+        for part in cut_into_clients(make_table(list(range(8)), labels), 2, seed):
+            assert part.frame[list(DISEASES[:2])].sum().tolist() == [1, 2]
+            assert len(part.frame) == 4
+
+
+def test_given_splits_are_joined_by_patient(tmp_path: Path) -> None:
+    raw = pd.DataFrame({"patient": ["b", "a", None, "b", "c", "d"], "file": "x.csv", "row": range(2, 8)})
+    path = tmp_path / "splits.csv"
+    path.write_text("patient,split\na,train\nb,test\nc,valid\nc,test\nd,exam\n", encoding="utf-8")
+    source = Source(config(tmp_path, {}), tmp_path)
+    splits = join_splits(raw, path, source)["split"].fillna("").tolist()
+    assert splits == ["test", "train", "", "test", "valid", ""]
+    places = [(problem.kind, problem.file, problem.row) for problem in source.problems]
+    expected = [("unknown split", "splits.csv", 6), ("duplicate patient", "splits.csv", 5)]
+    assert places == [*expected, ("patient without a split", "x.csv", 7)]
+    assert join_splits(raw, tmp_path / "no.csv", source) is raw
 
 
 def test_shares_come_from_training_patients() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from chestfed.core.bundled import bundled
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.label_counts import LabelCounts, count_labels
 from chestfed.sites.stats import dataset_table
+from chestfed.sites.table import LabelCounts, count_labels
 from chestfed.training.plan import Counted
 
 

@@ -19,7 +19,7 @@ from chestfed.core.errors import ConfigError, SiteError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from chestfed.new_site import Draft, Question
+    from chestfed.new_site import Proposal, Question
     from chestfed.sites import SiteTable
     from chestfed.sites.tables.codebook import Code
 
@@ -141,7 +141,7 @@ def _draft(
     data: Path | None,
     options: Mapping[str, Any],
     book: Sequence[Code],
-) -> Draft:
+) -> Proposal:
     from chestfed.commands.progress import Bars
     from chestfed.new_site import draft_site, parse_answers
 
@@ -150,7 +150,7 @@ def _draft(
         return draft_site(name, images, labels, answers, data=data, progress=partial(bars.decoding, "headers"))
 
 
-def _list_open(console: Console, draft: Draft, out: Path, name: str) -> None:
+def _list_open(console: Console, draft: Proposal, out: Path, name: str) -> None:
     """Everything that is open, with what answers it."""
     _show(console, draft)
     say(console, f"\nopen: {plural(len(draft.questions), 'question')}", "yellow")
@@ -230,7 +230,7 @@ def _write_book(console: Console, name: str, out: Path, codes: Sequence[Code], e
         say(console, f"{text}. It quotes cells: keep it at the hospital")
 
 
-def _write_site(console: Console, path: Path, draft: Draft, data: Path | None) -> None:
+def _write_site(console: Console, path: Path, draft: Proposal, data: Path | None) -> None:
     """Write the YAML, show how each thing was chosen, and open the site."""
     from chestfed.core.checkpoint import write_text
     from chestfed.sites import load_site_config
@@ -278,9 +278,9 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _show(console: Console, draft: Draft) -> None:
-    width = max((len(what) for what, _, _ in draft.evidence), default=0)
-    for what, value, why in draft.evidence:
+def _show(console: Console, draft: Proposal) -> None:
+    width = max((len(what) for what, _, _ in draft.shown), default=0)
+    for what, value, why in draft.shown:
         say(console, f"{what:<{width}}  {value}" + (f"   [{why}]" if why else ""))
         for example in draft.examples if what == "image" else ():
             say(console, f"{'':<{width}}  {example}")

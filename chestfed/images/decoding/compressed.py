@@ -84,7 +84,7 @@ def read_size(stream: bytes) -> tuple[int, int, int] | None:
     """Width, height and components that a JPEG, JPEG-LS or JPEG 2000 stream states; None if none is found."""
     try:
         if stream.startswith(_SOI):
-            frame = next((place for code, place in _segments(stream) if code in _FRAMES), len(stream))
+            frame = next((place for code, place in _list_segments(stream) if code in _FRAMES), len(stream))
             height, width, components = struct.unpack_from(">HHB", stream, frame + 5)
             return width, height, components
         if not stream.startswith(_J2K):  # elsewhere these four bytes may stand by chance
@@ -143,7 +143,7 @@ def refuse_scan_bomb(stream: bytes, pixels: int) -> None:
     Raises `ImageError` if it has more.
     """
     try:
-        place = next((place for code, place in _segments(stream) if code == _SCAN), len(stream))
+        place = next((place for code, place in _list_segments(stream) if code == _SCAN), len(stream))
     except (struct.error, IndexError):
         return  # cut short: the decoder says so
     # Compressed data have a 0 behind each 0xFF. An expression is twice as fast as `count`.
@@ -175,7 +175,7 @@ def jpeg_digest(stream: bytes) -> bytes:
     """16 bytes of a JPEG's tables and compressed pixels: the same whatever its metadata say."""
     digest, begin = xxhash.xxh3_128(), 0
     with memoryview(stream) as view:
-        for code, place in _segments(stream):
+        for code, place in _list_segments(stream):
             if code in _ABOUT:
                 digest.update(view[begin:place])
                 begin = place + 2 + struct.unpack_from(">H", stream, place + 2)[0]
@@ -183,7 +183,7 @@ def jpeg_digest(stream: bytes) -> bytes:
     return digest.digest()
 
 
-def _segments(stream: bytes) -> Iterator[tuple[int, int]]:
+def _list_segments(stream: bytes) -> Iterator[tuple[int, int]]:
     """Code and place of a JPEG's markers, up to the first scan."""
     place = 2
     while stream[place] == 0xFF:

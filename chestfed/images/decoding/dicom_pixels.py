@@ -78,31 +78,31 @@ def decode_dicom(path: Path, stored: Stored, levels: Levels, least: int | None =
         dataset = dicom_tags.read(path, (), pixels=True)
         _check(dataset, path)
         refuse_unsuitable(dataset, stored.body_parts, stored.for_processing)
-        digest, scale, reduced = _stream_digest(dataset), 1, None
+        digest, scale, reduced = _digest_stream(dataset), 1, None
         if digest and least is not None and _may_reduce(dataset, levels):
-            scale = reduction(_integer(dataset, "Columns"), _integer(dataset, "Rows"), least)
-            reduced = _reduced_jpeg_2000(dataset, scale) if scale > 1 else None
-        extent = _integer(dataset, "Rows") / scale, _integer(dataset, "Columns") / scale
+            scale = reduction(_read_integer(dataset, "Columns"), _read_integer(dataset, "Rows"), least)
+            reduced = _decode_reduced(dataset, scale) if scale > 1 else None
+        extent = _read_integer(dataset, "Rows") / scale, _read_integer(dataset, "Columns") / scale
         pixels = _read_pixels(dataset) if reduced is None else reduced
         if pixels.ndim == 3:
             gray, unwindowed = picture_levels(_remove_color(pixels), levels, None), False
         else:
-            gray, unwindowed = _gray(pixels, dataset, levels)
+            gray, unwindowed = _make_gray(pixels, dataset, levels)
         gray = _make_pixels_square(gray, read_pixel_aspect(dataset))
         upright = turn_upright(gray, dataset)
         return Film(upright, unwindowed, upright is not gray, upright.shape if reduced is None else extent, digest)
 
 
-def _stream_digest(dataset: Dataset) -> bytes:
+def _digest_stream(dataset: Dataset) -> bytes:
     """16 bytes of a JPEG 2000 stream, which name the image whatever part of it is decoded; empty for others."""
     from pydicom.uid import JPEG2000TransferSyntaxes
 
-    if _syntax(dataset) not in JPEG2000TransferSyntaxes:
+    if _read_syntax(dataset) not in JPEG2000TransferSyntaxes:
         return b""
-    return xxhash.xxh3_128(_frame(dataset)).digest()
+    return xxhash.xxh3_128(_read_frame(dataset)).digest()
 
 
-def _frame(dataset: Dataset) -> bytes:
+def _read_frame(dataset: Dataset) -> bytes:
     """The compressed stream of the one image."""
     from pydicom.encaps import get_frame
 
@@ -121,12 +121,12 @@ def _may_reduce(dataset: Dataset, levels: Levels) -> bool:
     return levels != "percentiles" and "PixelPaddingValue" not in dataset and lies_upright
 
 
-def _reduced_jpeg_2000(dataset: Dataset, scale: int) -> np.ndarray | None:
+def _decode_reduced(dataset: Dataset, scale: int) -> np.ndarray | None:
     """Stored values `[h / scale, w / scale]`; None if the stream has to be decoded, or refused, as a whole."""
     from PIL import Image
 
-    stream, bits = _frame(dataset), _integer(dataset, "BitsStored")
-    if _integer(dataset, "PixelRepresentation") or read_precision(stream) != (bits, False):
+    stream, bits = _read_frame(dataset), _read_integer(dataset, "BitsStored")
+    if _read_integer(dataset, "PixelRepresentation") or read_precision(stream) != (bits, False):
         return None
     try:
         with Image.open(BytesIO(stream), formats=("JPEG2000",)) as image:
@@ -136,11 +136,11 @@ def _reduced_jpeg_2000(dataset: Dataset, scale: int) -> np.ndarray | None:
     except (OSError, SyntaxError, ValueError):  # damaged, or of fewer resolutions
         return None
     if values.dtype == np.uint16 and bits > 8:
-        return _centered(values >> (16 - bits), scale)  # which Pillow shifts up
-    return _centered(values, scale) if values.dtype == np.uint8 and bits == 8 else None
+        return _center(values >> (16 - bits), scale)  # which Pillow shifts up
+    return _center(values, scale) if values.dtype == np.uint8 and bits == 8 else None
 
 
-def _centered(values: np.ndarray, scale: int) -> np.ndarray:
+def _center(values: np.ndarray, scale: int) -> np.ndarray:
     """Values `[h, w]` at the centers of their squares: those of a wavelet are at the first of `scale` pixels."""
     shift = (scale - 1) / (2 * scale)
     move = np.array([[1, 0, -shift], [0, 1, -shift]])
@@ -153,8 +153,8 @@ def _read_pixels(dataset: Dataset) -> np.ndarray:
     from pydicom.uid import RLELossless
 
     gray = str(dataset.PhotometricInterpretation) in _GRAY
-    run_length = gray and _syntax(dataset) == RLELossless
-    decoder = _DECODERS.get(_syntax(dataset), "")
+    run_length = gray and _read_syntax(dataset) == RLELossless
+    decoder = _DECODERS.get(_read_syntax(dataset), "")
     pixels: np.ndarray = _run_length(dataset) if run_length else pixel_array(dataset, decoding_plugin=decoder)
     del dataset.PixelData  # as large as the pixels
     if pixels.ndim != (2 if gray else 3):
@@ -182,29 +182,29 @@ def _run_length(dataset: Dataset) -> np.ndarray:
     """What `dataset.pixel_array` gives of RLE, in half of its time: pydicom would copy the decoded picture twice."""
     from pydicom.pixels import get_decoder
 
-    decoder = get_decoder(_syntax(dataset))
+    decoder = get_decoder(_read_syntax(dataset))
     (decoded, _), _ = capture_stderr(lambda: decoder.as_buffer(dataset))  # of its panics the plugin writes there
-    kind, allocated = "i" if dataset.PixelRepresentation else "u", _integer(dataset, "BitsAllocated")
-    shape = _integer(dataset, "Rows"), _integer(dataset, "Columns")
+    kind, allocated = "i" if dataset.PixelRepresentation else "u", _read_integer(dataset, "BitsAllocated")
+    shape = _read_integer(dataset, "Rows"), _read_integer(dataset, "Columns")
     stored: np.ndarray = np.frombuffer(decoded, f"<{kind}{allocated // 8}").reshape(shape)
-    unused = allocated - _integer(dataset, "BitsStored")  # upper bits, which may hold anything
+    unused = allocated - _read_integer(dataset, "BitsStored")  # upper bits, which may hold anything
     return (stored << unused) >> unused if unused else stored
 
 
-def _gray(stored: np.ndarray, dataset: Dataset, levels: Levels) -> tuple[np.ndarray, bool]:
+def _make_gray(stored: np.ndarray, dataset: Dataset, levels: Levels) -> tuple[np.ndarray, bool]:
     from pydicom.pixels import apply_modality_lut
 
-    bits, signed = _integer(dataset, "BitsStored"), _integer(dataset, "PixelRepresentation")
+    bits, signed = _read_integer(dataset, "BitsStored"), _read_integer(dataset, "PixelRepresentation")
     lowest = -(1 << bits - 1) if signed else 0
     first, last = min(lowest, int(stored.min())), max(lowest + (1 << bits) - 1, int(stored.max()))
     codes = np.arange(first, last + 1)
     counts = count_levels(stored, first, len(codes))
-    padding = _padding(codes, dataset)
+    padding = _find_padding(codes, dataset)
     if padding[counts > 0].all():
         padding[:] = False
     used = (counts > 0) & ~padding
     values = np.asarray(apply_modality_lut(codes.astype(stored.dtype), dataset), np.float64)
-    shown = _windowed(values, dataset) if levels == "window" else None
+    shown = _apply_window(values, dataset) if levels == "window" else None
     if shown is not None and shown[used].max() > shown[used].min():
         table = scale_levels(shown, 0, 1)
     elif levels == "stored":
@@ -220,7 +220,7 @@ def _gray(stored: np.ndarray, dataset: Dataset, levels: Levels) -> tuple[np.ndar
     return map_levels(stored, first, table), levels == "window" and shown is None
 
 
-def _windowed(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
+def _apply_window(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
     """Values as the VOI LUT or else the first window shows them, 0 to 1 (C.11.2); None without a plausible one."""
     from pydicom.dataset import Dataset
     from pydicom.pixels import apply_voi, apply_windowing
@@ -233,7 +233,7 @@ def _windowed(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
         if descriptor[1] > values.max():  # below zero, and read as unsigned
             descriptor[1] -= 1 << 16
         return np.asarray(apply_voi(values, dataset, index=0), np.float64) / ((1 << bits) - 1)
-    center, width = (_first(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
+    center, width = (_take_first(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
     function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
         raise ImageError("DICOM file of an unknown VOI LUT Function", kind="unsupported")
@@ -248,7 +248,7 @@ def _windowed(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
     return apply_windowing(values, window)
 
 
-def _padding(codes: np.ndarray, dataset: Dataset) -> np.ndarray:
+def _find_padding(codes: np.ndarray, dataset: Dataset) -> np.ndarray:
     """Which stored values are padding: one value, or a range of them (PS3.3, C.7.5.1.1.2)."""
     first: object = dataset.get("PixelPaddingValue")
     last: object = dataset.get("PixelPaddingRangeLimit")
@@ -258,19 +258,19 @@ def _padding(codes: np.ndarray, dataset: Dataset) -> np.ndarray:
     return (codes >= bounds[0]) & (codes <= bounds[1])
 
 
-def _first(value: Any) -> float | None:
+def _take_first(value: Any) -> float | None:
     """The first of one or several numbers; None if there is none."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _first(value[0]) if len(value) else None
+        return _take_first(value[0]) if len(value) else None
     return None if value is None or value == "" else float(value)
 
 
-def _integer(dataset: Dataset, name: str) -> int:
+def _read_integer(dataset: Dataset, name: str) -> int:
     """A whole number of the header; raises `AttributeError` without it."""
     return int(getattr(dataset, name))
 
 
-def _syntax(dataset: Dataset) -> UID:
+def _read_syntax(dataset: Dataset) -> UID:
     """The transfer syntax."""
     syntax: UID = dataset.file_meta.TransferSyntaxUID
     return syntax
@@ -289,17 +289,17 @@ def _check(dataset: Dataset, path: Path) -> None:
     samples = int(dataset.get("SamplesPerPixel") or 1)
     if dataset.get("PhotometricInterpretation") not in {1: _GRAY, 3: _COLOR}.get(samples, ()):
         raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2 nor RGB", kind="color")
-    if "PixelData" not in dataset or _integer(dataset, "BitsAllocated") > 16:
+    if "PixelData" not in dataset or _read_integer(dataset, "BitsAllocated") > 16:
         raise ImageError(
             "DICOM file of more than 16 bits per pixel or of floating-point pixels: a radiograph expected",
             kind="unsupported",
         )
-    if samples == 3 and _integer(dataset, "BitsAllocated") != 8:
+    if samples == 3 and _read_integer(dataset, "BitsAllocated") != 8:
         raise ImageError("color DICOM file of more than 8 bits: a gray radiograph expected", kind="color")
-    check_size(_integer(dataset, "Columns"), _integer(dataset, "Rows"))
-    if _syntax(dataset).is_encapsulated:
+    check_size(_read_integer(dataset, "Columns"), _read_integer(dataset, "Rows"))
+    if _read_syntax(dataset).is_encapsulated:
         _check_compressed(dataset)
-    elif dataset.get("HighBit") not in (None, _integer(dataset, "BitsStored") - 1):
+    elif dataset.get("HighBit") not in (None, _read_integer(dataset, "BitsStored") - 1):
         raise ImageError(
             "DICOM file whose HighBit is not BitsStored - 1: the position of its values is unknown", kind="unsupported"
         )
@@ -310,10 +310,10 @@ def _check_compressed(dataset: Dataset) -> None:
     from pydicom.encaps import encapsulate
     from pydicom.uid import JPEG2000TransferSyntaxes, JPEGBaseline8Bit, RLELossless
 
-    width, height, syntax = _integer(dataset, "Columns"), _integer(dataset, "Rows"), _syntax(dataset)
+    width, height, syntax = _read_integer(dataset, "Columns"), _read_integer(dataset, "Rows"), _read_syntax(dataset)
     if syntax == RLELossless:  # states no size of its own
         return
-    stream = _frame(dataset)
+    stream = _read_frame(dataset)
     if syntax in JPEG2000TransferSyntaxes:
         bare = bare_jpeg_2000(stream)
         if len(bare) < len(stream):

@@ -32,13 +32,13 @@ def polarity(gray: np.ndarray) -> float:
 
 def standardize_polarity(gray: np.ndarray) -> np.ndarray:
     """What is inside of a frame, as float `[32, 32]` with mean 0 and norm 1; zeros for a picture of one gray level."""
-    small = _unframed(_unframed(cv2.resize(gray, (_FRAMED, _FRAMED), interpolation=cv2.INTER_AREA)).T).T
+    small = _remove_frame(_remove_frame(cv2.resize(gray, (_FRAMED, _FRAMED), interpolation=cv2.INTER_AREA)).T).T
     square = cv2.resize(np.ascontiguousarray(small), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float64)
     square -= square.mean()
     return square / (np.linalg.norm(square) or 1.0)
 
 
-def _unframed(gray: np.ndarray) -> np.ndarray:
+def _remove_frame(gray: np.ndarray) -> np.ndarray:
     """Without the outer rows of one gray level, except a marker: they are black or white in negatives too."""
     low, high = np.percentile(gray, (5, 95), axis=1)
     lines = np.flatnonzero(high - low > _FLAT)

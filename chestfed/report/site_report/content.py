@@ -21,7 +21,7 @@ from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import FIRST, PICTURES_READ, REMARK, Inspection, Problems, printable
 from chestfed.report.drift import Drift, drift
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.label_counts import count_labels
+from chestfed.sites.table import count_labels
 
 #: Images that are shown, and pixels of their sides.
 SHOWN, SIDE = 8, 128

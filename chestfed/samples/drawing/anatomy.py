@@ -112,15 +112,15 @@ def build_chest(body: Body, frame: Frame, upper_vessels: float = 0.6) -> Chest:
     field = right + left
     coarse = frame.coarse  # what has no fine detail is drawn on a quarter of the pixels
     depth = np.sqrt(np.clip((frame.blur(field, 2.0)[::2, ::2] - 0.3) / 0.55, 0, 1))
-    air = field * frame.enlarged(_AERATION * 0.68 * body.depth * depth * (1 - _mediastinum(body, coarse)))
-    air -= np.minimum(air, _vessels(body, frame, rng, upper_vessels))
-    soft = _trunk(body, coarse) - _windpipe(body, coarse)
+    air = field * frame.enlarged(_AERATION * 0.68 * body.depth * depth * (1 - _draw_mediastinum(body, coarse)))
+    air -= np.minimum(air, _draw_vessels(body, frame, rng, upper_vessels))
+    soft = _draw_trunk(body, coarse) - _draw_windpipe(body, coarse)
     if body.gas:
-        soft -= _gas_bubble(body, coarse, rng)
+        soft -= _draw_gas_bubble(body, coarse, rng)
     np.maximum(soft, 0.0, out=soft)
-    bone = _shoulders(body, coarse) + _spine(body, coarse)
+    bone = _draw_shoulders(body, coarse) + _draw_spine(body, coarse)
     bone *= np.minimum(0.25 * soft, 1)
-    return Chest(frame, body, air, frame.enlarged(soft), frame.enlarged(bone) + _ribs(body, frame), right, left)
+    return Chest(frame, body, air, frame.enlarged(soft), frame.enlarged(bone) + _draw_ribs(body, frame), right, left)
 
 
 def lung_outline(body: Body, side: int) -> np.ndarray:
@@ -161,7 +161,7 @@ def heart(body: Body, frame: Frame) -> np.ndarray:
     return np.sqrt(np.sqrt(np.maximum(1 - along * along - across * across, 0)))
 
 
-def _trunk(body: Body, frame: Frame) -> np.ndarray:
+def _draw_trunk(body: Body, frame: Frame) -> np.ndarray:
     """Soft tissue of neck, shoulders, trunk, arms and breasts."""
     x, y = frame.xy
     wall, top = body.half_width + 1.4 + body.fat, -body.apex
@@ -181,7 +181,7 @@ def _trunk(body: Body, frame: Frame) -> np.ndarray:
     return soft
 
 
-def _mediastinum(body: Body, frame: Frame) -> np.ndarray:
+def _draw_mediastinum(body: Body, frame: Frame) -> np.ndarray:
     """Share of the lungs' depth that heart, great vessels and hila take, 0..1."""
     x, y = frame.xy
     shift = body.shift + body.rotation
@@ -199,7 +199,7 @@ def _mediastinum(body: Body, frame: Frame) -> np.ndarray:
     return 1 - free
 
 
-def _vessels(body: Body, frame: Frame, rng: np.random.Generator, upper: float) -> np.ndarray:
+def _draw_vessels(body: Body, frame: Frame, rng: np.random.Generator, upper: float) -> np.ndarray:
     """Vessels that branch twice on their way from the hila, cm of soft tissue."""
     fan = np.tile(np.linspace(-1.35, 1.35, 9), 2) + rng.normal(0, 0.08, 18)
     side = np.repeat([RIGHT, LEFT], 9)
@@ -222,7 +222,7 @@ def _vessels(body: Body, frame: Frame, rng: np.random.Generator, upper: float) -
     return 2.2 * frame.lines(groups, 0.12)
 
 
-def _windpipe(body: Body, frame: Frame) -> np.ndarray:
+def _draw_windpipe(body: Body, frame: Frame) -> np.ndarray:
     """Air of trachea and main bronchi, cm."""
     carina = (0.3 + body.shift, -5.2)
     trachea = np.array([[(0.0, -body.apex - 9), (0.1 + 0.3 * body.shift, -12), carina]])
@@ -230,43 +230,43 @@ def _windpipe(body: Body, frame: Frame) -> np.ndarray:
     return 2.0 * frame.lines([(trachea, 1.6, 1.0), (bronchi, 1.1, 0.55)], 0.15)
 
 
-def _gas_bubble(body: Body, frame: Frame, rng: np.random.Generator) -> np.ndarray:
+def _draw_gas_bubble(body: Body, frame: Frame, rng: np.random.Generator) -> np.ndarray:
     x, y = frame.xy
     across = (x - (0.5 * body.half_width + rng.normal(0, 0.6))) * (1 / (1.3 * body.gas))
     along = (y - (body.dome[1] + 1.0 + body.gas)) * (1 / body.gas)
     return 1.5 * body.gas * np.sqrt(np.maximum(1 - across * across - along * along, 0))
 
 
-def _ribs(body: Body, frame: Frame) -> np.ndarray:
+def _draw_ribs(body: Body, frame: Frame) -> np.ndarray:
     """Eleven pairs of ribs behind, seven in front, cm of bone."""
     level = -body.apex - 0.6 + body.ribs * np.arange(11)
     back_across, back_down = [0.10, 0.25, 0.5, 0.75, 0.93, 1.0], [0.0, -0.45, 0.1, 1.3, 2.9, 4.1]
     front_across, front_down = [1.0, 0.93, 0.72, 0.5, 0.36], [4.1, 5.4, 7.2, 8.3, 8.7]
-    back = _curves(_inner_width(body, level + 3.0), level, back_across, back_down)
-    front = _curves(_inner_width(body, level + 5.0), level, front_across, front_down)[1:8]
+    back = _make_curves(_measure_inner_width(body, level + 3.0), level, back_across, back_down)
+    front = _make_curves(_measure_inner_width(body, level + 5.0), level, front_across, front_down)[1:8]
     both = [np.concatenate([paths, paths * (-1, 1)]) for paths in (back, front)]
     both[1] = both[1] + (body.rotation, 0)
-    return 1.15 * _tubes(frame, both[0], 0.85) + 0.7 * _tubes(frame, both[1], 0.95)
+    return 1.15 * _draw_tubes(frame, both[0], 0.85) + 0.7 * _draw_tubes(frame, both[1], 0.95)
 
 
-def _curves(wide: np.ndarray, level: np.ndarray, across: list[float], down: list[float]) -> np.ndarray:
+def _make_curves(wide: np.ndarray, level: np.ndarray, across: list[float], down: list[float]) -> np.ndarray:
     """One smooth path per level, `[levels, points, 2]`."""
     anchors = np.stack([wide[:, None] * np.array(across), level[:, None] + np.array(down)], axis=-1)
     return smooth(anchors, steps=4)
 
 
-def _tubes(frame: Frame, paths: np.ndarray, width: float) -> np.ndarray:
+def _draw_tubes(frame: Frame, paths: np.ndarray, width: float) -> np.ndarray:
     """Hollow bones: a dense rim around a spongy middle."""
     return frame.lines([(paths, width, 1.0), (paths, 0.5 * width, 0.6)], 0.09)
 
 
-def _inner_width(body: Body, height: np.ndarray) -> np.ndarray:
+def _measure_inner_width(body: Body, height: np.ndarray) -> np.ndarray:
     """Half the inner width of the thorax at these heights."""
     heights = [-body.apex - 1, -0.9 * body.apex, -0.52 * body.apex, 0.0, 0.45 * body.dome[0], 30]
     return np.interp(height, heights, body.half_width * np.array([0.4, 0.62, 0.85, 0.955, 1.0, 1.0])) + 0.2
 
 
-def _shoulders(body: Body, frame: Frame) -> np.ndarray:
+def _draw_shoulders(body: Body, frame: Frame) -> np.ndarray:
     """Collarbones, shoulder blades and upper arms, cm of bone."""
     wide, top, fat = body.half_width, -body.apex, body.fat
     collar = np.array([(1.7, 2.6), (0.3 * wide, 1.9), (0.62 * wide, 1.2), (0.95 * wide, 0.6), (1.25 * wide, 1.2)])
@@ -274,13 +274,13 @@ def _shoulders(body: Body, frame: Frame) -> np.ndarray:
     arm = np.array([(wide + 5.0 + 0.8 * fat, 3.6), (wide + 7.0 + fat, 16), (wide + 8.0 + fat, 34)])
     sides = np.array([(RIGHT, 1), (LEFT, 1)])[:, None, :]
     collars = smooth(collar * sides + (body.rotation, top), steps=4)
-    total = _tubes(frame, collars, 1.05)
+    total = _draw_tubes(frame, collars, 1.05)
     for outline in blade * (wide, 1) * sides + (0, top):
         total += 0.4 * frame.polygon(outline, 0.25)
     return total + 1.8 * frame.lines([(arm * sides + (0, top), 2.4, 1.0)], 0.25)
 
 
-def _spine(body: Body, frame: Frame) -> np.ndarray:
+def _draw_spine(body: Body, frame: Frame) -> np.ndarray:
     """Vertebrae with the discs between them and the spinous processes, cm of bone."""
     x, y = frame.xy
     off = x - body.scoliosis * np.sin(0.16 * y)

@@ -22,7 +22,7 @@ def lateral_attenuation(
     across = 2.1 * body.half_width
     soft = across * np.sqrt(np.maximum(1 - (np.abs(x) / (widths + 0.6 * body.fat)) ** 3, 0))
 
-    lung = frame.polygon(_outline(body, half, dome))
+    lung = frame.polygon(_draw_outline(body, half, dome))
     air = 0.72 * across * 0.72 * lung * np.clip((frame.blur(lung, 1.6) - 0.3) / 0.5, 0, 1) ** 0.6
     large = body.heart_ratio + 0.12 * severity["cardiomegaly"]
     radius = 0.78 * large * body.half_width
@@ -50,7 +50,7 @@ def lateral_attenuation(
     return SOFT * np.maximum(soft - air, 0) + (BONE - SOFT) * bone
 
 
-def _outline(body: Body, half: float, dome: float) -> np.ndarray:
+def _draw_outline(body: Body, half: float, dome: float) -> np.ndarray:
     """Both lungs seen from the side."""
     anchors = np.array(
         [

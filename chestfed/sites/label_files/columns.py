@@ -43,7 +43,7 @@ def open_parquet(path: Path, label: str) -> Sheet:
         stored = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         schema, parts, total = plain.schema_arrow, [], 0
         for batch in pq.ParquetFile(path, read_dictionary=stored).iter_batches(1 << 16):
-            total += sum(map(_expanded_bytes, batch.columns))
+            total += sum(map(_measure_expanded, batch.columns))
             if total > limits.LARGEST:
                 raise UnreadableError(*TOO_LARGE)
             parts.append(pa.Table.from_batches([batch]).cast(schema))
@@ -61,7 +61,7 @@ def open_feather(path: Path, label: str) -> Sheet:
         table = pyarrow.feather.read_table(path, memory_map=False)
     except (pa.ArrowException, OSError):
         raise UnreadableError("is not a feather file, or is damaged", _AGAIN) from None
-    if sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks) > limits.LARGEST:
+    if sum(_measure_expanded(chunk) for column in table.columns for chunk in column.chunks) > limits.LARGEST:
         raise UnreadableError(*TOO_LARGE)
     return _from_arrow(label, table)
 
@@ -230,7 +230,7 @@ def _from_values(label: str, names: list[str], columns: Iterable[list[Any]], cou
 
 
 def _from_arrow(label: str, table: pa.Table) -> Sheet:
-    return _make_sheet(label, table.column_names, map(_arrow_text, table.columns), table.num_rows)
+    return _make_sheet(label, table.column_names, map(_convert_arrow, table.columns), table.num_rows)
 
 
 def _make_sheet(label: str, names: Sequence[str], columns: Iterable[pa.ChunkedArray[Any] | None], count: int) -> Sheet:
@@ -253,11 +253,11 @@ def _as_cells(values: Iterable[Any]) -> pa.ChunkedArray[Any] | None:
         return None
 
 
-def _arrow_text(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
+def _convert_arrow(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
     """Cells as strings; None if the type has no plain text."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
-        return _arrow_text(cells.cast(kind.value_type))
+        return _convert_arrow(cells.cast(kind.value_type))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
         return cells.cast(pa.string())
     if pa.types.is_float16(kind) or pa.types.is_float32(kind):  # 0.1 stays 0.1
@@ -269,7 +269,7 @@ def _arrow_text(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
     return _as_cells(cells.to_pylist())
 
 
-def _expanded_bytes(cells: pa.Array[Any]) -> int:
+def _measure_expanded(cells: pa.Array[Any]) -> int:
     """What cells take once each has its word instead of a reference to it."""
     if isinstance(cells, pa.DictionaryArray):
         words: Any = cells.dictionary
@@ -277,8 +277,8 @@ def _expanded_bytes(cells: pa.Array[Any]) -> int:
         lengths = pc.fill_null(pc.binary_length(words), 0).to_numpy() if text else np.full(len(words), 8)
         return 4 * len(cells) + int(lengths[cells.indices.drop_null().to_numpy()].sum(dtype=np.int64))
     if isinstance(cells, pa.StructArray):
-        return sum(map(_expanded_bytes, cells.flatten()))
+        return sum(map(_measure_expanded, cells.flatten()))
     if isinstance(cells, pa.MapArray):
-        return 4 * len(cells) + _expanded_bytes(cells.keys) + _expanded_bytes(cells.items)
+        return 4 * len(cells) + _measure_expanded(cells.keys) + _measure_expanded(cells.items)
     lists: Any = cells
-    return 4 * len(cells) + _expanded_bytes(lists.flatten()) if pa.types.is_nested(cells.type) else int(cells.nbytes)
+    return 4 * len(cells) + _measure_expanded(lists.flatten()) if pa.types.is_nested(cells.type) else int(cells.nbytes)

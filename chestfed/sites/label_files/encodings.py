@@ -66,7 +66,7 @@ def as_utf8(data: bytes, encoding: str | None) -> tuple[bytes, str]:
         line = 0 if place is None else text.count("\n", 0, place.start()) + 1
     except UnicodeDecodeError as error:
         text, line = bare.decode(name, errors="replace"), bare.count(b"\n", 0, error.start) + 1
-    others, in_utf8 = ([], []) if name != "utf-8" and is_multi_byte_encoding(name) else _lines(bare)
+    others, in_utf8 = ([], []) if name != "utf-8" and is_multi_byte_encoding(name) else _number_lines(bare)
     if in_utf8 and others:  # a line of UTF-8 has a reading in every encoding of one byte per letter
         lines = others if name == "utf-8" else in_utf8
         text_of_lines = b"\n".join(_as_far_as_possible(row) for row in bare.split(b"\n"))
@@ -101,7 +101,7 @@ def likely(data: bytes) -> tuple[str, ...]:
         return ("cp1252",)
     # Each by itself: given several, the library leaves out those that it takes for similar.
     matches = [match for name in _KNOWN for match in from_bytes(rated, cp_isolation=[name], enable_fallback=False)]
-    matches = [match for match in matches if _decodes(data, match.encoding) and not _ODD.search(str(match))]
+    matches = [match for match in matches if _can_decode(data, match.encoding) and not _ODD.search(str(match))]
     best = min((match.chaos for match in matches), default=0.0)
     alike: dict[str, list[str]] = {}
     for match in matches:
@@ -120,7 +120,7 @@ def is_utf16(data: bytes) -> bool:
     return data.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
-def _decodes(data: bytes, encoding: str) -> bool:
+def _can_decode(data: bytes, encoding: str) -> bool:
     try:  # in Microsoft's extension of EUC-KR nearly every Japanese text is some Korean one
         data.decode("euc_kr" if encoding == "cp949" else encoding)
     except UnicodeDecodeError:
@@ -139,12 +139,12 @@ def _from_utf16(data: bytes, encoding: str | None) -> bytes:
     return reading
 
 
-def _lines(data: bytes) -> tuple[list[int], list[int]]:
+def _number_lines(data: bytes) -> tuple[list[int], list[int]]:
     """Numbers of the lines that are not UTF-8, and of those that are and hold more than ASCII."""
     rows = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if not line.isascii()]
-    others = [number for number, line in rows if not _decodes(line, "utf-8")]
+    others = [number for number, line in rows if not _can_decode(line, "utf-8")]
     return others, sorted({number for number, _ in rows} - set(others))
 
 
 def _as_far_as_possible(line: bytes) -> bytes:
-    return line if _decodes(line, "utf-8") else line.decode("cp1252", errors="replace").encode("utf-8")
+    return line if _can_decode(line, "utf-8") else line.decode("cp1252", errors="replace").encode("utf-8")

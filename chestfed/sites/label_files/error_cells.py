@@ -24,7 +24,7 @@ def find_xls_errors(data: bytes) -> dict[str, Places]:
             wide = stream[4:6] == b"\x00\x06"
             start, flags = (8, body[7]) if wide else (7, 0)
             name = body[start : start + body[6] * (1 + (flags & 1))].decode("utf-16-le" if flags & 1 else "latin-1")
-            errors[name] = _find_in_sheet(stream, struct.unpack_from("<I", body)[0])
+            errors[name] = _find_in_sheet(stream, _unpack("I", body)[0])
     return errors
 
 
@@ -34,7 +34,8 @@ def _find_in_sheet(stream: bytes, start: int) -> Places:
         is_error = kind == 0x205 and body[7] == 1  # BoolErr
         is_error |= kind == 0x06 and body[6] == 2 and body[12:14] == b"\xff\xff"  # Formula
         if is_error:
-            places.append(struct.unpack_from("<HH", body))
+            row, column = _unpack("HH", body)
+            places.append((row, column))
     return places
 
 
@@ -42,7 +43,7 @@ def _list_records(stream: bytes, start: int) -> Iterator[tuple[int, bytes]]:
     """Kind and body of the records of a substream, without those of charts in it."""
     depth = 0
     while start + 4 <= len(stream):
-        kind, size = struct.unpack_from("<HH", stream, start)
+        kind, size = _unpack("HH", stream, start)
         depth += (kind == 0x809) - (kind == 0x0A)  # BOF, EOF
         if depth == 0:
             return
@@ -53,15 +54,14 @@ def _list_records(stream: bytes, start: int) -> Iterator[tuple[int, bytes]]:
 
 def _read_stream(data: bytes) -> bytes:
     """The stream `Workbook` (Excel 5: `Book`) of a compound file ([MS-CFB])."""
-    size = 1 << struct.unpack_from("<H", data, 30)[0]
-    table_at = [*struct.unpack_from("<109I", data, 76)]
-    more = struct.unpack_from("<I", data, 68)[0]
+    size = 1 << _unpack("H", data, 30)[0]
+    table_at, more = _unpack("109I", data, 76), _unpack("I", data, 68)[0]
     while more < _FREE:
-        *numbers, more = struct.unpack_from(f"<{size // 4}I", data, (more + 1) * size)
+        *numbers, more = _unpack(f"{size // 4}I", data, (more + 1) * size)
         table_at += numbers
     table: list[int] = []
     for sector in table_at:
-        table += struct.unpack_from(f"<{size // 4}I", data, (sector + 1) * size) if sector < _FREE else ()
+        table += _unpack(f"{size // 4}I", data, (sector + 1) * size) if sector < _FREE else []
 
     def read(sector: int) -> bytes:
         parts: list[bytes] = []
@@ -72,10 +72,10 @@ def _read_stream(data: bytes) -> bytes:
             sector = table[sector]
         return b"".join(parts)
 
-    folder = read(struct.unpack_from("<I", data, 48)[0])
+    folder = read(_unpack("I", data, 48)[0])
     for place in range(0, len(folder), 128):
         name = folder[place : place + 64].decode("utf-16-le").partition("\0")[0]
-        start, length = struct.unpack_from("<II", folder, place + 116)
+        start, length = _unpack("II", folder, place + 116)
         if name in ("Workbook", "Book") and length >= 4096:  # a shorter one has no room for the records of a workbook
             return read(start)[:length]
     raise ValueError("no stream of a workbook")
@@ -93,9 +93,9 @@ def find_xlsb_errors(parts: zipfile.ZipFile, targets: Mapping[str | None, str]) 
             name, _ = _read_text(body, place)
             errors[name], row = [], 0
             for cell, content in _list_parts(parts.read(targets[relation])):
-                row = struct.unpack_from("<I", content)[0] if cell == 0 else row  # BrtRowHdr
+                row = _unpack("I", content)[0] if cell == 0 else row  # BrtRowHdr
                 if cell in (3, 11):  # BrtCellError, BrtFmlaError
-                    errors[name].append((row, struct.unpack_from("<I", content)[0]))
+                    errors[name].append((row, _unpack("I", content)[0]))
     return errors
 
 
@@ -120,5 +120,10 @@ def _read_number(data: bytes, place: int, most: int) -> tuple[int, int]:
 
 
 def _read_text(data: bytes, place: int) -> tuple[str, int]:
-    end = place + 4 + 2 * struct.unpack_from("<I", data, place)[0]
+    end = place + 4 + 2 * _unpack("I", data, place)[0]
     return data[place + 4 : end].decode("utf-16-le"), end
+
+
+def _unpack(form: str, data: bytes, place: int = 0) -> list[int]:
+    """Little-endian numbers."""
+    return list(struct.unpack_from(f"<{form}", data, place))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from chestfed.core.config import StrictModel
 
 
-def _encoding(name: str) -> str:
+def _check_encoding(name: str) -> str:
     try:
         b"".decode(name)
         "".encode(name)
@@ -20,7 +20,7 @@ def _encoding(name: str) -> str:
     return known.removesuffix("-sig") if known in ("utf-8", "utf-8-sig", "utf-16") else name.lower()
 
 
-def _delimiter(sign: str) -> str:
+def _check_delimiter(sign: str) -> str:
     if not sign.isascii() or sign in '"\r\n':
         raise ValueError("must be an ASCII character, and neither a quotation mark nor a line break")
     return sign
@@ -34,10 +34,10 @@ class FileFormat(StrictModel):
         pattern=r"^[\w.]+:\w+$",
         description="package.module:function, which is given the paths and returns a frame",
     )
-    encoding: Annotated[str, AfterValidator(_encoding)] | None = Field(
+    encoding: Annotated[str, AfterValidator(_check_encoding)] | None = Field(
         None, description="encoding of a text file, by Python's name; default: detected, and refused if ambiguous"
     )
-    delimiter: Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_delimiter)] | None = Field(
+    delimiter: Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_check_delimiter)] | None = Field(
         None, description="delimiter of a text file; default: detected"
     )
     sheet: str | None = Field(

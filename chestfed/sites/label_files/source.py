@@ -89,7 +89,9 @@ class Source:
         """
         patterns = self.config.label_files.get(role, [])
         for pattern in patterns:
-            paths = [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._matches(pattern)
+            paths = (
+                [self.folder / pattern] if folder and (self.folder / pattern).is_dir() else self._match_files(pattern)
+            )
             if len(paths) > 1:
                 names = ", ".join(self.name(path) for path in paths[:_NAMED])
                 more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
@@ -100,18 +102,18 @@ class Source:
             if paths:
                 return paths[0]
         if required:
-            self._missing(role, f"no {role} file")
+            self._report_missing(role, f"no {role} file")
         return None
 
     def find_all(self, role: str) -> list[Path]:
         """All files that match any pattern of a role, sorted by path; empty, with a problem, if none does."""
         patterns = self.config.label_files.get(role, [])
-        paths = sorted({path for pattern in patterns for path in self._matches(pattern)})
+        paths = sorted({path for pattern in patterns for path in self._match_files(pattern)})
         if not paths:
-            self._missing(role, f"no {role} files")
+            self._report_missing(role, f"no {role} files")
         return paths
 
-    def _missing(self, role: str, what: str) -> None:
+    def _report_missing(self, role: str, what: str) -> None:
         patterns = self.config.label_files.get(role, [])
         text = f"{what} in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)"
         advice = f"set the site's root to the folder of the release, or name the file in label_files.{role} of its YAML"
@@ -219,7 +221,7 @@ class Source:
             text = tell if isinstance(tell, str) else tell(place)
             self.problem(kind, self.name(path), text, row=int(rows[place]), advice=advice)
 
-    def _matches(self, pattern: str) -> list[Path]:
+    def _match_files(self, pattern: str) -> list[Path]:
         """Files that match, or are called just so (`labels[1].csv`); a plain file wins over its compressed twin."""
         bare = pattern.removesuffix(".gz")
         names = (bare, f"{bare}.gz")

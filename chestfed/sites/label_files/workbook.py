@@ -146,12 +146,12 @@ def _scan(data: bytes) -> dict[str, _Scan]:
             main = "workbook.xml" if "xl/workbook.xml" in names else "workbook.bin"
             targets = {
                 part.get("Id"): re.sub("^(?!/)", "xl/", part.get("Target", "")).removeprefix("/")
-                for _, part in _elements(parts, f"xl/_rels/{main}.rels", "Relationship")
+                for _, part in _iterate_elements(parts, f"xl/_rels/{main}.rels", "Relationship")
             }
             if main == "workbook.bin":
                 return {name: _Scan(empty=places) for name, places in find_xlsb_errors(parts, targets).items()}
-            listed = [part.attrib for _, part in _elements(parts, "xl/workbook.xml", "sheet")]
-            lengths = _text_lengths(parts) if "xl/sharedStrings.xml" in names else []
+            listed = [part.attrib for _, part in _iterate_elements(parts, "xl/workbook.xml", "sheet")]
+            lengths = _measure_texts(parts) if "xl/sharedStrings.xml" in names else []
             places = {
                 about["name"]: targets.get(next((about[key] for key in about if key.endswith("}id")), None))
                 for about in listed
@@ -161,7 +161,7 @@ def _scan(data: bytes) -> dict[str, _Scan]:
         raise UnreadableError("is not a workbook, or is damaged", _AGAIN) from None
 
 
-def _elements(parts: zipfile.ZipFile, path: str, *kinds: str) -> Iterator[tuple[str, ElementTree.Element]]:
+def _iterate_elements(parts: zipfile.ZipFile, path: str, *kinds: str) -> Iterator[tuple[str, ElementTree.Element]]:
     """The elements of these kinds, whatever their namespace, with the kind; each is emptied afterwards."""
     with parts.open(path) as file:
         for _, element in ElementTree.iterparse(file):  # noqa: S314 (expat limits entities)
@@ -171,17 +171,17 @@ def _elements(parts: zipfile.ZipFile, path: str, *kinds: str) -> Iterator[tuple[
                 element.clear()
 
 
-def _text_lengths(parts: zipfile.ZipFile) -> list[int]:
-    return [sum(map(len, text.itertext())) for _, text in _elements(parts, "xl/sharedStrings.xml", "si")]
+def _measure_texts(parts: zipfile.ZipFile) -> list[int]:
+    return [sum(map(len, text.itertext())) for _, text in _iterate_elements(parts, "xl/sharedStrings.xml", "si")]
 
 
 def _scan_sheet(parts: zipfile.ZipFile, path: str, lengths: list[int]) -> _Scan:
     scan, row, column, letters, right = _Scan(), 0, 0, 0, 0
     empty: list[int] = []
-    for kind, element in _elements(parts, path, "row", "c"):
+    for kind, element in _iterate_elements(parts, path, "row", "c"):
         if kind == "c":
             place = element.get("r")
-            column = column + 1 if place is None else _column(place)
+            column = column + 1 if place is None else _parse_column(place)
             right = max(right, column)
             values = {part.tag.rpartition("}")[2]: part.text for part in element}
             text, stored = values.get("v"), element.get("t")
@@ -200,7 +200,7 @@ def _scan_sheet(parts: zipfile.ZipFile, path: str, lengths: list[int]) -> _Scan:
     return scan
 
 
-def _column(place: str) -> int:
+def _parse_column(place: str) -> int:
     """The column of a place such as AB12, from 1."""
     number = 0
     for letter in place.rstrip("0123456789"):

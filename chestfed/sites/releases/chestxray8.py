@@ -53,16 +53,16 @@ def read(source: Source, _: Options) -> pd.DataFrame:
         "patient": frame["Patient ID"],
         "study": frame["Patient ID"] + "/" + frame["Follow-up #"].fillna("0"),
         "view": views(source, path, frame["View Position"], rows, _VIEWS),
-        "split": _splits(source, path, frame),
+        "split": _read_splits(source, path, frame),
         "sex": sexes(frame["Patient Gender"]),
         "age": ages(frame["Patient Age"]),
         "row": rows,
         "file": source.name(path),
     }
-    return raw_rows(columns, _findings(source, path, frame), len(frame))
+    return raw_rows(columns, _read_findings(source, path, frame), len(frame))
 
 
-def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.ndarray]:
+def _read_findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.ndarray]:
     """Findings per disease of the `|`-joined words; a word that is not in the list is a problem."""
     codes, cells = pd.factorize(frame["Finding Labels"])  # -1, the last place of a table, is the blank cell
     words = [{word.strip(): None for word in str(cell).split("|")} for cell in cells]
@@ -80,7 +80,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     return findings
 
 
-def _splits(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
+def _read_splits(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
     """`train` or `test` by the lists; all `train` if neither list is there."""
     roles = ("train_val_list", "test_list")
     if not source.config.splits.official or all(source.find(role, required=False) is None for role in roles):

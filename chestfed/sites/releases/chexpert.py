@@ -56,7 +56,7 @@ def _read_file(source: Source, path: Path, names: list[str]) -> pd.DataFrame | N
     frame = source.read(path, [key, *names], ["Sex", "Age", "Frontal/Lateral", "AP/PA"])
     if frame is None:
         return None
-    frame = _placed(source, path, _understood(source, path, frame, key))
+    frame = _place_patients(source, path, _parse_paths(source, path, frame, key))
     if key == "Study":
         frame = _list_study_images(source, path, frame)
     rows = frame["row"].to_numpy()
@@ -78,7 +78,7 @@ def _read_file(source: Source, path: Path, names: list[str]) -> pd.DataFrame | N
     return raw_rows(columns, column_findings(source, path, frame), len(frame))
 
 
-def _understood(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd.DataFrame:
+def _parse_paths(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd.DataFrame:
     """The rows whose path can be read, with its parts as columns; the others are problems."""
     parts = frame[key].astype("str").str.replace("\\", "/", regex=False).str.extract(_PATH)
     whole = key == "Study"
@@ -90,7 +90,7 @@ def _understood(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd
     return pd.concat([frame, parts], axis=1)[~bad].reset_index(drop=True)
 
 
-def _placed(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+def _place_patients(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """The rows with `place`, the folder that holds the patient's, relative to the root and ending in a slash.
 
     Beside the label file it is `train`, `valid`, `val` or `test`. The archives of the full-size release unpack to one

@@ -46,13 +46,13 @@ def read(source: Source, _: Options) -> pd.DataFrame:
     names = label_names(source, (*OBSERVATIONS, _AIRSPACE))
     label_file = source.read_role(_BY_HAND if by_hand else "labels", [*key, *names], given=source.labels_file)
     metadata = source.read_role("metadata", ["dicom_id", "subject_id", "study_id", "ViewPosition"])
-    splits = _splits(source)
+    splits = _read_splits(source)
     if label_file is None or metadata is None:
         return join_rows([], source)
     (labels_path, labels), (path, images) = label_file, metadata
     images["split"] = _look_up_splits(source, path, images, splits)
     if by_hand:
-        images = _only_by_hand(source, labels_path, images, labels)
+        images = _select_by_hand(source, labels_path, images, labels)
     subject, study = images["subject_id"].astype("str"), images["study_id"].astype("str")
     files = "files/p" + subject.str[:2] + "/p" + subject + "/s" + study + "/" + images["dicom_id"]
     view = translate(images["ViewPosition"], _VIEWS)
@@ -65,10 +65,10 @@ def read(source: Source, _: Options) -> pd.DataFrame:
         "row": images["row"].to_numpy(),
         "file": source.name(path),
     }
-    return raw_rows(raw, _findings(source, labels_path, labels, images, key), len(images))
+    return raw_rows(raw, _join_findings(source, labels_path, labels, images, key), len(images))
 
 
-def _splits(source: Source) -> pd.Series | None:
+def _read_splits(source: Source) -> pd.Series | None:
     """`dicom_id` -> split in our words; None if the release's splits are not used or cannot be read."""
     table = source.read_role("split", ["dicom_id", "split"]) if source.config.splits.official else None
     if table is None:
@@ -92,7 +92,7 @@ def _look_up_splits(source: Source, path: Path, images: pd.DataFrame, splits: pd
     return of_image.fillna("train")
 
 
-def _only_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
+def _select_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
     """The images of the labeled studies, all in test; what the release itself says otherwise is noted."""
     labeled = images[images["study_id"].isin(labels["study_id"])].reset_index(drop=True)
     strayed = int((labeled["split"] != "test").sum()) if source.config.splits.official else 0
@@ -105,7 +105,7 @@ def _only_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.D
     return labeled.assign(split="test")
 
 
-def _findings(
+def _join_findings(
     source: Source, path: Path, labels: pd.DataFrame, images: pd.DataFrame, key: list[str]
 ) -> dict[str, np.ndarray]:
     """Findings int8 per disease of each image's study; unlabeled if that is not in the label file."""

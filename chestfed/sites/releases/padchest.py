@@ -122,23 +122,23 @@ def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
         frame = frame[~children].reset_index(drop=True)
     rows = frame["row"].to_numpy()
     columns = {
-        "image": _images(source, path, frame),
+        "image": _locate_images(source, path, frame),
         "patient": frame["PatientID"],
         "study": frame["StudyID"],
         "view": views(source, path, frame["Projection"], rows, _VIEWS),
         "split": "train",
         "sex": sexes(frame["PatientSex_DICOM"]),
-        "age": _ages(frame),
+        "age": _compute_ages(frame),
         "row": rows,
         "file": source.name(path),
         "inverted": (frame["PhotometricInterpretation_DICOM"] == "MONOCHROME1").to_numpy(dtype=bool),
     }
-    return raw_rows(columns, _findings(source, path, frame, options), len(frame))
+    return raw_rows(columns, _read_findings(source, path, frame, options), len(frame))
 
 
-def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> dict[str, np.ndarray]:
+def _read_findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> dict[str, np.ndarray]:
     """Findings int8 [n] per disease; how many rows are missing or in doubt is noted."""
-    codes, cells = _terms(source, path, frame)
+    codes, cells = _read_terms(source, path, frame)
     known = {normal(term): term for term in tree()}
     named = [{known[word] for word in cell if word in known} for cell in cells]
 
@@ -150,14 +150,14 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     unchanged = expand([_UNCHANGED in terms & set(options.no_label) for terms in named])
     sentences = frame["LabelsLocalizationsBySentence"]
     unsaid = unchanged & ~sentences.astype("str").str.contains(_NORMAL_SENTENCE).to_numpy(dtype=bool)
-    others = _other_methods(source, path, frame, options)
+    others = _find_other_methods(source, path, frame, options)
 
     with_one = f"({int((unchanged & ~unsaid).sum()):,} have one)"
     if sentences.isna().all():
         with_one = "in 'LabelsLocalizationsBySentence', which the file lacks"
     normal_too = expand([{"normal"} < terms for terms in named])
     unknown = Counter(word for code in codes.tolist() for word in cells[code] - known.keys())
-    _note(source, path, strange, f"have a term not in PadChest's tree ({_examples(unknown)}): {_UNNAMED} missing")
+    _note(source, path, strange, f"have a term not in PadChest's tree ({_name_unknown(unknown)}): {_UNNAMED} missing")
     _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
     _note(source, path, unsaid, f"are 'unchanged' without a normal sentence {with_one}: {_UNNAMED} blank")
     _note(source, path, normal_too, "say 'normal' beside another term; the other term counts")
@@ -174,7 +174,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     return findings
 
 
-def _terms(source: Source, path: Path, frame: pd.DataFrame) -> tuple[np.ndarray, list[set[str]]]:
+def _read_terms(source: Source, path: Path, frame: pd.DataFrame) -> tuple[np.ndarray, list[set[str]]]:
     """Which of the different cells each row has, int [n], and their terms, without places; the last cell is blank."""
     codes, cells = pd.factorize(frame["Labels"])
     lists = [listed(str(cell)) for cell in cells]
@@ -189,7 +189,7 @@ def _terms(source: Source, path: Path, frame: pd.DataFrame) -> tuple[np.ndarray,
     return codes, words
 
 
-def _examples(unknown: Counter[str]) -> str:
+def _name_unknown(unknown: Counter[str]) -> str:
     """`12 different, such as 'cardiomegally' (3)`."""
     shown = [f"'{word}' ({rows:,})" for word, rows in unknown.most_common(_SHOWN) if len(word) <= _LONGEST_SHOWN]
     return f"{len(unknown):,} different" + (f", such as {', '.join(shown)}" if shown else "")
@@ -201,7 +201,7 @@ def _note(source: Source, path: Path, rows: np.ndarray, text: str) -> None:
         source.remarks.append(f"{source.name(path)}: {int(rows.sum()):,} of {len(rows):,} rows {text}")
 
 
-def _other_methods(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> np.ndarray:
+def _find_other_methods(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> np.ndarray:
     """Whose labels were made in none of the ways that the configuration accepts, bool [n]."""
     if options.methods == "all":
         return np.zeros(len(frame), dtype=bool)
@@ -213,14 +213,14 @@ def _other_methods(source: Source, path: Path, frame: pd.DataFrame, options: Pad
     return others
 
 
-def _ages(frame: pd.DataFrame) -> np.ndarray:
+def _compute_ages(frame: pd.DataFrame) -> np.ndarray:
     """Year of the study minus year of birth, float32 [n]; the other fields have no more detail."""
     study = pd.to_numeric(frame["StudyDate_DICOM"].astype("str").str[:4], errors="coerce")
     birth = pd.to_numeric(frame["PatientBirth"], errors="coerce")
     return ages((study - birth).astype("str"))
 
 
-def _images(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
+def _locate_images(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
     """Paths relative to the root: in the folder that `ImageDir` names, or beside the label file if there is none."""
     names = frame["ImageDir"].fillna("").astype("str").str.strip().str.removesuffix(".0")
     there = {name: f"{name}/" for name in names.unique() if not source.has_images or (path.parent / name).is_dir()}

@@ -22,11 +22,9 @@ from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
     POSITIVE,
-    RULES,
     SiteReader,
     ages,
     column_findings,
-    combine_votes,
     find_any,
     image_files,
     join_rows,
@@ -36,6 +34,7 @@ from chestfed.sites.reader import (
     sexes,
 )
 from chestfed.sites.tables.dicom_headers import read_elements
+from chestfed.sites.tables.findings import RULES, combine_votes
 from chestfed.sites.tables.schema import Column
 
 _NAMES: Final = load_names("vindr")
@@ -64,7 +63,9 @@ def read(source: Source, options: VinDrOptions) -> pd.DataFrame:
 
 
 def _read_file(source: Source, split: str, path: Path, names: list[str], rule: str) -> pd.DataFrame | None:
-    votes = _boxes(source, path) if "class_name" in source.header(path) else _image_labels(source, path, names)
+    votes = (
+        _read_boxes(source, path) if "class_name" in source.header(path) else _read_image_labels(source, path, names)
+    )
     if votes is None:
         return None
     unnamed = votes[["rad_id", "image_id"]].isna().any(axis=1).to_numpy()
@@ -86,10 +87,10 @@ def _read_file(source: Source, split: str, path: Path, names: list[str], rule: s
         "row": first["row"].to_numpy(),
         "file": source.name(path),
     }
-    return raw_rows(columns, _agreed(source, path, votes, images, rule), len(first))
+    return raw_rows(columns, _combine_raters(source, path, votes, images, rule), len(first))
 
 
-def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame | None:
+def _read_image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame | None:
     """One row per image and radiologist with findings int8 per disease, from columns of 0 and 1."""
     optional = [name for name in names if name in _NAMES["optional"]]
     present = [name for name in names if name not in optional or name in source.header(path)]
@@ -106,7 +107,7 @@ def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame 
     return frame[["image_id", "rad_id", "row"]].assign(**column_findings(source, path, frame, uncertain=False))
 
 
-def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
+def _read_boxes(source: Source, path: Path) -> pd.DataFrame | None:
     """One row per image and radiologist with findings int8 per disease, from one row per box."""
     frame = source.read(path, ["image_id", "class_name", "rad_id"])
     if frame is None:
@@ -129,7 +130,9 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     return votes
 
 
-def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series, rule: str) -> dict[str, np.ndarray]:
+def _combine_raters(
+    source: Source, path: Path, votes: pd.DataFrame, images: pd.Series, rule: str
+) -> dict[str, np.ndarray]:
     """One finding int8 per image and disease, by `raters`: any, majority, all, or one of them by name."""
     raters = set(votes["rad_id"])
     if rule not in RULES and raters != {_CONSENSUS}:

@@ -70,11 +70,11 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
         advice = "rename them, for example with convmv; they are left out of the rows"
         source.problem("unreadable file name", FILES, text, advice=advice)
     elements = list(dict.fromkeys(tags))
-    with _counting(source, len(images)) as count:
+    with _count_headers(source, len(images)) as count:
         read = partial(_read_one, root=str(source.root), tags=elements)
         headers = []
         for header in parallel_map(
-            read, images, small=_SMALL_JOB, chunk=_BATCH, what="reading headers", crashed=_crashed
+            read, images, small=_SMALL_JOB, chunk=_BATCH, what="reading headers", crashed=_report_crash
         ):
             headers.append(header)
             count(len(headers))
@@ -105,7 +105,7 @@ class _Header:
     error: str = ""
 
 
-def _crashed(_: str) -> _Header:
+def _report_crash(_: str) -> _Header:
     return _Header(UNKNOWN, error="crashes the process that reads it: damaged or too large for this machine's memory")
 
 
@@ -122,7 +122,7 @@ def _read_one(name: str, root: str, tags: list[str]) -> _Header:
         with quiet():
             refuse_bomb(path, _LARGEST)
             dataset = read(path, tags)
-            return _Header(kind, tuple(_text(dataset.get(tag)) for tag in tags))
+            return _Header(kind, tuple(_format_value(dataset.get(tag)) for tag in tags))
     except ImageError as error:
         return _Header(kind, error=f"is a {error}")
     except InvalidDicomError:
@@ -133,7 +133,7 @@ def _read_one(name: str, root: str, tags: list[str]) -> _Header:
         return _Header(kind, error=f"has a damaged header: {reason(error)}")
 
 
-def _text(value: object) -> str | None:
+def _format_value(value: object) -> str | None:
     if value is None:
         return None
     several = isinstance(value, list | tuple) or type(value).__name__ == "MultiValue"
@@ -142,7 +142,7 @@ def _text(value: object) -> str | None:
 
 
 @contextmanager
-def _counting(source: Source, total: int) -> Iterator[Callable[[int], None]]:
+def _count_headers(source: Source, total: int) -> Iterator[Callable[[int], None]]:
     """Tells the source's `progress`; without one, a bar on a terminal."""
     if source.progress is not None:
         progress = source.progress

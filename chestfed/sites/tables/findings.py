@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
-from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, RULES, STRENGTH, UNCERTAIN, UNLABELLED, combine_votes
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN, UNLABELLED
 from chestfed.sites.tables.melt import Long
 from chestfed.sites.tables.rows import TableRows
 
@@ -20,6 +20,9 @@ _BY_STRENGTH: Final = np.array(sorted(STRENGTH, key=STRENGTH.__getitem__), dtype
 _UNMENTIONED: Final = -1
 #: More than this share of the rows that report a disease may not deny it in another column.
 _CONTRADICTORY: Final = 0.05
+
+#: Rules other than the name of one reader.
+RULES: Final = ("any", "majority", "all")
 
 
 @dataclass(frozen=True)
@@ -182,3 +185,30 @@ def _remark_on_terms(
             f"{rows.name}: negatives: {healthy:,} of {total:,} {noun}, all from terms that mean normal; no "
             f"term denies a single disease. If the cells name every disease that is present, set blank: negative"
         )
+
+
+def combine_votes(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, silent: bool = False) -> np.ndarray:
+    """One finding int8 `[images]` from votes int8 `[v]` on the images at places int `[v]`.
+
+    `majority` is more than half of the annotators, `all` every one; any other rule is `any`. If positive votes suffice
+    only together with uncertain ones, the finding is uncertain. An image without votes,
+    or with unlabeled ones alone, is unlabeled.
+
+    A blank vote means that the disease was not assessed, and does not count. With `silent` it means that it was not
+    mentioned, and counts: where only blank (or unlabeled) votes could make the image positive it is blank (unlabeled).
+    """
+
+    def count(*codes: np.int8) -> np.ndarray:
+        return np.bincount(image[np.isin(votes, codes)], minlength=images)
+
+    total = count(POSITIVE, NEGATIVE, UNCERTAIN, *((BLANK, UNLABELLED) if silent else ()))
+    findings = np.full(images, NEGATIVE)
+    ways = [(BLANK, (UNCERTAIN, BLANK, UNLABELLED)), (UNLABELLED, (UNCERTAIN, UNLABELLED))] if silent else []
+    for code, others in (*ways, (UNCERTAIN, (UNCERTAIN,)), (POSITIVE, ())):
+        findings = np.where(_is_enough(count(POSITIVE, *others), total, rule), code, findings)
+    assessed = np.bincount(image[votes != UNLABELLED], minlength=images) > 0
+    return np.where(total > 0, findings, np.where(assessed, BLANK, UNLABELLED)).astype(np.int8)
+
+
+def _is_enough(count: np.ndarray, total: np.ndarray, rule: str) -> np.ndarray:
+    return {"majority": 2 * count > total, "all": count == total}.get(rule, count > 0)

@@ -32,10 +32,12 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
     for match in FIELD.finditer(template):
         cells = frame[roles.get(match[1]) or match[1]].astype(object)
         if match[1] == "image" and images.remove_prefix:
-            cells = _plain(cells).str.removeprefix(str(_plain(pd.Series([images.remove_prefix])).iat[0]))
+            cells = _normalize_paths(cells).str.removeprefix(
+                str(_normalize_paths(pd.Series([images.remove_prefix])).iat[0])
+            )
         path = path + template[end : match.start()] + (cells.str[: int(match[2])] if match[2] else cells)
         end = match.end()
-    path = _plain(path + template[end:])
+    path = _normalize_paths(path + template[end:])
     if images.suffix and not images.any_ending:
         path = path.where(path.str.lower().str.endswith(images.suffix.lower(), na=True), path + images.suffix)
     return path
@@ -126,7 +128,7 @@ def report_archives(file: TableRows, placed: Placed, folders: Folders) -> None:
         file.source.problem("zipped images", archive.name, "no image is there, but a zip file is", advice=advice)
 
 
-def _plain(paths: pd.Series) -> pd.Series:
+def _normalize_paths(paths: pd.Series) -> pd.Series:
     """With slashes, and without the folder `.`."""
     slashed = paths.str.replace("\\", "/", regex=False)
     return slashed.str.replace(r"^(?:\./)+", "", regex=True).str.replace(r"/(?:\./)+", "/", regex=True)

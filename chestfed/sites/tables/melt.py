@@ -143,14 +143,14 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
         {
             normalize_value(LABEL, str(cell))
             for header, diseases in sources.items()
-            if _threshold(rows, diseases) is None
+            if _find_threshold(rows, diseases) is None
             for cell in rows.frame[header].dropna().unique()
         }
     )
     nothing = np.zeros(0, dtype=np.int64)
     places, flat, of_reader, meanings = [nothing], [nothing], [nothing], list[Meaning | None]()
     for header, diseases in sources.items():
-        labels, codes = _read_labels(rows, values, header, _threshold(rows, diseases))
+        labels, codes = _read_labels(rows, values, header, _find_threshold(rows, diseases))
         # A column without an annotator, beside columns with one, is what all of them say together.
         said_by = [voters[header]] if header in voters else readers if voters else []
         by = [np.full(len(codes), readers.index(name)) for name in said_by] or [of_row]
@@ -163,7 +163,7 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
     return Long(place, meaning, reader, meanings, waiting, readers, frozenset(config.diseases))
 
 
-def _threshold(rows: TableRows, diseases: Mapping[str, None]) -> float | None:
+def _find_threshold(rows: TableRows, diseases: Mapping[str, None]) -> float | None:
     threshold = rows.table.threshold
     return next((threshold.get(name) for name in diseases), None) if isinstance(threshold, dict) else threshold
 

@@ -35,7 +35,7 @@ from chestfed.sites.tables.image_paths import (
 from chestfed.sites.tables.melt import melt
 from chestfed.sites.tables.rows import TableRows, read_rows
 from chestfed.sites.tables.schema import TableFormat
-from chestfed.sites.tables.values import Values, load_values
+from chestfed.sites.tables.values import Values, find_opposites, load_values
 
 #: Dates, with which patients are not named: a column of them is not one of patients.
 _DATE: Final = (
@@ -49,6 +49,7 @@ def read(source: Source, _: Options) -> pd.DataFrame:
     table = source.config.table
     assert table is not None
     values = load_values(source, table)
+    source.remarks += find_opposites(source.config)
     if "images" in source.config.label_files:
         parts = [_read_images(source, table, values)]
     else:
@@ -64,13 +65,13 @@ def find_files(source: Source) -> list[tuple[str | None, Path]]:
     roles = [role for role in source.config.label_files if role not in joined]
     if source.labels_file is not None:
         name = source.labels_file.name
-        like = [role for role in roles if role != "table" and _matches(name, source.config.label_files[role])]
+        like = [role for role in roles if role != "table" and _match_name(name, source.config.label_files[role])]
         return [(None if roles == ["table"] else like[0] if like else "train", source.labels_file)]
     files = [(None if role == "table" else role, source.find(role, folder=True)) for role in roles]
     return [(split, path) for split, path in files if path is not None]
 
 
-def _matches(name: str, patterns: Collection[str]) -> bool:
+def _match_name(name: str, patterns: Collection[str]) -> bool:
     return any(PurePath(name.removesuffix(".gz")).match(PurePath(p.removesuffix(".gz")).name) for p in patterns)
 
 

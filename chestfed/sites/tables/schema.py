@@ -28,21 +28,21 @@ ROLES: Final[Mapping[str, str]] = {"labels": LABEL, "findings": FINDING} | {
 }
 
 
-def _text(value: object) -> object:
+def _convert_text(value: object) -> object:
     """A word, number or truth value as cells have it."""
     if isinstance(value, bool):
         return str(value).lower()
     return composed(str(value)) if isinstance(value, str | int | float) else value
 
 
-def _texts(value: object) -> object:
-    return [_text(item) for item in value] if isinstance(value, list) else value
+def _convert_texts(value: object) -> object:
+    return [_convert_text(item) for item in value] if isinstance(value, list) else value
 
 
 #: What YAML makes of a cell's text: `1` and `true` are no text there.
 Cell = str | int | float | bool
-Texts = Annotated[list[str], BeforeValidator(_texts, json_schema_input_type=list[Cell])]
-Column = Annotated[str, Field(min_length=1), BeforeValidator(_text, json_schema_input_type=Cell)]
+Texts = Annotated[list[str], BeforeValidator(_convert_texts, json_schema_input_type=list[Cell])]
+Column = Annotated[str, Field(min_length=1), BeforeValidator(_convert_text, json_schema_input_type=Cell)]
 
 
 class Join(FileFormat):
@@ -172,7 +172,7 @@ class Images(StrictModel):
         return value
 
 
-def _text_keys(value: object) -> object:
+def _convert_keys(value: object) -> object:
     """Codes whose values are as cells have them: YAML reads `1` as a number."""
     if not isinstance(value, dict):
         return value
@@ -180,7 +180,9 @@ def _text_keys(value: object) -> object:
     for column, meanings in value.items():
         if not isinstance(meanings, dict):
             raise ValueError(f"'{column}' needs a mapping of values to meanings")
-        codes[_text(column)] = {_text(cell): _text(meaning) for cell, meaning in meanings.items()}
+        codes[_convert_text(column)] = {
+            _convert_text(cell): _convert_text(meaning) for cell, meaning in meanings.items()
+        }
     return codes
 
 
@@ -205,7 +207,7 @@ class TableFormat(FileFormat):
     )
     keep: Texts = Field([], description="filter columns, such as BodyPart; 'codes' say which values keep or drop a row")
     codes: Annotated[
-        str | Codes, BeforeValidator(_text_keys, json_schema_input_type=str | dict[str, dict[str, Cell]])
+        str | Codes, BeforeValidator(_convert_keys, json_schema_input_type=str | dict[str, dict[str, Cell]])
     ] = Field(
         {},
         description="what values mean: the code book that `chestfed site new` writes, beside the YAML; or "
@@ -247,14 +249,20 @@ class TableFormat(FileFormat):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> TableFormat:
-        mistakes = [*self._idle_keys(), *self._exclusive_keys(), *self._joins(), *self._elements(), *self._codes()]
+        mistakes = [
+            *self._list_idle_keys(),
+            *self._list_exclusive_keys(),
+            *self._check_joins(),
+            *self._check_elements(),
+            *self._check_codes(),
+        ]
         if self.columns.patient is None and "patient" not in self.path_groups():
             mistakes.append("columns.patient is needed, or from_path with a group (?P<patient>...)")
         if mistakes:
             raise ValueError("; ".join(dict.fromkeys(mistakes)))
         return self
 
-    def _idle_keys(self) -> list[str]:
+    def _list_idle_keys(self) -> list[str]:
         columns, written = self.columns, self.model_fields_set
         idle = ["columns.value needs columns.finding"] if columns.value and not columns.finding else []
         if "separator" in written and not columns.findings:
@@ -263,7 +271,7 @@ class TableFormat(FileFormat):
             idle.append("'other_terms' has no effect without columns.findings or columns.finding")
         return idle
 
-    def _exclusive_keys(self) -> list[str]:
+    def _list_exclusive_keys(self) -> list[str]:
         mistakes = []
         forms = [name for name in ("findings", "finding") if getattr(self.columns, name)]
         forms += ["finding of from_path"] if "finding" in self.path_groups() else []
@@ -276,7 +284,7 @@ class TableFormat(FileFormat):
                 mistakes.append(f"images.path needs {{{name}}}, which from_path takes from that path")
         return mistakes
 
-    def _joins(self) -> list[str]:
+    def _check_joins(self) -> list[str]:
         taken = [column for join in self.join for column in join.columns]
         mistakes = [f"'{name}' is taken from two joined files" for name in taken if taken.count(name) > 1]
         for place, join in enumerate(self.join):
@@ -285,7 +293,7 @@ class TableFormat(FileFormat):
                 mistakes.append(text)
         return mistakes
 
-    def _elements(self) -> list[str]:
+    def _check_elements(self) -> list[str]:
         """DICOM elements that may not be read, or that nothing reads."""
         elements = self.images.elements
         idle = [tag for tag in elements if tag not in self.used_columns()]
@@ -298,7 +306,7 @@ class TableFormat(FileFormat):
         tags = [(role, tag) for role, tag in columns if elements is None or tag in elements]
         return [why for role, tag in tags if (why := refusal(role, tag)) is not None]
 
-    def _codes(self) -> list[str]:
+    def _check_codes(self) -> list[str]:
         """Codes of the YAML that nothing can mean."""
         mistakes = []
         for column, meanings in self.codes.items() if isinstance(self.codes, dict) else ():

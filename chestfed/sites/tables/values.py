@@ -15,7 +15,9 @@ import pandas as pd
 
 from chestfed.core.console import plural
 from chestfed.core.errors import Problem
+from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.lexicon import denies, is_opposite
 from chestfed.sites.reader import SEXES, SPLITS, VIEWS
 from chestfed.sites.tables.codebook import LABEL, MISSING, Code, normalize_value, parse_code, read_book
 from chestfed.sites.tables.rows import TableRows
@@ -152,3 +154,28 @@ def load_values(source: Source, table: TableFormat) -> Values:
         for value, meaning in meanings.items():
             codes.append(Code(header, kind, normalize_value(kind, value), 0, "", "", parse_code(kind, meaning), "yes"))
     return Values(codes, "table.codes")
+
+
+def find_opposites(config: SiteConfig) -> list[str]:
+    """Sentences about words of a table that are read as their opposite: `no` as positive, a column `No Edema` as edema.
+
+    Only words of chestfed's own lexicon are quoted.
+    """
+    if config.table is None:
+        return []
+    values = load_values(Source(config, Path()), config.table)
+    columns = [(name, disease) for disease, names in config.labels.items() for name in names]
+    denying = {name: disease for name, disease in columns if denies(name, disease)}
+    sentences = [
+        f"column '{name}' denies {disease} by its name, and its {' and '.join(words)} counts as present"
+        for name, disease in denying.items()
+        if (words := [f"'{word}'" for word in ("1", "yes") if values.meaning(name, LABEL, word) == "positive"])
+    ]
+    for code in values.codes:
+        affected = [name for name, _ in columns if code.column in ("", name)] if code.kind == LABEL else []
+        if affected and denying.keys() >= {*affected}:
+            continue
+        if code.is_known and is_opposite(code.kind, code.value, code.meaning):
+            where = f"'{code.value}' of '{code.column}'" if code.column else f"'{code.value}' ({code.kind})"
+            sentences.append(f"{where} is read as {code.meaning}, the opposite of what the word says")
+    return sentences

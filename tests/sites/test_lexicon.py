@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from importlib import resources
-from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chestfed.core.config import Document
 from chestfed.core.diseases import TITLES
-from chestfed.new_site import lexicon
-from chestfed.new_site.lexicon import WORDS, name_disease, name_view, plain, suggest
-from chestfed.new_site.writing import _render
+from chestfed.sites import lexicon
+from chestfed.sites.lexicon import WORDS, name_disease, name_view, plain, suggest
 from chestfed.sites.reader import NEGATIVE
+from tests.cases import each
 
 #: Columns, and the disease that each is about.
 COLUMNS = {
@@ -52,7 +49,7 @@ def test_what_resembles_a_disease_is_none() -> None:
 
 
 def test_lexicon_holds_text_for_one_disease() -> None:
-    data = yaml.safe_load(resources.files("chestfed.new_site").joinpath("lexicon.yaml").read_text(encoding="utf-8"))
+    data = yaml.safe_load(resources.files("chestfed.sites").joinpath("lexicon.yaml").read_text(encoding="utf-8"))
 
     def texts(node: object) -> list[object]:
         if isinstance(node, dict):
@@ -135,22 +132,33 @@ def test_view_is_read_beside_posture() -> None:
             assert name_view(f"{word} {beside}") == name_view(f"{beside} {word}") == name_view(word) == view, word
 
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
-
-
-@given(st.lists(TEXTS | st.sampled_from(["1e3", "no", "- a", "{x}", "a: b", "#", "~"])))
-def test_any_text_comes_back_from_the_yaml(texts: list[str]) -> None:
-    entries = {f"k{number}": (text, "c" * 100) for number, text in enumerate(texts)}
-    entries |= {"long": (texts, "why\nnot"), "map": (dict.fromkeys(texts, "x"), "")}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.yaml")
-        path.write_text("\n".join(_render({"a": entries})) + "\n", encoding="utf-8")
-        data = Document(path).data["a"]
-    assert data["long"] == texts
-    assert [data[f"k{number}"] for number in range(len(texts))] == texts
-    assert list(data["map"]) == list(dict.fromkeys(texts))
-
-
 @pytest.mark.parametrize("term", ["-edema", "edema-", "edema: no", "!edema", "edema?!", "~normal", "possible normal"])
 def test_reversing_signs_are_for_a_person(term: str) -> None:
     assert not suggest(term).certain
+
+
+@each(
+    ("kind", "value", "meaning", "opposite"),
+    [
+        ("label", "no", "positive", True),
+        ("label", "nein", "positive", True),
+        ("label", "yes", "negative", True),
+        ("label", "yes", "uncertain", False),
+        ("label", "1", "negative", False),
+        ("sex", "male", "F", True),
+        ("sex", "m", "F", False),
+        ("view", "lateral", "frontal", True),
+        ("view", "pa", "frontal", False),
+        ("split", "training", "test", True),
+        ("split", "validation", "test", False),
+        ("finding", "no edema", "edema", True),
+        ("finding", "edema", "edema absent", True),
+        ("finding", "edema", "normal", True),
+        ("finding", "no finding", "edema", True),
+        ("finding", "edema", "edema uncertain", False),
+        ("finding", "edema in remission", "edema absent", False),
+        ("finding", "edema", "ignore", False),
+    ],
+)
+def test_opposite_meanings_are_known(kind: str, value: str, meaning: str, opposite: bool) -> None:
+    assert lexicon.is_opposite(kind, value, meaning) == opposite
