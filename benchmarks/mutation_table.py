@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from tests.invariants.mutants import mutant_of
+from tests.invariants.mutants import build_mutant
 from tests.invariants.proofs import CHECKS, MUTANTS, fails
 
 
@@ -51,7 +51,7 @@ def table_of(name: str) -> tuple[str, list[str]]:
     lines.append("| mutant | " + " | ".join(str(number) for number in range(1, len(checks) + 1)) + " |")
     lines.append("|---|" + ":-:|" * len(checks))
     for mutant, (old, new) in MUTANTS[name].items():
-        module = mutant_of(f"chestfed.{name}", old, new)
+        module = build_mutant(f"chestfed.{name}", old, new)
         found = [fails(check, module) for check in checks]
         if not any(found):
             unnoticed.append(mutant)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from chestfed.core.pseudonyms import VARIABLE, make_key
 from tests import command_line
@@ -23,6 +24,12 @@ from tests.command_line import Called, call
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # xdist gives its workers 80; tables are as wide as they need
 
+#: Examples of each property; `--hypothesis-profile many` for a search.
+IGNORED_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+settings.register_profile("few", deadline=None, max_examples=15, suppress_health_check=IGNORED_CHECKS)
+settings.register_profile("many", settings.get_profile("few"), max_examples=300)
+settings.load_profile("few")
+
 #: Files that take longest, or have the longest tests.
 LONG = (
     "training/test_seeds.py",
@@ -31,10 +38,8 @@ LONG = (
     "training/test_resume_algorithms.py",
     "training/test_damage.py",
     "training/test_held_out.py",
-    "test_notebooks.py",
     "test_api.py",
     "engines/test_ranks.py",
-    "testing/test_sites.py",
     "tuning/test_tune.py",
     "test_own_method.py",
     "new_site/test_commands.py",

@@ -32,13 +32,8 @@ CHEXPERT = bundled("site_configs") / "synthetic" / "chexpert.yaml"
 MINE = AlgorithmSpec(
     name="mine",
     title="Mine",
-    family="minimization",
     paper="-",
     where="-",
-    takes=("minimization",),
-    objective="cross_entropy",
-    sends="d",
-    sent="w",
     exact="window 1",
     build=lambda options, setting: FedProx(setting.window, setting.local_lr),
 )
@@ -199,6 +194,7 @@ def test_bad_arguments_are_refused_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_script_needs_no_main_guard(tiny_hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "synthetic_hospitals").symlink_to(tiny_hospitals)
     settings = [*(setting for setting in SETTINGS if not setting.startswith("k=")), "k=[1]"]

@@ -32,7 +32,6 @@ CENTRALIZED = AlgorithmSpec(
     paper="-",
     where="one place that holds all images",
     takes=("minimization", "server-weighted"),
-    objective="cross_entropy",
     sends="0",
     sent="nothing: the images were moved",
     exact="any window",

@@ -104,12 +104,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class AlgorithmSpec(Versioned):
-    """One algorithm.
+    """One algorithm; what a declaration leaves out is as for FedAvg.
 
     Attributes
     ----------
-    name, title, family, paper, where
-        The name in configurations; for people; the kind of problem; who published it; the lines or equations there.
+    name, title, paper, where
+        The name in configurations; for people; who published it; the lines or equations there.
+    family
+        The kind of problem.
     takes
         Kinds of objectives that it can train on.
     objective
@@ -162,15 +164,15 @@ class AlgorithmSpec(Versioned):
 
     name: str
     title: str
-    family: Family
     paper: str
     where: str
-    takes: tuple[ObjectiveKind, ...]
-    objective: str
-    sends: str | Callable[[Any], str]
-    sent: str
-    exact: Exact
     build: Callable[[Any, Setting], Rule]
+    family: Family = "minimization"
+    takes: tuple[ObjectiveKind, ...] = ("minimization",)
+    objective: str = "cross_entropy"
+    sends: str | Callable[[Any], str] = "d"
+    sent: str = "w"
+    exact: Exact = "no"
     options: type[Options] = Options
     rule: type | None = None
     note: str = ""

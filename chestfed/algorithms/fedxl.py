@@ -160,7 +160,6 @@ FEDXL1 = AlgorithmSpec(
     objective="pool_auc",
     sends="d + P + 2J",
     sent="w, scores of images, and how many of each class",
-    exact="no",
     build=build_linear,
     rule=FedXL,
     sends_scores=True,

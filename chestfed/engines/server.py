@@ -33,7 +33,7 @@ from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsiz
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.messages.requests import BestDual, Finish, Locate, Prepare, Statistics, Work
 from chestfed.models import FlatModule
-from chestfed.objectives.ratio_loss import class_ratios
+from chestfed.objectives.declaration import ServerEstimate
 
 #: Batches per client from which running statistics are taken anew.
 STATISTICS_BATCHES = 32
@@ -312,17 +312,25 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
 class ClassMonitor:
     """The server's look at auxiliary images `[n, 3, h, w]` and their labels `[n, J]` in {0, 1, NaN}, on the device.
 
-    It estimates how scarce each class is for a model, from the gradients at the classifier's weights.
+    The objective estimates its dual variables from what the network makes of them.
     """
 
-    def __init__(self, network: FlatModule, images: Tensor, labels: Tensor, *, autocast: bool = False) -> None:
-        self._network = network
+    def __init__(
+        self,
+        network: FlatModule,
+        objective: ServerEstimate,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        autocast: bool = False,
+    ) -> None:
+        self._network, self._objective = network, objective
         self._images, self._labels = images, labels
         self._autocast = autocast
         self._classifier = [part for part in network.module.modules() if isinstance(part, nn.Linear)][-1]
 
     def __call__(self, primal: Tensor, buffers: Tensor) -> Tensor:
-        """The ratios `[2J]` of the network with these parameters and running statistics."""
+        """The dual variables for the network with these parameters and running statistics."""
         self._network.bind(primal)
         self._network.load_buffers(buffers)
         self._network.module.eval()
@@ -336,7 +344,7 @@ class ClassMonitor:
                 logits = self._network.module(self._images)
         finally:
             hook.remove()
-        return class_ratios(logits.to(primal), seen[0].to(primal), self._labels)
+        return self._objective.estimate_dual(logits.to(primal), seen[0].to(primal), self._labels)
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -83,6 +83,14 @@ class DualEstimate(Protocol):
         """The dual variables that maximize the loss of these scores `[n, J]`; NaN where they do not tell."""
 
 
+@runtime_checkable
+class ServerEstimate(Protocol):
+    """An objective whose dual variables the server estimates, from auxiliary images."""
+
+    def estimate_dual(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        """The dual variables: from `logits` and `labels` `[n, J]`, and what goes into the classifier `[n, f]`."""
+
+
 @dataclass(frozen=True)
 class Population:
     """What an objective may know of the labels.

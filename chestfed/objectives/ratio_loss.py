@@ -58,6 +58,10 @@ class RatioLoss(Objective):
         terms = functional.binary_cross_entropy_with_logits(logits, positive.to(logits), reduction="none")
         return labeled_mean(weight * terms, labels, self.labeled).mean()
 
+    def estimate_dual(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        """The ratios of the server's auxiliary images, see `class_ratios`."""
+        return class_ratios(logits, features, labels)
+
 
 def class_ratios(logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     """R of every disease's positives and negatives, `[2J]`, from auxiliary images.

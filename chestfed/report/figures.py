@@ -279,6 +279,18 @@ def forest(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
     ax.set_xlabel(xlabel)
 
 
+def gains_along(ax: Axes, labels: Sequence[str], lines: Sequence[tuple[str, pd.DataFrame]]) -> None:
+    """Differences at places of an axis: per line its name, and rows with `position`, `difference`, `low`, `high`."""
+    ax.axhline(0, color=FAINT, linewidth=0.8)
+    for number, (name, rows) in enumerate(lines):
+        style = line_style(number, marked=True)
+        x = rows["position"] + 0.08 * (number - (len(lines) - 1) / 2)  # intervals side by side
+        ax.plot(x, rows["difference"], label=name, **style)
+        ax.vlines(x, rows["low"], rows["high"], color=style["color"], linewidth=1.2)
+    ax.set_xticks(range(len(labels)), list(labels))
+    legend_beside(ax)
+
+
 def gray_levels(ax: Axes, sites: Sequence[tuple[int, str, np.ndarray]]) -> None:
     """Histograms of sites, each with its place, name and shares `[bins]`: the first as an area, the others as lines."""
     for number, (place, name, part) in enumerate(sites):

@@ -21,7 +21,14 @@ from chestfed.evaluation.metrics import SHARE, OperatingPoint
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, read_template
 from chestfed.report.participants import checklists, data_sets, limits, participants, privacy_spent
-from chestfed.report.run_figures import draw_curves, draw_hospitals, draw_page, draw_seeds, gray_levels
+from chestfed.report.run_figures import (
+    draw_curves,
+    draw_gains_by_images,
+    draw_hospitals,
+    draw_page,
+    draw_seeds,
+    gray_levels,
+)
 from chestfed.report.sites_section import drift_table, list_mistakes, site_cards
 from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.answer import answer_study, state_gains
@@ -108,7 +115,8 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
     differences = results.gains("study")
     figures = {"hospitals": draw_hospitals(results)}
     if run is None:
-        figures |= {"answer": draw_seeds(results), "curves": [draw_curves(results)]}
+        answer = [*draw_seeds(results), *draw_gains_by_images(results)]
+        figures |= {"answer": answer, "curves": [draw_curves(results)]}
         values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results)}
         values |= {"federated": False, "scores_stay": False, "model": ""}
         methods = results.about["methods"]
@@ -178,6 +186,10 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
 
 def _explain(results: Results) -> list[str]:
     """The legend of the first figure, and its words: K, AUC, the diseases, the images; none for compared methods."""
+    if results.about.get("along"):
+        return [
+            "Each point: what training together gains at the target with so many of its images; bars: 95% intervals."
+        ]
     means = list_records(results.view("study", disease="mean"))
     if not means[0]["model"].startswith("K="):
         return []

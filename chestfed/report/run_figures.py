@@ -14,6 +14,7 @@ from chestfed.core.diseases import format_title
 from chestfed.evaluation.metrics import mean_roc
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
+from chestfed.results.clients.along import TARGET_IMAGES
 from chestfed.results.collect import Results
 
 if TYPE_CHECKING:
@@ -277,6 +278,37 @@ def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
         ax.vlines(ks, *ends, label=about, color=figures.COLORS[1], linewidth=1.5)
     figures.legend_beside(ax)
     return mean["auc"]
+
+
+def draw_gains_by_images(results: Results) -> list[Picture]:
+    """What joining gains at the target against the number of its training images; none where that does not vary.
+
+    With `alternatives` what each of them gains over own data, else each K over the first.
+    """
+    places = [words for words in results.about.get("along", ()) if words.endswith(TARGET_IMAGES)]
+    target, rows = str(results.about["target"]), results.gains("alternatives", disease="mean")
+    rows = rows.assign(place=rows["hospital"].str.removeprefix(target))
+    if not rows["place"].isin(places).any():
+        rows = results.gains("study", disease="mean")
+        head, tail = rows["model"].str.split(" with ", n=1, expand=True).reindex(columns=[0, 1]).T.to_numpy()
+        rows = rows.assign(model=head, place=" with " + pd.Series(tail, rows.index, dtype="str"))
+    rows = rows[rows["place"].isin(places)].dropna(subset="difference")
+    if rows.empty:
+        return []
+    reference = rows["reference"].iloc[0].split(" with ")[0]
+    counts = [words.removeprefix(" with ").removesuffix(TARGET_IMAGES) for words in places]
+    with Drawing(results.origin, "gains-by-images", f"Gain at {target} by its number of images", _WIDE) as drawing:
+        parts = rows.groupby("model", sort=False)
+        figures.gains_along(drawing.axes, counts, [(str(name), _place(part, places)) for name, part in parts])
+        drawing.axes.set(xlabel=f"training images of {target}", ylabel=f"mean AUC minus that of {reference}")
+        for row in rows.to_dict("records"):
+            drawing.say(f"{row['model']}{row['place']} {row['difference']:+.3f}")
+    return [drawing.picture("Gain of joining against the number of the target's training images, 95% intervals")]
+
+
+def _place(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
+    """The rows with their position among the places."""
+    return rows.assign(position=rows["place"].map(places.index))
 
 
 def overview(run: RunFolder, results: Results) -> list[Picture]:

@@ -11,7 +11,7 @@ from torch.autograd.gradcheck import GradcheckError
 
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
-from chestfed.objectives.declaration import Objective, Population, Sampled, pool_shape
+from chestfed.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
@@ -70,8 +70,13 @@ class _Batch(Contract):
             return f"a minimization has no variables of its own; it has {extra} primal and {dual} dual ones"
         if self.spec.kind == "min-max" and not dual:
             return "a min-max objective needs dual variables; dual_size is 0"
-        if self.spec.kind == "server-weighted" and dual != 2 * DISEASES:
-            return f"the server sends the Ratio Loss's ratios as `dual`, 2 per disease; dual_size is {dual}"
+        if self.spec.kind == "server-weighted":
+            if not isinstance(self.loss_of, ServerEstimate):
+                return "the server estimates the dual variables: write `estimate_dual(logits, features, labels)`"
+            features = torch.ones(IMAGES, 4, dtype=torch.float64)
+            estimate = self.loss_of.estimate_dual(self.logits, features, self.labels)
+            if estimate.shape != (dual,):
+                return f"`estimate_dual` gives {list(estimate.shape)} numbers; dual_size is {dual}"
         if self.spec.kind == "score pool" and dual != math.prod(pool_shape(self.loss_of) or [-1]):
             return f"`dual` is the pool; its shape is {pool_shape(self.loss_of)}, and dual_size {dual}"
         return None

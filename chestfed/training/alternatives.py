@@ -103,7 +103,8 @@ class AlternativeRuns:
             self._train_centralized(hospitals, choices.centralized)
         if choices.gate is not None:
             tuning = choices.fine_tuned and choices.fine_tuned.model_dump()
-            self._keep_only(GATE, [choices.gate.model_dump(), tuning, *map(_validation_digest, hospitals)])
+            settings = [choices.gate.model_dump(), gate.LEAST_PATIENTS, tuning, *map(_validation_digest, hospitals)]
+            self._keep_only(GATE, settings)
             for hospital in hospitals:
                 self._choose(hospital, choices.gate)
 

@@ -36,7 +36,7 @@ from chestfed.experiment.rules import (
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, NetworkGroups, reset_classifier
-from chestfed.objectives.declaration import Objective, Population, Sampled, pool_shape
+from chestfed.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.data.clients import ClientData, Outputs, TestSet, pool_clients, score
 from chestfed.training.data.experiment import Experiment
@@ -220,15 +220,17 @@ def form_federation(experiment: Experiment, k: int) -> Federation:
     return replace(federation, samples=tuple(len(member.labels) for member in members))
 
 
-def watch_classes(experiment: Experiment, k: int, network: FlatModule) -> ClassMonitor | None:
+def watch_classes(experiment: Experiment, federation: Federation, network: FlatModule) -> ClassMonitor | None:
     """What a server of a server-weighted objective looks at: some images of each class of every client."""
-    settings, machine = experiment.pipeline.federated, experiment.machine
-    if settings.objective_spec.kind != "server-weighted":
+    settings, machine, objective = experiment.pipeline.federated, experiment.machine, federation.objective()
+    if not isinstance(objective, ServerEstimate):
         return None
-    each = -(-getattr(settings.objective, "monitor_images", 16) // k)
-    chosen = [client.some_of_each_class(each, experiment.pipeline.seed) for client in experiment.list_clients(k)]
+    clients = experiment.list_clients(federation.k)
+    each = -(-getattr(settings.objective, "monitor_images", 16) // len(clients))
+    chosen = [client.some_of_each_class(each, experiment.pipeline.seed) for client in clients]
     images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
-    return ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
+    here = (images.to(machine.device), labels.to(machine.device))
+    return ClassMonitor(network, objective, *here, autocast=machine.autocast)
 
 
 def make_member_host(

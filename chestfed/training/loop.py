@@ -206,7 +206,8 @@ def begin_training(
     network = starting_network(experiment.pipeline, experiment.machine, pretrained)
     if keeps_classifier:
         network.bind(pretrained.weights.to(experiment.machine.device).clone())
-    federation, monitor = form_federation(experiment, k), watch_classes(experiment, k, network)
+    federation = form_federation(experiment, k)
+    monitor = watch_classes(experiment, federation, network)
     start, buffers = federation.start(network), network.buffers()
     fleet = deployment.fleet(experiment, pretrained, federation, network)
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)

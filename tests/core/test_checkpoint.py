@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from safetensors import SafetensorError
@@ -55,7 +55,6 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
 NUMBERS = arrays(st.sampled_from([np.float32, np.float64, np.int64]), array_shapes(min_dims=0, min_side=0, max_side=4))
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.dictionaries(st.text("abc.01", min_size=1), NUMBERS, max_size=4), st.randoms())
 def test_flipped_bit_is_never_read(named: dict[str, np.ndarray], chance: Random) -> None:
     with TemporaryDirectory() as folder:

@@ -20,6 +20,7 @@ from chestfed.experiment.variants import list_variants
 from chestfed.images.augment import Augment
 from chestfed.images.batches import CPU, TrainBatches, Uploads
 from chestfed.models import FlatModule, build_model, network_options
+from chestfed.objectives.declaration import ServerEstimate
 from chestfed.training.assemble import Federation
 from chestfed.training.loop import Training
 
@@ -82,10 +83,10 @@ def build_team(
         for number, name in enumerate(federation.names)
     ]
     hosts = [Host(client, federation.rule, federation.graph, number) for number, client in enumerate(clients)]
-    monitor = None
-    if kind == "server-weighted":
+    monitor, objective = None, federation.objective()
+    if isinstance(objective, ServerEstimate):
         batch = batches("auxiliary", device, mark).next()
-        monitor = ClassMonitor(network, batch.images, batch.labels)
+        monitor = ClassMonitor(network, objective, batch.images, batch.labels)
     fleet, start, buffers = LocalFleet(hosts), federation.start(network), network.buffers()
     engine = federation.engine(0, fleet, monitor)
     return Training(federation, network, fleet, monitor, engine, engine.start_stage(start, buffers), start, buffers)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.algorithms.codasca import Codasca
@@ -60,7 +60,6 @@ rules = st.sampled_from([Codasca(5, 0.03, 0.02, server_lr=1.1, prox=0.1), Scaffo
 absences = st.lists(st.sets(st.integers(0, K - 1), max_size=K - 1).map(sorted), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=40)
 @given(rules, absences, st.sampled_from([[1 / K] * K, SHARES]))
 def test_control_variate_stays_the_mean(rule: Any, absences: list[list[int]], weights: list[float]) -> None:
     engine = build_engine(rule, weights)

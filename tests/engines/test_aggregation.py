@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import trim_mean
@@ -30,7 +30,6 @@ MATRICES = st.integers(1, 7).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(MATRICES, st.integers(0, 3), st.randoms())
 def test_trimmed_mean_equals_scipy(values, trim, chance) -> None:  # type: ignore[no-untyped-def]
     count = len(values)
@@ -43,7 +42,6 @@ def test_trimmed_mean_equals_scipy(values, trim, chance) -> None:  # type: ignor
     np.testing.assert_allclose(median, np.median(values, axis=0), rtol=1e-9, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=60)
 @given(MATRICES)
 def test_changes_are_clipped_at_their_median(values: np.ndarray) -> None:
     tensors, start = [torch.from_numpy(row) for row in values], torch.full((4,), 0.5, dtype=torch.float64)

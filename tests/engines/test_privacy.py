@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import brentq
@@ -41,7 +41,6 @@ def vector(record: Point) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in named_tensors(record).values()])
 
 
-@settings(deadline=None, max_examples=200)
 @given(ROWS, st.floats(1e-3, 1e4), st.integers(0, 4), st.booleans())
 def test_client_moves_the_mean_by_its_clip(rows, clip, who, uneven) -> None:  # type: ignore[no-untyped-def]
     updates, silent = [point(row) for row in rows], Privacy(clip, 0.0)

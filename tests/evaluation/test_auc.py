@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.evaluation import metrics
@@ -38,7 +38,6 @@ def brute_force(score: np.ndarray, label: np.ndarray, weight: np.ndarray | None 
     return wins / pairs
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0.0, 1.0, np.nan])), min_size=2, max_size=40))
 def test_auc_counts_ties_half_skips_missing(
     rows: list[tuple[int, float]],

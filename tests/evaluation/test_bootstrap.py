@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.evaluation.intervals import bootstrap
@@ -123,7 +123,6 @@ def test_resamples_do_not_depend_on_chunks(
         np.testing.assert_array_equal(resample(np.exp(scores), labels, patients, 40, seed=3), first)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.permutations(range(25)))
 def test_single_images_are_image_bootstrap(seed: int, names: list[int]) -> None:
     rng = np.random.default_rng(seed)

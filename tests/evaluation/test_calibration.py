@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.evaluation.calibration import Bin, Calibration, calibration, reliability
@@ -71,7 +71,6 @@ def test_score_outside_0_to_1_is_refused() -> None:
         judged([1, 0], [1, 0], bins=0)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=40),
     st.integers(1, 12),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.evaluation.comparison import compare, holm
@@ -88,7 +88,6 @@ def test_draws_are_each_models_over_seeds() -> None:
     assert (mean.interval, mean.p) == within(quantile_interval(of_mean), mean.auc_a)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0.5, 1.0]))
 def test_swapping_models_flips_sign_keeps_p(seed: int, gain: float) -> None:
     a, b = runs(seed, gain)

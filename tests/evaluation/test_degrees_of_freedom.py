@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.evaluation.intervals.degrees_of_freedom import (
@@ -37,7 +37,6 @@ def test_images_of_a_patient_count_once() -> None:
     assert freedom == pytest.approx(alone)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.floats(-2, 6))
 def test_at_most_patients_minus_one(seed: int, gain: float) -> None:
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import roc_auc_score
@@ -88,7 +88,6 @@ def test_bca_interval_is_scipys() -> None:
     assert ours[0] == pytest.approx(tuple(theirs.confidence_interval), abs=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.integers(0, 10_000),
     st.floats(-3, 3),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.evaluation import metrics
@@ -93,7 +93,6 @@ def test_a_share_outside_0_and_1_is_refused(share: float) -> None:
             metric(make_column([1, 0], [1, 0]), share)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=30),
     st.sampled_from([0.0, 0.25, 0.5, 0.8, 0.9, 1.0]),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.evaluation import metrics
@@ -17,7 +17,6 @@ from chestfed.evaluation.resampled_metrics import resampled_metrics
 from tests.evaluation.test_auc import make_column, scored
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([4, 30, 10_000]), st.sampled_from([0.8, 0.9]))
 def test_resample_numbers_those_written_out(seed: int, levels: int, share: float) -> None:
     rng = np.random.default_rng(seed)

@@ -140,7 +140,7 @@ def play(federation: Loopback, words: list[str]) -> Story:
     return story
 
 
-def test_table_is_that_of_those_who_took_part(tmp_path: Path, save_figures: Callable[[str, Any], None]) -> None:
+def test_table_is_of_those_who_took_part(tmp_path: Path, save_figures: Callable[[str, Any], None]) -> None:
     took_part = [name for name in HOSPITALS if name != LOST]
     words = write_pipeline(tmp_path, "hospitals", HOSPITALS, list(ALONE))
     with loopback(tmp_path, HOSPITALS, present=[name for name in HOSPITALS if name != LATE]) as federation:

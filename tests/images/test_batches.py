@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.images.augment import Augment, backward, warp_images
@@ -44,7 +44,6 @@ def test_tensors_are_normalized_as_imagenet() -> None:
         np.testing.assert_allclose(images[:, channel].numpy(), (gray / 255 - mean) / std, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 20), st.integers(0, 3))
 def test_a_position_gives_its_batches(rows: int, size: int, position: int, workers: int) -> None:
     run = batches(rows, size)

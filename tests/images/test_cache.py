@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -127,7 +127,6 @@ def test_a_picture_digest_tells_its_levels(tmp_path: Path) -> None:
     assert first.tolist() not in [digest.tolist() for digest in digests]
 
 
-@settings(deadline=None, max_examples=10)
 @given(st.lists(st.tuples(st.sampled_from(("alter", "swap", "remove")), st.integers(0, 3)), max_size=6))
 def test_the_cache_follows_the_files(events: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as home:

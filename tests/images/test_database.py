@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.errors import ChestfedError, SiteError
@@ -57,7 +57,6 @@ def flip_cell(cell: Any, bit: int) -> Any:
     return bytes(content) if isinstance(cell, bytes) else content.decode("latin-1")
 
 
-@settings(deadline=None, max_examples=60)
 @given(kind=st.sampled_from(["pixels-", "files"]), column=st.integers(0, 9), row=st.integers(0, 3), bit=st.integers(0))
 def test_a_flipped_bit_of_a_cell_is_noticed(table: Table, kind: str, column: int, row: int, bit: int) -> None:
     with copied(table) as cache:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pydicom.data import get_testdata_file
@@ -120,7 +120,6 @@ def a_file(kind: str, folder: Path) -> Path:
     return path
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["png", "jpeg", "dicom"]), st.floats(0, 1), st.integers(0, 255), st.booleans())
 def test_altered_files_give_pixels_or_reason(tmp_path: Path, kind: str, where: float, value: int, cut: bool) -> None:
     data = bytearray(a_file(kind, tmp_path).read_bytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pydicom.uid import DeflatedExplicitVRLittleEndian
@@ -37,7 +37,6 @@ def whole(kind: str, path: Path) -> Path:
 
 
 @each("kind", KINDS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1, exclude_max=True))
 def test_cut_file_is_refused_or_the_same(tmp_path: Path, kind: str, where: float) -> None:
     """Cut in the padding of a DICOM file, a file loses no pixel and counts as fine."""
@@ -57,7 +56,6 @@ def test_every_early_cut_is_found(tmp_path: Path, kind: str) -> None:
         assert look_at(tmp_path / "cut", Stored()).error, length
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(KINDS), where=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255))
 def test_altered_byte_never_stops_check(tmp_path: Path, kind: str, where: float, value: int) -> None:
     data = bytearray(whole(kind, tmp_path / "whole").read_bytes())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -214,11 +215,11 @@ _CHECKS: Sequence[Callable[[Any], None]] = (
 
 
 def _of_rules(check: Callable[[Any], None]) -> Callable[[ModuleType], None]:
-    return lambda module: check(SimpleNamespace(rules=module, losses=score_pool))
+    return wraps(check)(lambda module: check(SimpleNamespace(rules=module, losses=score_pool)))
 
 
 def _of_losses(check: Callable[[Any], None]) -> Callable[[ModuleType], None]:
-    return lambda module: check(SimpleNamespace(rules=fedxl, losses=module))
+    return wraps(check)(lambda module: check(SimpleNamespace(rules=fedxl, losses=module)))
 
 
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {

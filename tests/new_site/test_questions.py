@@ -470,19 +470,19 @@ def test_columns_with_label_values_are_shown(bring: Bring) -> None:
     assert "not used: Hydrops" in " ".join(out.split())
 
 
-def test_spellings_of_given_patients_are_shown(bring: Bring) -> None:
+def test_spellings_of_patients_are_shown(bring: Bring) -> None:
     out = bring(lambda cells, n: {**cells, "Patient": f"{('HC-', 'hc ')[n % 2]}{n // 2:04}"})(
         "--column", "patient=Patient"
     ).out
     assert "values of 'Patient' are written in several ways" in " ".join(out.split())
 
 
-def test_patient_without_candidates_can_be_named(bring: Bring) -> None:
+def test_patient_without_candidates_is_named(bring: Bring) -> None:
     out = bring(lambda cells, n: {"Story": f"no {n // 2}", **{k: v for k, v in cells.items() if k != "Patient"}})().out
     assert "--column patient=NAME" in out
 
 
-def test_column_of_the_opposite_is_coded_alone(bring: Bring, tmp_path: Path) -> None:
+def test_opposite_column_is_coded_alone(bring: Bring, tmp_path: Path) -> None:
     def change(cells: Row, n: int) -> Row:
         cells |= {name: int(cells[name] == "yes") for name in NAMES}
         return {**cells, "Heart size normal": 1 - cells.pop("Cardiomegaly")}

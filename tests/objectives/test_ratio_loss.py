@@ -85,7 +85,7 @@ def test_monitor_changes_nothing() -> None:
     torch.manual_seed(1)
     network = FlatModule(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 1)))
     labels = torch.tensor([[1.0], [0.0], [1.0], [0.0]])
-    monitor = ClassMonitor(network, torch.randn(4, 3, 2, 2), labels)
+    monitor = ClassMonitor(network, RatioLoss(1), torch.randn(4, 3, 2, 2), labels)
     primal, buffers = network.parameters(), network.buffers()
     biased = primal.clone()
     biased[-1] = -4.0  # the last bias: everything is negative

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -126,32 +123,6 @@ def test_where_the_files_are_must_be_known(home: Path, monkeypatch: pytest.Monke
         chestfed.load_site(home / "site.yaml")
     monkeypatch.setenv("CHESTFED_DATA", str(home))
     assert len(chestfed.load_site(home / "site.yaml", overrides=["views=[lateral]"]).table) == 20
-
-
-SCRIPT = """
-import sys
-import chestfed
-site = chestfed.load_site("site.yaml", data=".", cache="fresh")
-print("torch" in sys.modules)
-dataset = site.dataset("all", size=32, workers=2)
-print(len(dataset))
-"""
-
-
-def test_a_script_without_guard_runs_once(home: Path) -> None:
-    (home / "script.py").write_text(SCRIPT)
-    root = Path(chestfed.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    result = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=home,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert result.stdout.split() == ["False", "80"], result.stderr
 
 
 def test_the_example_in_the_docs_runs(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.diseases import DISEASES
@@ -52,7 +52,6 @@ def tables(draw: st.DrawFn) -> SiteTable:
     return make_table(patients, labels)
 
 
-@settings(max_examples=60, deadline=None)
 @given(tables(), st.integers(1, 8), st.integers(0, 9), st.sampled_from(["alike", "unlike"]))
 def test_no_patient_goes_to_two_clients(table: SiteTable, clients: int, seed: int, cut: str) -> None:
     parts = cut_into_clients(table, clients, seed, cut)
@@ -64,7 +63,6 @@ def test_no_patient_goes_to_two_clients(table: SiteTable, clients: int, seed: in
     assert max(map(len, patients)) - min(map(len, patients)) <= len(DISEASES) + 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(tables(), st.floats(0.1, 0.6), st.integers(0, 9))
 def test_no_held_out_patient_trains(table: SiteTable, fraction: float, seed: int) -> None:
     train, test = hold_out(table, fraction, seed)
@@ -75,7 +73,6 @@ def test_no_held_out_patient_trains(table: SiteTable, fraction: float, seed: int
     assert set(train.frame["split"]) == {"train"}
 
 
-@settings(max_examples=30, deadline=None)
 @given(tables(), st.integers(0, 9), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(table: SiteTable, seed: int, shuffle: object) -> None:
     order = list(range(len(table.frame)))

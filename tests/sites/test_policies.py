@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.diseases import DISEASES
@@ -26,7 +26,6 @@ PER_DISEASE = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=15)
 @given(st.lists(CELLS, min_size=1, max_size=6), PER_DISEASE)
 def test_findings_follow_the_policy(rows: list[dict[str, str]], policy: dict) -> None:
     text = HEADER

@@ -21,8 +21,7 @@ PLUGIN = """
 from dataclasses import dataclass
 from chestfed.algorithms.declaration import AlgorithmSpec
 from chestfed.algorithms.minimization.fedprox import FedProx
-MINE = AlgorithmSpec("mine", "Mine", "minimization", "-", "-", ("minimization",), "cross_entropy", "d", "w", "no",
-                     build=lambda options, setting: FedProx(setting.window, setting.local_lr))
+MINE = AlgorithmSpec("mine", "Mine", "-", "-", lambda options, setting: FedProx(setting.window, setting.local_lr))
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.subsets import limit_target
 from chestfed.experiment.variants import list_variants
 from chestfed.report.page import make_page
+from chestfed.report.run_figures import draw_gains_by_images
 from chestfed.results.collect import read_comparison
 from chestfed.training.data.sites import TEST, TRAIN, VALID
 from chestfed.training.identity import identify_settings
@@ -97,7 +99,21 @@ def test_gains_are_within_each_number(folder: Path) -> None:
     aucs = results.view("study", disease="mean").set_index("model")["auc"]
     for words in ("with 10 target images", "with all target images"):
         assert gains["difference"][f"K=3 {words}"] == pytest.approx(aucs[f"K=3 {words}"] - aucs[f"K=1 {words}"])
-    assert "K=3 with 10 target images" in make_page(results).html
+    page = make_page(results)
+    assert "K=3 with 10 target images" in page.html
+    (picture,) = (picture for picture in page.pictures if picture.name == "gains-by-images")
+    (axes,) = picture.figure.axes
+    (line,) = (line for line in axes.get_lines() if line.get_label() == "K=3")
+    assert list(line.get_ydata()) == list(gains["difference"])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["10", "all"]
+    assert (path / "gains-by-images.svg").is_file()
+
+
+def test_other_studies_have_no_gain_by_images(folder: Path) -> None:
+    (path,) = folder.glob("runs/*comparison-*")
+    results = read_comparison(path)
+    about = {name: value for name, value in results.about.items() if name != "along"}
+    assert draw_gains_by_images(replace(results, about=about)) == []
 
 
 def test_a_second_start_trains_nothing(folder: Path) -> None:

@@ -21,7 +21,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
+from chestfed.algorithms.compositional import local_sgdam
+from chestfed.algorithms.compositional.local_sgdam import Client
+from chestfed.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.algorithms.variables import Algorithm, CompositionalGradients, Point, mean_of
 
 
@@ -34,13 +36,6 @@ class State:
     inner: Tensor
     primal_momentum: Tensor
     dual_momentum: Tensor
-
-
-@dataclass(frozen=True)
-class Client:
-    """The number of finished rounds: in the first, the client starts its averages with its own estimates."""
-
-    rounds: Tensor
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ class LocalScgdam(Algorithm[State, State, Client]):
         return mean_of(updates, weights)
 
 
-class Options(MinMaxOptions):
+class Options(local_sgdam.Options):
     """Options of LocalSCGDAM."""
 
     inner_rate: float = Field(
@@ -98,13 +93,6 @@ class Options(MinMaxOptions):
         le=1,
         description="rate of the moving average h [alpha eta]",
         json_schema_extra={"search": [0.1, 0.95, "linear"]},
-    )
-    momentum_rate: float = Field(
-        0.1,
-        gt=0,
-        le=1,
-        description="rate of the gradient averages [beta eta]",
-        json_schema_extra={"search": [0.03, 0.9, "log"]},
     )
 
 

@@ -31,7 +31,7 @@ class State:
 
 @dataclass(frozen=True)
 class Client:
-    """The number of finished rounds: in the first, the client starts its averages with its own gradients."""
+    """The number of finished rounds: in the first, the client starts its averages with its own estimates."""
 
     rounds: Tensor
 

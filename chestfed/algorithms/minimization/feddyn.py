@@ -96,13 +96,8 @@ def build(options: Options, setting: Setting) -> FedDyn:
 FEDDYN = AlgorithmSpec(
     name="feddyn",
     title="FedDyn",
-    family="minimization",
     paper="Acar et al., ICLR 2021",
     where="Algorithm 1",
-    takes=("minimization",),
-    objective="cross_entropy",
-    sends="d",
-    sent="w",
     exact="any window",
     options=Options,
     build=build,

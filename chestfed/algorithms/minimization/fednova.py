@@ -57,11 +57,9 @@ def build(options: Options, setting: Setting) -> FedNova:
 FEDNOVA = AlgorithmSpec(
     name="fednova",
     title="FedNova",
-    family="minimization",
     paper="Wang et al., NeurIPS 2020",
     where="Algorithm 1; eq. 6 to 8",
     takes=("minimization", "server-weighted"),
-    objective="cross_entropy",
     sends="d + 1",
     sent="the mean change per step, and the number of steps",
     exact="window 1",

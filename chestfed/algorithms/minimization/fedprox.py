@@ -57,13 +57,9 @@ def build_fedavg(options: plugins.Options, setting: Setting) -> FedProx:
 FEDPROX = AlgorithmSpec(
     name="fedprox",
     title="FedProx",
-    family="minimization",
     paper="Li et al., MLSys 2020",
     where="Algorithm 2",
     takes=("minimization", "server-weighted"),
-    objective="cross_entropy",
-    sends="d",
-    sent="w",
     exact="window 1",
     options=Options,
     build=build,

@@ -63,11 +63,8 @@ def build(options: Options, setting: Setting) -> LocalSgdm:
 LOCAL_SGDM = AlgorithmSpec(
     name="local_sgdm",
     title="LocalSGDM",
-    family="minimization",
     paper="Yu, Jin, Yang, ICML 2019",
     where="Algorithm 1",
-    takes=("minimization",),
-    objective="cross_entropy",
     sends="2d",
     sent="w and the momentum",
     exact="window 1",

@@ -93,11 +93,9 @@ def build_lite(options: Options, setting: Setting) -> Mime:
 MIME = AlgorithmSpec(
     name="mime",
     title="MIME",
-    family="minimization",
     paper="Karimireddy et al., NeurIPS 2021",
     where="Algorithm 1, momentum SGD",
     takes=("minimization", "server-weighted"),
-    objective="cross_entropy",
     sends="2d",
     sent="the full gradient, then w",
     exact="window 1",

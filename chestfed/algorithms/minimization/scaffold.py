@@ -83,11 +83,9 @@ def build(options: ServerStepOptions, setting: Setting) -> Scaffold:
 SCAFFOLD = AlgorithmSpec(
     name="scaffold",
     title="SCAFFOLD",
-    family="minimization",
     paper="Karimireddy et al., ICML 2020",
     where="Algorithm 1, option II",
     takes=("minimization", "server-weighted"),
-    objective="cross_entropy",
     sends="2d",
     sent="the changes of w and c",
     exact="any window",

@@ -78,10 +78,11 @@ def show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path)
 
 
 def _show_together(studies: Studies, together: Results, runs: Sequence[RunFolder], out: Path) -> Summary:
-    from chestfed.report.run_figures import draw_curves
+    from chestfed.report.run_figures import draw_curves, draw_gains_by_images
 
     folder = write_comparison(together, out, str(answer_study(together)))
-    draw_curves(together).save(folder)
+    for picture in (draw_curves(together), *draw_gains_by_images(together)):
+        picture.save(folder)
     _show_results(studies.console, together, folder, verbose=studies.verbose)
     name = f"{studies.file.stem}, {len(runs)} studies together"
     folders = {str(number): run.path.name for number, run in enumerate(runs, start=1)}

@@ -3,8 +3,9 @@
 A hospital has the model of its own data, and is offered others: the common model, the common model fine-tuned, and
 mixtures of its own with each. It changes only where its validation patients show that another is better by more than
 their noise: the difference of the mean AUCs must exceed `caution` standard errors of that difference (DeLong's, summed
-within patients). Without such a model, or without patients to choose by, it keeps its own. The price is a gain that is
-there and not seen: `caution` 0 takes whatever looks best, a large one never joins.
+within patients). A disease counts if two validation patients have it and two do not: with one, an AUC has no variance.
+Without such a model, or without patients to choose by, it keeps its own. The price is a gain that is there and not
+seen: `caution` 0 takes whatever looks best, a large one never joins.
 
 A mixture is the mean of two models' scores, each replaced by its place among the scores of the validation images: the
 share below it, a tie counting one half. So it does not depend on the models' scales, and is defined for one new image.
@@ -21,6 +22,8 @@ from chestfed.evaluation.intervals.delong import auc_covariance
 
 #: Standard errors by which another model must be better on the validation patients.
 CAUTION = 1.0
+#: Patients that a disease needs with it, and without it, to count.
+LEAST_PATIENTS = 2
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Candidate:
 
     name: str
     mixed: bool  #: a mixture with the own model
-    auc: float  #: mean over the diseases with both classes
+    auc: float  #: mean over the diseases that count
     difference: float  #: of `auc`, minus that of the own model
     error: float  #: standard error of the difference over patients
 
@@ -65,8 +68,9 @@ def choose(
     runs = [scores[own_model], *(values for _, _, values in offered)]
     contrasts = np.eye(len(runs))
     contrasts[0, 1:] = -1  # the first column is the own AUC, every other a difference from it
-    estimate = auc_covariance(runs, labels, contrasts, patients)
-    if estimate is None or np.isnan(estimate[1]).any():
+    counted = [column if _has_variance(column, patients) else np.full(len(column), np.nan) for column in labels.T]
+    estimate = auc_covariance(runs, np.stack(counted, axis=1), contrasts, patients)
+    if estimate is None:
         return Choice(own_model, False, (), "the validation images have no disease with two patients of each class")
     values, errors = estimate[0], np.sqrt(np.maximum(np.diag(estimate[1]), 0))
     candidates = tuple(
@@ -91,6 +95,11 @@ def apply(
 def mix(a: np.ndarray, b: np.ndarray, reference_a: np.ndarray, reference_b: np.ndarray) -> np.ndarray:
     """Mean of two models' scores `[n, J]`, each as its place in [0, 1] among reference scores `[m, J]`."""
     return (_place(a, reference_a) + _place(b, reference_b)) / 2
+
+
+def _has_variance(labels: np.ndarray, patients: np.ndarray) -> bool:
+    """Whether a disease's AUC has a variance over patients; labels `[n]` in {0, 1, NaN}."""
+    return all(len(np.unique(patients[labels == value])) >= LEAST_PATIENTS for value in (0, 1))
 
 
 def _place(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ group. What differs is named in the model, and at a hospital in the hospital: `K
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -15,6 +15,9 @@ from chestfed.core.provenance import Origin
 from chestfed.results.collect import Results, collect
 from chestfed.results.frames import list_records, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
+
+#: Ends the words of a group whose target has that many training images.
+TARGET_IMAGES: Final = " target images"
 
 
 def collect_along(groups: Mapping[str, Sequence[RunFolder]], title: str) -> Results:

@@ -4,7 +4,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import chestfed
-from chestfed.plugins import AlgorithmSpec, LocalStepAlgorithm, Options
+from chestfed.plugins import AlgorithmSpec, LocalStepAlgorithm
 
 
 class SignSGD(LocalStepAlgorithm):
@@ -19,8 +19,7 @@ class SignSGD(LocalStepAlgorithm):
 
 
 SIGN = AlgorithmSpec(
-    name="sign_sgd", title="Sign SGD", family="minimization", paper="-", where="-", takes=("minimization",),
-    objective="cross_entropy", sends="d", sent="w", exact="no", options=Options, rule=SignSGD,
+    name="sign_sgd", title="Sign SGD", paper="-", where="-", rule=SignSGD,
     build=lambda options, setting: SignSGD(setting.window, setting.local_lr / 100),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.errors import TrainingError
@@ -71,7 +71,6 @@ def make_values(names: Collection[str], size: int, seed: int) -> dict[str, np.nd
     return {name: encode(rng.standard_normal(size) * 10, len(names)) for name in names}
 
 
-@settings(deadline=None, max_examples=25)
 @given(data=st.data(), count=st.integers(3, 7), size=st.integers(1, 40), seed=st.integers(0, 999))
 def test_sum_is_exact_whoever_drops_out(data: st.DataObject, count: int, size: int, seed: int) -> None:
     threshold = data.draw(st.integers(max(3, 2 * count // 3 + 1), count))

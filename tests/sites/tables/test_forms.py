@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.errors import SiteError
@@ -308,10 +308,8 @@ def test_negatives_from_normal_are_remarked(tmp_path: Path) -> None:
 
 CELLS = st.sampled_from(["1", "0", "-1", "", "yes", "no", "1.0", "uncertain"])
 ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=6)
-PROPERTY = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@PROPERTY
 @given(rows=ROWS, seed=st.integers(0, 99))
 def test_columns_and_rows_have_no_order(tmp_path: Path, rows: list[tuple[str, ...]], seed: int) -> None:
     filled = [wide(place, *cells) | {"Pulmonary Edema": ""} for place, cells in enumerate(rows)]
@@ -323,7 +321,6 @@ def test_columns_and_rows_have_no_order(tmp_path: Path, rows: list[tuple[str, ..
     assert table.equals(expected.sort_values("image").reset_index(drop=True))
 
 
-@PROPERTY
 @given(
     findings=st.lists(
         st.tuples(st.sampled_from(sorted(NAMES)), st.sampled_from(["{}", "no {}", "possible {}", "{}?", " {} "])),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.sites import open_site
@@ -125,7 +125,6 @@ def test_the_second_file_is_beside_labels(tmp_path: Path) -> None:
     assert column(open_site(site, tmp_path / "nowhere", tmp_path / "site/other_name.csv"), "sex") == ["F"]
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(6)), left_out=st.sets(st.integers(0, 5), max_size=5), extra=st.booleans())
 def test_the_second_file_has_no_order(tmp_path: Path, order: list[int], left_out: set[int], extra: bool) -> None:
     rows = [

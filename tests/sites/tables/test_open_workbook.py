@@ -10,7 +10,7 @@ from typing import Any
 
 import openpyxl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.sites.label_files import text as limits
@@ -203,7 +203,6 @@ def test_formulas_of_an_ods_are_checked(tmp_path: Path, cell: str, refused: bool
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.lists(st.one_of(st.none(), TEXTS, st.integers(-(10**9), 10**9)), max_size=9), max_size=5))
 def test_what_openpyxl_writes_is_read(tmp_path: Path, rows: list[list[str | int | None]]) -> None:
     for streamed in (False, True):

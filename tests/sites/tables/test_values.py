@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.diseases import DISEASES
@@ -248,7 +248,6 @@ def test_all_problems_come_together(tmp_path: Path) -> None:
     assert kinds == {"blank name", "duplicate image", *(f"unknown {kind}" for kind in ("age", "label", "sex", "view"))}
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cell=st.text(max_size=40), name=st.sampled_from(["Findings", "Projection", "Age", "Sex", "Set"]))
 def test_no_cell_breaks_the_reader(tmp_path: Path, cell: str, name: str) -> None:
     rows = [{**person(1, Findings="Edema"), name: f"{cell}{SECRET}"}]
