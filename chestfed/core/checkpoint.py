@@ -116,7 +116,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ChestfedError(f"{path}: not valid JSON. Delete this file; it will be made again.") from None
 
 
-def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:
     """Write tensors and JSON values to one file, atomically."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -161,7 +161,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, values
 
 
-def save_state(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+def save_state(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:
     """As `save_checkpoint`; a tensor that several names share, as clients do their reference point, is stored once."""
     first = {_place(tensor): name for name, tensor in reversed([*tensors.items()])}
     same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
@@ -197,7 +197,7 @@ def report_damage(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _checksum(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
+def _checksum(tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> str:
     """Over names, types, shapes and bytes of the tensors, and over the other values."""
     import torch
 

@@ -33,7 +33,7 @@ def assign_splits(
     frame: pd.DataFrame, diseases: Sequence[str], shares: Mapping[str, float], seed: int, name: str
 ) -> np.ndarray:
     """The split of each row, object `[n]`, with those shares of the training patients moved: split -> share."""
-    split, left = frame["split"].to_numpy(dtype=object, copy=True), 1.0
+    split, left = np.array(frame["split"], dtype=object), 1.0
     for part, share in shares.items():
         if share > 0:
             train = np.flatnonzero(split == "train")

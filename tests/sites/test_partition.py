@@ -107,6 +107,14 @@ def test_rare_positives_are_spread(seed: int) -> None:
     assert (positives >= 1).all()
 
 
+@each(("carriers", "held"), [(40, 2), (3, 1)])
+def test_carriers_are_held_out_by_share(carriers: int, held: int) -> None:
+    labels = (np.arange(100) < carriers).astype(float)[:, None] * [1, 0, 0, 0, 0]
+    for seed in range(3):
+        _, test = hold_out(make_table(list(range(100)), labels), 0.05, seed)
+        assert test.labels().sum() == held
+
+
 def test_unlike_clients_differ_in_diseases() -> None:
     rng = np.random.default_rng(1)
     labels = (rng.random((800, len(DISEASES))) < [0.02, 0.05, 0.1, 0.15, 0.2]).astype(float)
@@ -179,7 +187,22 @@ def test_shares_come_from_training_patients() -> None:
     frame.loc[:19, "split"] = "test"
     splits = assign_splits(frame, DISEASES, {"valid": 0.25, "test": 0.5}, 0, "site")
     assert (splits[:20] == "test").all()
+    assert (frame["split"][20:] == "train").all()
     assert [int((splits[20:] == name).sum()) for name in ("train", "valid", "test")] == [20, 20, 40]
+
+
+def test_no_share_gets_no_carrier() -> None:
+    labels = np.zeros((20, len(DISEASES)))
+    labels[:2, 0] = 1
+    splits = assign_splits(make_table(list(range(20)), labels).frame, DISEASES, {"valid": 0, "test": 0.5}, 0, "site")
+    assert (splits == "valid").sum() == 0
+
+
+def test_parts_have_the_columns_of_the_table() -> None:
+    table = make_table([0, 1, 2], np.zeros((3, len(DISEASES))))
+    for part in (*cut_into_clients(table, 3, 1), *hold_out(table, 0.4, 1)):
+        assert list(part.frame) == list(table.frame)
+        assert list(part.frame.index) == list(range(len(part.frame)))
 
 
 def test_splits_are_written_by_patient() -> None:
