@@ -12,8 +12,7 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.subsets import limit_target
-from chestfed.experiment.variants import list_variants
+from chestfed.experiment.variants import limit_target, list_variants
 from chestfed.report.page import make_page
 from chestfed.report.run_figures import draw_gains_by_images
 from chestfed.results.collect import read_comparison
