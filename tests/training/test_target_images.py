@@ -108,7 +108,7 @@ def test_gains_are_within_each_number(folder: Path) -> None:
     assert (path / "gains-by-images.svg").is_file()
 
 
-def test_other_studies_have_no_gain_by_images(folder: Path) -> None:
+def test_other_studies_have_no_gain_by_count(folder: Path) -> None:
     (path,) = folder.glob("runs/*comparison-*")
     results = read_comparison(path)
     about = {name: value for name, value in results.about.items() if name != "along"}
