@@ -1,11 +1,12 @@
 """Which method has the best AUC, at which hospital, at what cost: the table and figure of docs/comparisons.md.
 
-    python -m benchmarks.methods films=runs/comparison-0123456789ab phantoms=runs/synthetic-comparison-... \
+    python -m benchmarks.methods films=runs/comparison-0123456789ab digits=benchmarks/results/digits_ih.csv \
         --save benchmarks/results/methods.csv --figure docs/images/methods.svg
 
-Reads finished comparisons (`chestfed study pipelines/films_methods_tuned.yaml --seeds 10`), whose first method is the
-reference. Intervals and tests are over test patients and training seeds, p values after Holm's correction over the
-methods of a data set. Pairs with the same federated step and another objective are compared with each other.
+Reads finished comparisons (`chestfed study pipelines/films_methods_tuned.yaml`), whose first method is the reference;
+intervals and tests are over test patients and training seeds. Or a CSV with an AUC per run and seed
+(`digits=benchmarks/results/digits_ih.csv`), which can tell about seeds alone. p values are after Holm's correction over
+the methods of a data set. Pairs with the same federated step and another objective are compared with each other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy
 
 import chestfed
 from chestfed.results.differences import compare_with_first
@@ -50,7 +52,10 @@ PAIRS = (
     ("fedavg+soap", "fedavg"),
     ("centralized_auc", "centralized"),
 )
+#: The reference where FedAvg was not trained; with a small `prox` it is nearly the same.
+_STANDS_IN = "fedprox"
 _GRAY = "#808080"
+_COSTS = {"kilobytes_up_per_round": 1, "gradients_per_client": 0}
 _DIFFERENCE = ("difference", "low", "high")
 
 
@@ -61,10 +66,16 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="CSV with a row per data set and method; pairs in NAME_pairs.csv")
     parser.add_argument("--figure", type=Path)
     chosen = parser.parse_args()
-    named = dict(text.split("=", 1) for text in chosen.comparisons)
-    comparisons = {name: chestfed.Comparison.load(folder) for name, folder in named.items()}
-    rows = [row for name, whole in comparisons.items() for row in describe_methods(name, whole)]
-    pairs = [row for name, whole in comparisons.items() for row in compare_pairs(name, whole)]
+    rows, pairs = list[dict[str, Any]](), list[dict[str, Any]]()
+    for name, path in (text.split("=", 1) for text in chosen.comparisons):
+        if path.endswith(".csv"):
+            of_seeds = pd.read_csv(path).pivot_table(index="seed", columns="run", values="auc")
+            rows += describe_seeds(name, of_seeds)
+            pairs += correct([{"data": name, **row} for row in compare_seeds(of_seeds)])
+            continue
+        comparison = chestfed.Comparison.load(path)
+        rows += describe_methods(name, comparison)
+        pairs += correct(compare_pairs(name, comparison))
     print(write_markdown(rows), write_markdown_pairs(pairs), sep="\n\n")
     if chosen.save:
         pd.DataFrame(rows).round(5).to_csv(chosen.save, index=False)
@@ -139,8 +150,48 @@ def compare_pairs(name: str, comparison: chestfed.Comparison) -> list[dict[str, 
         differences = compare_with_first(models).set_index("disease")
         values: dict[str, Any] = {key: differences.loc["mean", key] for key in ("difference", "low", "high", "p")}
         rows.append({"data": name, "objective": pair[0], "minus": pair[1], **values})
+    return rows
+
+
+def correct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with p values after Holm's correction over all of them."""
     corrected = chestfed.statistics.holm([row["p"] for row in rows])
     return [row | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
+
+
+def describe_seeds(name: str, of_seeds: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of `describe_methods` from AUCs `[seeds, methods]` alone: intervals and tests are over seeds."""
+    methods = sorted(of_seeds, key=lambda method: method != _STANDS_IN)
+    rows: list[dict[str, Any]] = []
+    for method in methods:
+        low, high = _find_interval(of_seeds[method])
+        rows.append({"data": name, "method": method, "seeds": len(of_seeds)})
+        rows[-1] |= {"auc": of_seeds[method].mean(), "low": low, "high": high}
+    tests = correct([_test_seeds(of_seeds[method] - of_seeds[methods[0]]) for method in methods[1:]])
+    for row, test in zip(rows[1:], tests, strict=True):
+        row |= {f"minus_{key}": value for key, value in test.items()}
+    return rows
+
+
+def compare_seeds(of_seeds: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The rows of `compare_pairs` from AUCs `[seeds, methods]` alone."""
+    for auc, entropy in PAIRS:
+        other = entropy if entropy in of_seeds else _STANDS_IN
+        if auc in of_seeds and other in of_seeds:
+            yield {"objective": auc, "minus": other, **_test_seeds(of_seeds[auc] - of_seeds[other])}
+
+
+def _test_seeds(differences: pd.Series[float]) -> dict[str, float]:
+    """Student's t over paired seeds."""
+    low, high = _find_interval(differences)
+    p = scipy.stats.ttest_1samp(differences, 0).pvalue
+    return {"difference": differences.mean(), "low": low, "high": high, "p": float(p)}
+
+
+def _find_interval(values: pd.Series[float]) -> tuple[float, float]:
+    mean, error = float(values.mean()), float(np.std(values, ddof=1)) / len(values) ** 0.5
+    half = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * error
+    return mean - half, mean + half
 
 
 def write_markdown(rows: Sequence[dict[str, Any]]) -> str:
@@ -149,12 +200,16 @@ def write_markdown(rows: Sequence[dict[str, Any]]) -> str:
         list(dict.fromkeys(row["data"] for row in rows)),
         {(row["data"], row["method"]): row for row in rows},
     )
-    heads = [f"{name}: AUC | minus {rows[0]['method']} | worst | spread" for name in names]
-    lines = [f"| method | {' | '.join(heads)} | kB up per round | gradients |", "|---|" + "--:|" * (4 * len(names) + 2)]
-    for method in dict.fromkeys(row["method"] for row in rows):
+    heads = [f"{name}: AUC | minus the first | worst | spread" for name in names]
+    lines = [
+        f"| method | {' | '.join(heads)} | kB up per round, all clients | gradients per client |",
+        "|---|" + "--:|" * (4 * len(names) + 2),
+    ]
+    for method in _sort_methods(row["method"] for row in rows):
         cells = [cell for name in names for cell in _list_cells(by_place.get((name, method), {}))]
-        first = next(row for row in rows if row["method"] == method)
-        costs = [f"{first['kilobytes_up_per_round']:.1f}", f"{first['gradients_per_client']:.0f}"]
+        of_method = [row for row in rows if row["method"] == method]
+        first = next((row for row in of_method if "rounds" in row), {})
+        costs = [f"{first[key]:.{digits}f}" if key in first else "-" for key, digits in _COSTS.items()]
         lines.append(f"| `{method}` | {' | '.join([*cells, *costs])} |")
     return "\n".join(lines)
 
@@ -206,7 +261,8 @@ def _list_cells(row: dict[str, Any]) -> Sequence[str]:
     auc = f"{_short(row['auc'])} [{_short(row['low'])}, {_short(row['high'])}]"
     test = {key.removeprefix("minus_"): value for key, value in row.items() if key.startswith("minus_")}
     star = "*" if test and test["p_holm"] < 0.05 else ""
-    return [auc, f"{_write_difference(test)}{star}" if test else "-", _short(row["worst"]), _short(row["spread"])]
+    places = [_short(row[key]) if key in row else "-" for key in ("worst", "spread")]
+    return [auc, f"{_write_difference(test)}{star}" if test else "-", *places]
 
 
 def _sort_methods(methods: Iterable[str]) -> list[str]:

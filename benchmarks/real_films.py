@@ -25,9 +25,9 @@ from typing import Any
 
 from benchmarks.source_addition import _processor
 from chestfed.results.answer import answer_study
-from chestfed.results.collect import Results, read_comparison
+from chestfed.results.collect import read_comparison
 from chestfed.results.differences import compare_with_first
-from chestfed.results.frames import list_records
+from chestfed.results.frames import Results, list_records
 from chestfed.results.predictions import Predictions, load_predictions, merge_seeds
 from chestfed.results.run_folder import HOSPITALS
 from chestfed.results.views import make_hospital_grid

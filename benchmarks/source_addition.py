@@ -30,8 +30,8 @@ from scipy import stats
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.report.run_figures import draw_seeds
 from chestfed.results.answer import answer_study
-from chestfed.results.collect import Results, read_comparison
-from chestfed.results.frames import list_records
+from chestfed.results.collect import read_comparison
+from chestfed.results.frames import Results, list_records
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- source addition: begin -->", "<!-- source addition: end -->")

@@ -10,30 +10,57 @@ Scores and labels are arrays `[n]` of one finding or `[n, J]` of several; labels
 the mean of the hospitals' own. A model trained with several seeds is a list of arrays, one per seed. Every function
 returns a pandas frame.
 
-Raises `ValueError`, with the shapes, for arrays that do not fit each other.
+Raises `ValueError` for arrays that do not fit each other, with their shapes, and for arguments of another type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from pydantic import ConfigDict, ValidationError, validate_call
 
+from chestfed.evaluation import comparison
 from chestfed.evaluation.comparison import compare as compare_scored
-from chestfed.evaluation.comparison import holm
 from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals import DEFAULT, MethodName
 from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.joining import contributions as joining
 from chestfed.evaluation.joining import planning
-from chestfed.evaluation.joining.contributions import Contribution, Subset, estimate_contributions, list_subsets
+from chestfed.evaluation.joining.contributions import Contribution, Subset
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import SeedsTest
 
 __all__ = ["assume", "auc", "compare", "contributions", "holm", "learn", "list_subsets", "power"]
 
-assume, learn, power = planning.assume, planning.learn, planning.tabulate
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _checked(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, with a `ValueError` that names the argument where one has another type than declared."""
+    validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> T:
+        given = inspect.signature(function).bind(*args, **named).arguments
+        plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in given.items()}
+        try:
+            return validated(**plain)  # type: ignore[call-arg]
+        except ValidationError as error:
+            details = (f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors())
+            raise ValueError(f"{function.__name__}: {'; '.join(details)}") from None
+
+    return call
+
+
+assume, learn, power = _checked(planning.assume), _checked(planning.learn), _checked(planning.tabulate)
+holm, list_subsets = _checked(comparison.holm), _checked(joining.list_subsets)
 
 
 def auc(
@@ -84,7 +111,7 @@ def compare(
     rows = []
     for d, p_holm in zip(differences, corrected, strict=True):
         low, high = d.interval or (np.nan, np.nan)
-        rows.append((d.disease, d.auc_a, d.auc_b, d.difference, low, high, d.p, p_holm, d.reason))
+        rows.append((d.disease, d.auc_reference, d.auc_model, d.difference, low, high, d.p, p_holm, d.reason))
     names = ["finding", "auc_reference", "auc_model", "difference", "low", "high", "p", "p_holm", "reason"]
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[1:-1], float))
 
@@ -103,15 +130,18 @@ def contributions(
     `scores` hold those of the target's images after training with each set of partners, a list with one array per seed;
     `list_subsets` says which sets. Columns: partner (`total` for the total gain), measure, value, low, high, p.
     """
-    if not scores:
-        raise ValueError("there are no scores")
+    list_subsets(partners, orders)  # refuses others than names
+    if not isinstance(scores, Mapping) or not all(isinstance(seeds, list | tuple) for seeds in scores.values()):
+        raise ValueError("scores: give a mapping of each set of partners to a list of arrays, one per seed")
     runs = {
         subset: [_take(run, labels, patients, hospitals, None) for run in seeds] for subset, seeds in scores.items()
     }
-    first = next(iter(runs.values()))[0]
+    first = next((seeds[0] for seeds in runs.values() if seeds), None)
+    if first is None:
+        raise ValueError("there are no scores")
     arrays = {subset: [run.scores for run in seeds] for subset, seeds in runs.items()}
     given = (first.labels, first.patients, first.hospitals)
-    each, total = estimate_contributions(arrays, partners, *given, orders)
+    each, total = joining.estimate_contributions(arrays, partners, *given, orders)
     rows = [row for contribution in each for row in _list_measures(contribution)]
     rows.append(("total", "all partners", *_read_test(total)))
     return pd.DataFrame(rows, columns=["partner", "measure", "value", "low", "high", "p"])
@@ -138,6 +168,13 @@ def _list_seeds(given: ArrayLike | Sequence[ArrayLike]) -> list[ArrayLike]:
     return [given]  # type: ignore[list-item]
 
 
+def _as_numbers(array: ArrayLike, name: str) -> np.ndarray:
+    try:
+        return np.asarray(array, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: {type(array).__name__} is not an array of numbers") from None
+
+
 def _take(
     scores: ArrayLike,
     labels: ArrayLike,
@@ -146,11 +183,13 @@ def _take(
     findings: Sequence[str] | None,
 ) -> Scored:
     """Arrays as the suite has them; raises `ValueError` with the shapes if they do not fit."""
-    values, truth = (np.asarray(array, np.float64) for array in (scores, labels))
+    values, truth = (_as_numbers(array, name) for array, name in ((scores, "scores"), (labels, "labels")))
     if values.shape != truth.shape or values.ndim not in (1, 2) or not len(values):
         raise ValueError(f"scores {list(values.shape)} and labels {list(truth.shape)} must both be [n] or [n, J]")
     values, truth = (array.reshape(len(array), -1) for array in (values, truth))
-    names = [f"finding {j + 1}" for j in range(values.shape[1])] if findings is None else list(findings)
+    if findings is not None and (isinstance(findings, str) or not isinstance(findings, Sequence | np.ndarray)):
+        raise ValueError(f"findings={findings!r}: give a list of names")
+    names = [f"finding {j + 1}" for j in range(values.shape[1])] if findings is None else list(map(str, findings))
     if len(names) != values.shape[1]:
         raise ValueError(f"{len(names)} findings do not fit scores {list(values.shape)}")
     people = np.arange(len(values)) if patients is None else np.asarray(patients)

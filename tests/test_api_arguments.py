@@ -60,6 +60,13 @@ def test_model_of_a_pipeline_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
         ({"clients": [IMAGES]}, "no test set"),
         ({"test": IMAGES}, "no test set"),
         ({"tasks": ["spot"]}, "no test set"),
+        ({"clients": 3, "test": IMAGES}, "not a list"),
+        ({"pipeline": "digits_ih", "windows": 3}, "not a list"),
+        ({"pipeline": "digits_ih", "overrides": [3]}, "another type"),
+        ({"pipeline": "digits_ih", "out": None}, "not a path"),
+        ({"pipeline": "digits_ih", "data": {}}, "not a path"),
+        ({"pipeline": "digits_ih", "cache": 3}, "not a path"),
+        ({"pipeline": "digits_ih", "add_sites": [None]}, "not a site"),
     ],
 )
 def test_unusable_arguments_are_refused(
@@ -70,6 +77,14 @@ def test_unusable_arguments_are_refused(
     with assert_refused(ConfigError, kind):
         chestfed.run(**arguments)
     assert not list(tmp_path.glob("runs/digits*"))
+
+
+@pytest.mark.parametrize("value", [{}, None, np.zeros((2, 2)), b"x"], ids=repr)
+def test_other_types_than_paths_are_refused(value: Any) -> None:
+    for load in (chestfed.load_site, chestfed.Study.load, chestfed.Comparison.load):
+        with pytest.raises(ConfigError) as caught:
+            load(value)
+        assert caught.value.kind in ("not a site", "not a path")
 
 
 def test_unusable_models_are_refused(tmp_path: Path) -> None:

@@ -113,23 +113,19 @@ def test_packages_import_downward_only() -> None:
         pytest.fail(f"circle: {' -> '.join(error.args[1])}")
 
 
-#: Folders of more than twelve modules, and modules of more than 400 lines.
-LARGE = {"experiment": 13}
-
-
 def test_folders_have_few_modules() -> None:
     counts = {
         folder.relative_to(ROOT).as_posix(): len(list(folder.glob("*.py")))
         for folder in [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
     }
-    assert {folder: count for folder, count in counts.items() if count > LARGE.get(folder, 12)} == {}
+    assert {folder: count for folder, count in counts.items() if count > 12} == {}
 
 
 def test_modules_have_at_most_400_lines() -> None:
     lengths = {
         file.relative_to(ROOT).as_posix(): len(file.read_text("utf-8").splitlines()) for file in ROOT.rglob("*.py")
     }
-    assert {name: length for name, length in lengths.items() if length > LARGE.get(name, 400)} == {}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
 
 
 def test_functions_have_at_most_sixty_lines() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,36 @@ def test_power_is_a_table_of_sizes_and_seeds() -> None:
         ({"findings": ["edema"]}, "1 findings"),
         ({"labels": LABELS + 1}, "contain 2.0"),
         ({"scores": np.where(LABELS > 0, np.nan, 0)}, "NaN"),
+        ({"scores": {}}, "scores: dict"),
+        ({"labels": "x"}, "labels: str"),
+        ({"findings": 3}, "findings"),
+        ({"interval": "none"}, "obuchowski"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change: dict[str, Any], text: str) -> None:
     given = {"scores": WORSE[0], "labels": LABELS, "patients": PATIENTS, **change}
     with pytest.raises(ValueError, match=re.escape(text)):
         statistics.auc(given.pop("scores"), given.pop("labels"), **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: statistics.holm(None), "p_values"),  # type: ignore[arg-type]
+        (lambda: statistics.assume([3]), "counts"),  # type: ignore[list-item]
+        (lambda: statistics.learn({}, [(3, 4)]), "pilot"),  # type: ignore[arg-type]
+        (lambda: statistics.power(None, 0.1, [3]), "assumptions"),  # type: ignore[arg-type]
+        (lambda: statistics.power(statistics.assume([(60, 140)]), 0.1, 3), "seeds"),  # type: ignore[arg-type]
+        (lambda: statistics.list_subsets(3), "partners"),  # type: ignore[arg-type]
+        (lambda: statistics.list_subsets("ab", [("a",)]), "partners"),
+        (lambda: statistics.list_subsets(["a", "b"], [("a",)]), "order"),
+        (lambda: statistics.contributions([3], ("a", "b"), LABELS), "scores"),  # type: ignore[arg-type]
+    ],
+)
+def test_other_types_are_refused_by_name(call: Callable[[], object], argument: str) -> None:
+    with pytest.raises(ValueError, match=argument):
+        call()
+
+
+def test_arrays_are_lists_too() -> None:
+    assert statistics.holm(np.array([0.01, 0.04])) == [0.02, 0.04]  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chestfed.core.bundled import pipeline_file, site_file
-from chestfed.core.config import StrictModel
+from chestfed.core.config import StrictModel, as_path
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 
@@ -193,6 +193,11 @@ def check_whole_numbers(numbers: int | Sequence[int], key: str) -> list[int]:
         return [operator.index(number) for number in (numbers if isinstance(numbers, Iterable) else [numbers])]
     except TypeError:
         raise ConfigError(f"{key}={numbers!r}: give whole numbers", kind="not whole numbers", key=key) from None
+
+
+def optional_path(value: object, key: str) -> Path | None:
+    """An argument that is a path, or None."""
+    return None if value is None else as_path(value, key)
 
 
 def check_positive(number: object, key: str) -> int:

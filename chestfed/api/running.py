@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chestfed.api import arguments
 from chestfed.api.arguments import Declarations, Part, PipelineSource
 from chestfed.core.bundled import site_file
-from chestfed.core.config import listed
+from chestfed.core.config import as_path, listed
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -117,21 +117,23 @@ class _Request:
 
     def locate_pipeline(self, declared: Declarations) -> tuple[Path, list[str]]:
         """The pipeline's file, and all keys that are set in it."""
-        settings, pipeline = list(listed(self.overrides, "overrides")), self.pipeline
+        settings, pipeline = listed(self.overrides, "overrides", str), self.pipeline
         several = arguments.check_seeds(self.seeds)
-        if not self.clients and self.test is None and self.tasks is None:
+        clients = None if self.clients is None else listed(self.clients, "clients")
+        if not clients and self.test is None and self.tasks is None:
             pipeline = _DEFAULT if pipeline is None else pipeline
         else:
-            base, keys = arguments.list_samples_keys(self.clients, self.test, self.tasks, own_k=self.k is not None)
+            base, keys = arguments.list_samples_keys(clients, self.test, self.tasks, own_k=self.k is not None)
             settings += [] if pipeline is None else keys
             pipeline = base if pipeline is None else pipeline
-        file = arguments.locate_pipeline(pipeline, Path(self.out), declared)
+        file = arguments.locate_pipeline(pipeline, as_path(self.out, "out"), declared)
         if self.methods is not None:
             settings += arguments.select_methods(file, listed(self.methods, "methods"), declared)
         else:
             settings += arguments.select_algorithm(file, settings, self.algorithm, declared)
         settings += arguments.list_parts(self.objective, self.model, declared)
-        windows = arguments.check_whole_numbers(listed(self.windows or (), "windows"), "windows")
+        windows = () if self.windows is None else listed(self.windows, "windows")
+        windows = arguments.check_whole_numbers(windows, "windows")
         settings += [f"windows={windows}", f"seeds={several}"]
         return file, [*settings, *arguments.list_plain_keys(self.k, self.seed, self.device)]
 
@@ -148,13 +150,14 @@ def _run(request: _Request) -> Study | Comparison:
     file, settings = request.locate_pipeline(declared)
     declared.refuse_several_processes(jobs)
     refuse_several("chestfed.run()")
-    root, out = None if request.data is None else Path(request.data), Path(request.out)
+    root, out = arguments.optional_path(request.data, "data"), as_path(request.out, "out")
+    cache = as_path(request.cache, "cache")
     studies = study_run.prepare(open_console(quiet=request.quiet), file, settings, added, root, jobs=jobs)
     if studies.pipeline.held_out is not None:
         text = f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`"
         raise ConfigError(text, kind="several studies", file=file)
     choices = {"tracking": request.tracking, "skip_unreadable": request.skip_unreadable}
-    return _open(study_run.run(studies, out, Path(request.cache), None, **choices))
+    return _open(study_run.run(studies, out, cache, None, **choices))
 
 
 def load_pipeline(pipeline: PipelineSource, overrides: Sequence[str] = (), out: str | Path = "runs") -> Pipeline:
@@ -167,9 +170,8 @@ def load_pipeline(pipeline: PipelineSource, overrides: Sequence[str] = (), out: 
     """
     from chestfed.experiment import loading
 
-    return loading.load_pipeline(
-        arguments.locate_pipeline(pipeline, Path(out), Declarations()), listed(overrides, "overrides")
-    )
+    file = arguments.locate_pipeline(pipeline, as_path(out, "out"), Declarations())
+    return loading.load_pipeline(file, listed(overrides, "overrides", str))
 
 
 @dataclass(frozen=True)
@@ -229,16 +231,16 @@ def tune(
     from chestfed.commands.tune import run as tune_run
     from chestfed.core.console import open_console
 
-    declared, folder = Declarations(), Path(out)
-    settings = list(listed(overrides, "overrides"))
+    declared, folder, store = Declarations(), as_path(out, "out"), as_path(cache, "cache")
+    settings = listed(overrides, "overrides", str)
     counts = {"trials": arguments.check_positive(trials, "trials"), "seeds": arguments.check_positive(seeds, "seeds")}
     file = arguments.locate_pipeline(pipeline, folder, declared)
     if methods is not None:
         settings += arguments.select_methods(file, listed(methods, "methods"), declared)
     settings += arguments.list_plain_keys(None, None, device)
-    root = None if data is None else Path(data)
+    root = arguments.optional_path(data, "data")
     tuning = tune_run.prepare(open_console(quiet=quiet), file, settings, root, **counts)
-    tuned, tested = tune_run.run(tuning, folder, Path(cache), None, tracking=tracking, skip_unreadable=skip_unreadable)
+    tuned, tested = tune_run.run(tuning, folder, store, None, tracking=tracking, skip_unreadable=skip_unreadable)
     return Tuned(tuned, pd.read_csv(tuned.parent / "trials.csv"), _open(tested))
 
 

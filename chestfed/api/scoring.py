@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from chestfed.core.config import listed
+from chestfed.api.arguments import optional_path
+from chestfed.core.config import as_path, listed
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.intervals import DEFAULT
 
@@ -73,11 +74,11 @@ def evaluate(
     from chestfed.scoring.scorer import Declared
 
     _check_evaluation(site, data, output_type, batch_norm, interval, resamples)
-    names, described = listed(diseases or (), "diseases"), None if model_config is None else Path(model_config)
-    declared, machine = Declared(k, tuple(names) or None, described, size, output_type), machine_with(device)  # type: ignore[arg-type]
-    reference, scorer = _open_model(model, declared, input, machine)
-    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
+    names = None if diseases is None else tuple(listed(diseases, "diseases", str)) or None
+    declared = Declared(k, names, optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
+    reference, scorer = _open_model(model, declared, input, machine := machine_with(device))
     opened = _open_site(site, data, cache, out)
+    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
     done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
     write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
@@ -125,18 +126,12 @@ def _check_evaluation(
     site: object, data: object, output_type: str | None, batch_norm: str | None, interval: str, resamples: int
 ) -> None:
     """Refuse what the command refuses, and a site of a wrong kind."""
-    from chestfed.results.differences import check_choices
+    from chestfed.results.differences import check_choice, check_choices
     from chestfed.sites.dataset import Site
 
     check_choices(interval, resamples)
-    if output_type not in (None, "logits", "probabilities", "scores"):
-        raise ConfigError(
-            f"output_type={output_type!r}: choose logits, probabilities or scores",
-            kind="unknown choice",
-            key="output_type",
-        )
-    if batch_norm not in (None, "own", "stored"):
-        raise ConfigError(f"batch_norm={batch_norm!r}: choose own or stored", kind="unknown choice", key="batch_norm")
+    check_choice(output_type, (None, "logits", "probabilities", "scores"), "output_type")
+    check_choice(batch_norm, (None, "own", "stored"), "batch_norm")
     if not isinstance(site, str | Path | Site) or (isinstance(site, Site) and data is not None):
         raise ConfigError(
             f"site={site!r}, data={data!r}: give the YAML of a site and its data, or a Site alone", kind="not a site"
@@ -148,7 +143,7 @@ def _open_site(site: str | Path | Site, data: str | Path | None, cache: str | Pa
     from chestfed.core.disk import check_folder
     from chestfed.sites.dataset import load_site
 
-    check_folder(Path(out or "runs/evaluations"), "out")
+    check_folder(as_path(out or "runs/evaluations", "out"), "out")
     return load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
 
 

@@ -45,7 +45,7 @@ def compare(
     from chestfed.evaluation.estimates import as_csv
     from chestfed.results import differences
     from chestfed.results.answer import compare_models, describe_resolution
-    from chestfed.results.frames import list_records, select
+    from chestfed.results.frames import list_difference_rows, select
     from chestfed.results.predictions import group_seeds as merge
     from chestfed.results.predictions import load_predictions
     from chestfed.results.views import render_differences
@@ -56,7 +56,7 @@ def compare(
     folder = out or differences.name_folder(compared, Path("runs") / "paired")
     check_folder(folder, "--out")
     write_text(folder / "differences.csv", as_csv(compared))
-    rows = list_records(compared)
+    rows = list_difference_rows(compared)
     console.print(render_differences(compared))
     if resolution := describe_resolution(rows[-1]):
         console.print(resolution)

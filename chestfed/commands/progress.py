@@ -13,8 +13,7 @@ from chestfed.core.output import output
 from chestfed.training.reporting import Reporter
 
 if TYPE_CHECKING:
-    from chestfed.results.collect import Results
-    from chestfed.results.table import Row
+    from chestfed.results.frames import Results, Row
     from chestfed.training.loop import History
 
 #: Seconds between two lines of a log: short commands print none.

@@ -85,6 +85,8 @@ def _list_files(folder: Path) -> dict[str, Path]:
 
 
 def _find_file(given: str | Path, folder: str, known: Mapping[str, Path], kind: str) -> Path:
+    if not isinstance(given, str | Path):
+        raise ConfigError(f"{given!r}: give the YAML of a {kind}, or its name", kind=f"not a {kind}")
     path = Path(given)
     if path.exists():
         return path

@@ -30,13 +30,16 @@ class Difference:
     """Model b minus model a: the AUC (mean over seeds) of one disease, or the `mean` over those that have one."""
 
     disease: str
-    auc_a: float | None
-    auc_b: float | None
+    auc_reference: float | None
+    auc_model: float | None
     difference: float | None = None
     #: interval, p: of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is
     #: below 0.05 exactly where the interval at 95% leaves out 0, which is cut where the AUC of b would be 0 or 1.
     interval: Interval | None = None
     p: float | None = None
+    #: Standard deviations of the AUC over the seeds of each; None with one seed.
+    seed_sd_reference: float | None = None
+    seed_sd_model: float | None = None
     #: positives, negatives, missing: images; None for the mean.
     positives: int | None = None
     negatives: int | None = None
@@ -44,9 +47,6 @@ class Difference:
     reason: str = ""  #: why values are None
     #: The difference of each training seed that both models have; None where an AUC is not defined.
     of_seeds: tuple[float | None, ...] = ()
-    #: sd_a, sd_b: standard deviation of the AUC over a model's seeds; None with one seed.
-    sd_a: float | None = None
-    sd_b: float | None = None
     #: detectable, seeds_needed: of a mean, the smallest difference that these patients and seeds show with 80% power,
     #: and with few seeds how many show a difference such as this (`training_seeds.Resolution`); else None.
     detectable: float | None = None
@@ -89,18 +89,20 @@ def compare(
     columns, differences = {column.disease: column for column in first.columns()}, []
     defined = [j for j in range(len(values) - 1) if values[j] is not None]
     for place, (name, value) in enumerate(zip(each_a[0], values, strict=True)):
+        column = columns.get(name)
         difference = Difference(name, means[0][place], means[1][place], value, bounds[place].interval, bounds[place].p)
-        sd_a, sd_b = (compute_spread(aucs[name] for aucs in each) for each in (each_a, each_b))
-        difference = replace(difference, reason=bounds[place].reason, sd_a=sd_a, sd_b=sd_b)
+        sd_reference, sd_model = (compute_spread(aucs[name] for aucs in each) for each in (each_a, each_b))
+        difference = replace(difference, seed_sd_reference=sd_reference, seed_sd_model=sd_model)
+        difference = replace(difference, reason=bounds[place].reason)
         if over_seeds:
             if value is not None:
                 difference = _test_over_seeds(difference, contrast, place, defined if name == "mean" else [place])
             pairs = zip(each_a, each_b, strict=True)
             difference = replace(difference, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
-        if name in columns:
-            positives, negatives, missing = columns[name].counts.values()
+        if column is not None:
+            positives, negatives, missing = column.counts.values()
             difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
-            difference = replace(difference, reason=columns[name].reason or difference.reason)
+            difference = replace(difference, reason=column.reason or difference.reason)
         difference = _within_bounds(difference if over_seeds else _with_detectable(difference))
         differences.append(difference.untested(untested) if untested else difference)
     return tuple(differences)
@@ -181,7 +183,7 @@ def _with_detectable(difference: Difference) -> Difference:
 
 def _within_bounds(difference: Difference) -> Difference:
     """With an interval that ends where the AUC of model b would be 0 or 1."""
-    if difference.interval is None or difference.auc_a is None:
+    if difference.interval is None or difference.auc_reference is None:
         return difference
-    low, high = difference.interval
-    return replace(difference, interval=Interval(max(-difference.auc_a, low), min(1 - difference.auc_a, high)))
+    (low, high), auc = difference.interval, difference.auc_reference
+    return replace(difference, interval=Interval(max(-auc, low), min(1 - auc, high)))

@@ -38,31 +38,6 @@ class OperatingPoint:
     false_negatives: int
 
 
-def auc(column: Column) -> float | None:
-    """Area under the ROC curve; ties count one half. With hospitals the mean of their own areas (`Column.parts`)."""
-    from sklearn.metrics import auc, roc_curve  # as roc_auc_score, without its checks, which double the time
-
-    areas = [float(auc(*roc_curve(part.positive, part.score)[:2])) for part in column.parts()]
-    return float(np.mean(areas)) if areas else None
-
-
-def mean_roc(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """False and true positive rates of the ROC curve; with hospitals the mean true rate at each false one.
-
-    The area under it is `auc`. Raises `ValueError` if there is none.
-    """
-    from sklearn.metrics import roc_curve
-
-    curves = [roc_curve(part.positive, part.score)[:2] for part in column.parts()]
-    if len(curves) == 1:
-        return curves[0]
-    rates = np.unique(np.concatenate([false for false, _ in curves]))
-    # Where a curve is vertical, np.interp takes its upper end, and from the other side its lower one.
-    lower = np.mean([np.interp(-rates, -false[::-1], true[::-1]) for false, true in curves], axis=0)
-    upper = np.mean([np.interp(rates, false, true) for false, true in curves], axis=0)
-    return np.repeat(rates, 2), np.stack([lower, upper], axis=1).ravel()
-
-
 def average_precision(column: Column) -> float | None:
     """AUPRC as average precision: the sum over thresholds of precision times gain in recall, without interpolation.
 

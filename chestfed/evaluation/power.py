@@ -39,10 +39,7 @@ def difference_error(
     `counts` are the positive and the negative images of each disease; a disease without both has no AUC and is left
     out. One image counts as one patient. None if no disease has both classes.
 
-    Raises
-    ------
-    ValueError
-        If `auc` is not in (0, 1) or `correlation` not in [-1, 1].
+    Raises `ValueError` if `auc` is not in (0, 1) or `correlation` not in [-1, 1].
     """
     if not 0 < auc < 1 or not -1 <= correlation <= 1:
         raise ValueError(f"auc must lie in (0, 1) and correlation in [-1, 1], not {auc} and {correlation}")

@@ -77,10 +77,7 @@ class Alternatives(StrictModel):
 def centralized_settings(federated: Federated, changes: dict[str, Any]) -> Federated:
     """Stage 2 of the centralized model: the method with these keys in place of its own.
 
-    Raises
-    ------
-    ValueError
-        If a key is unknown, or the algorithm does not pool the images.
+    Raises `ValueError` if a key is unknown, or the algorithm does not pool the images.
     """
     settings = combine(federated, Parts.model_validate(changes))
     if not settings.spec.pooled:

@@ -10,10 +10,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
+from chestfed.experiment.data import Subsets, TargetImages
 from chestfed.experiment.pipeline import Conditions, Pipeline, TuningRecord
 from chestfed.experiment.ranges import parse_space
 from chestfed.experiment.stage_2 import Parts, Schedule, combine, get_part_name
-from chestfed.experiment.subsets import Subsets, TargetImages
 from chestfed.images.augment import Augment
 from chestfed.models import MODELS, FeatureOptions, ModelOptions
 
@@ -159,10 +159,7 @@ class PipelineFile(Conditions):
         What depends on the method but must not differ between those that are compared (`model.norm: auto`) is chosen to
         suit all of them.
 
-        Raises
-        ------
-        ConfigError
-            If there is no such method, or its settings do not go together.
+        Raises `ConfigError` if there is no such method, or its settings do not go together.
         """
         compared = self.selected_methods
         method = next((candidate for candidate in self.methods if candidate.name == (name or compared[0].name)), None)

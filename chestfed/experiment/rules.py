@@ -89,10 +89,7 @@ def make_step_counts(
 def check_runs(runs: Sequence[Pipeline]) -> None:
     """Build and try the network, and for every run and K the graph, objective, and algorithm of each stage.
 
-    Raises
-    ------
-    ConfigError
-        One message with every problem: which runs, which key, why, and what to do.
+    Raises `ConfigError`: one message with every problem: which runs, which key, why, and what to do.
     """
     problems: dict[str, list[str]] = {}
     number_of_buffers = cache(_number_of_buffers)

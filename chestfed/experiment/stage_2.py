@@ -371,10 +371,7 @@ def get_part_name(part: Any) -> str:
 def combine(common: Schedule, changes: Parts) -> Federated:
     """The settings of one method: its own, and those in common where it has none and they have an effect on it.
 
-    Raises
-    ------
-    ValidationError
-        If they do not go together.
+    Raises `ValidationError` if they do not go together.
     """
     idle = idle_keys(ALGORITHMS.find(changes.algorithm.name))
     shared = {key for key in Schedule.model_fields if key in common.model_fields_set and key not in idle}

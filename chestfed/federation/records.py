@@ -15,7 +15,7 @@ from torch import Tensor
 from chestfed.core.config import StrictModel
 from chestfed.core.provenance import Origin
 from chestfed.engines.messages.wire import LARGEST_COUNT, WireError
-from chestfed.results.table import Row
+from chestfed.results.frames import Row
 from chestfed.training.client_summary import BINS
 
 _ROW: Final = TypeAdapter(Row)

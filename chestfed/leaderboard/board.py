@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pandas as pd
@@ -22,22 +22,18 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.leaderboard.benchmark import Benchmark, Split
 from chestfed.leaderboard.submission import Submission, read_submission
 from chestfed.report.html import fill, read_template
-from chestfed.results.collect import list_rows
 from chestfed.results.differences import list_differences
-from chestfed.results.frames import list_records, make_differences
+from chestfed.results.frames import RESAMPLES, DifferenceRow, Row, list_estimates, list_records, make_differences
 from chestfed.results.grid import (
     Cell,
     Grid,
     Rows,
-    drop_single_mean,
-    make_difference_cell,
-    make_disease_columns,
     make_grid,
     number,
     pair,
 )
 from chestfed.results.predictions import Predictions
-from chestfed.results.table import RESAMPLES, Row
+from chestfed.results.views import drop_single_mean, make_difference_cell, make_disease_columns
 
 #: Of the CSV. `what`: auc, gain (minus the method's own first K), versus (minus the baseline, both at the last K).
 COLUMNS: Final = (
@@ -117,13 +113,13 @@ def estimate_aucs(runs: Sequence[Scored]) -> list[dict[str, Any]]:
     without variance or covariance, so that what is left is the variance of the mean AUC over seeds.
     """
     if len(runs) == 1:
-        return list(list_rows([Row.from_scores(0, (), runs[0], RESAMPLES)]))
+        return list(list_estimates([Row.from_scores(0, (), runs[0], RESAMPLES)]))
     chance = [replace(run, scores=np.zeros_like(run.scores)) for run in runs]
     rows = []
     for contrast in compare(chance, runs):
         low, high = (None, None) if contrast.interval is None else (0.5 + end for end in contrast.interval)
-        rows.append(vars(contrast) | {"auc": contrast.auc_b, "low": low, "high": high, "p": None, "difference": None})
-        rows[-1] |= {"sd": contrast.sd_b, "seeds": len(runs), "interval_method": "over seeds"}
+        row = vars(contrast) | {"auc": contrast.auc_model, "low": low, "high": high, "p": None, "difference": None}
+        rows.append(row | {"sd": contrast.seed_sd_model, "seeds": len(runs), "interval_method": "over seeds"})
     return rows
 
 
@@ -150,7 +146,7 @@ def _list_aucs(entry: Entry, benchmark: Benchmark) -> Iterator[dict[str, Any]]:
             estimates = estimate_aucs(entry.models[hospital, k].scored(benchmark.diseases))
         else:
             header, rows = entry.submission.header, entry.submission.rows
-            estimates = list(list_rows([rows[hospital, k, seed] for seed in header.seeds]))
+            estimates = list(list_estimates([rows[hospital, k, seed] for seed in header.seeds]))
             head["reason"] = "as submitted"
         yield from (row | head for row in estimates)
 
@@ -214,16 +210,20 @@ def _make_grids(board: Board, hospital: str, what: str, caption: str) -> list[Gr
     methods = [(str(name), drop_single_mean(list_records(part))) for name, part in parts]
     if what == "auc":
         methods.sort(key=lambda item: -(item[1][-1]["auc"] or 0.0))
-    cell = _make_auc_cell if what == "auc" else make_difference_cell
     lines: Rows = []
     for place, (name, rows) in enumerate(methods, 1):
         note = () if board.benchmark.verifiable else ("not verifiable",)
         head = f"{place}. {name}" if what == "auc" else name
-        lines.append((head, [*map(cell, rows), Cell(str(rows[0]["seeds"]), note)]))
+        cells = map(_make_auc_cell if what == "auc" else _make_difference_cell, rows)
+        lines.append((head, [*cells, Cell(str(rows[0]["seeds"]), note)]))
     if not methods:
         return []
     heads: list[str | Cell] = ["method", *make_disease_columns(methods[0][1]), "seeds"]
     return [make_grid(f"{what}-{hospital}", caption, heads, lines)]
+
+
+def _make_difference_cell(row: Mapping[str, Any]) -> Cell:
+    return make_difference_cell(cast(DifferenceRow, row))
 
 
 def _make_auc_cell(row: Mapping[str, Any]) -> Cell:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
@@ -16,10 +16,9 @@ from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import PUBLISHED, key_for
 from chestfed.leaderboard.benchmark import Benchmark, Split, check_split
 from chestfed.leaderboard.submission import Header, Method, Result, Run
+from chestfed.results.frames import read_row
 from chestfed.results.predictions import load_predictions
-from chestfed.results.run_folder import HOSPITALS, RunFolder, read_row
-
-_COUNTERS: Final = ("gradients", "images", "bytes_up", "bytes_down")
+from chestfed.results.run_folder import HOSPITALS, RunFolder
 
 
 def open_runs(folders: Sequence[Path]) -> list[RunFolder]:
@@ -100,11 +99,7 @@ def strip_places(value: Any) -> Any:
 
 
 def _describe_run(run: RunFolder, ks: Sequence[int]) -> Run:
-    costs = {}
-    for k in ks:
-        rounds = run.rounds(k)
-        sums = {name: sum(entry[name] for entry in rounds) for name in _COUNTERS}
-        costs[str(k)] = {"rounds": len(rounds), **sums}
+    costs = {str(k): run.costs(k) for k in ks}
     about = {name: run.about[name] for name in ("results_version", "machine", "versions")}
     return Run(seed=run.settings.seed, digest=run.digest, costs=costs, **about)
 

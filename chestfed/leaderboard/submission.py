@@ -27,7 +27,7 @@ from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.leaderboard.benchmark import Benchmark
-from chestfed.results.table import Row
+from chestfed.results.frames import Row
 
 HEADER, SCORES = "submission.json", "scores.csv"
 #: Bytes of a part, unpacked: some 500,000 scored images.

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pandas as pd
 
+from chestfed.core.config import as_path
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.report.study import Study
 from chestfed.results.answer import answer_study
-from chestfed.results.collect import Results, name_folder, read_comparison
-from chestfed.results.methods.settings import summarize_hospitals, tabulate_settings
+from chestfed.results.collect import name_folder, read_comparison
+from chestfed.results.frames import Results
 from chestfed.results.run_folder import COMPARISON, RunFolder
+from chestfed.results.settings import summarize_hospitals, tabulate_settings
 
 
 class Comparison:
@@ -42,7 +44,7 @@ class Comparison:
         ConfigError
             If it is not the folder of a comparison.
         """
-        folder = Path(path)
+        folder = as_path(path, "path")
         if not (folder / COMPARISON).is_file():
             raise ConfigError(
                 f"{folder}: not a comparison; open a study with chestfed.Study.load", kind="no comparison"

@@ -34,10 +34,9 @@ from chestfed.report.subgroups import make_subgroup_grid
 from chestfed.results.answer import answer_study, state_gains
 from chestfed.results.clients.batch_norm import describe_statistics
 from chestfed.results.clients.gate import state_gate
-from chestfed.results.collect import Results, load_results, read_comparison
-from chestfed.results.frames import list_records
-from chestfed.results.grid import Cell, Grid, Rows, make_disease_columns, make_grid, number
-from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
+from chestfed.results.collect import load_results, read_comparison
+from chestfed.results.frames import Results
+from chestfed.results.grid import Cell, Grid, Rows, make_grid, number
 from chestfed.results.run_folder import COMPARISON, MODEL_FILE, RunFolder
 from chestfed.results.sentences import (
     HOLM,
@@ -49,6 +48,7 @@ from chestfed.results.sentences import (
     name_program,
     number_references,
 )
+from chestfed.results.settings import make_fairness_grid, make_settings_grid
 from chestfed.results.views import (
     TITLES,
     describe_aucs,
@@ -58,6 +58,7 @@ from chestfed.results.views import (
     list_undefined,
     make_auc_grid,
     make_difference_grid,
+    make_disease_columns,
     make_disease_grid,
     make_hospital_grid,
     make_seeds_grid,
@@ -190,8 +191,8 @@ def _explain(results: Results) -> list[str]:
         return [
             "Each point: what training together gains at the target with so many of its images; bars: 95% intervals."
         ]
-    means = list_records(results.view("study", disease="mean"))
-    if not means[0]["model"].startswith("K="):
+    means = results.list_estimates("study", disease="mean")
+    if not results.by_k:
         return []
     about, seeds = results.about, len(results.seeds)
     alone, *others = means
@@ -203,12 +204,11 @@ def _explain(results: Results) -> list[str]:
     if seeds > 1:
         legend = f"Thick line: mean of {seeds} training seeds; gray lines: each seed; bars: 95% interval of the gain."
     where = about["where"].replace("the first hospital", about["target"] or "the first hospital")
-    images = f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})"
     return [
         f"{legend} K is the number of {who} that train together: K={alone['k']} is {start}{added}. Images stay where "
         "they are; only network weights are exchanged.",
         "The AUC is the chance that a model ranks an image with the disease above one without it: 0.5 is guessing, 1 "
-        f"is perfect. It is measured {where} on {images} that no model trained on, for {', '.join(names)}.",
+        f"is perfect. It is measured {where} on {results.scored} that no model trained on, for {', '.join(names)}.",
     ]
 
 
@@ -228,7 +228,7 @@ def _make_difference_grid(results: Results, added: Sequence[str]) -> Grid:
 
 def _list_common_facts(results: Results) -> dict[str, str]:
     facts = {"data": results.origin.description, "training seeds": ", ".join(map(str, results.seeds))}
-    return facts | {name: str(results.about[name]) for name in ("model", "protocol")}
+    return facts | {"model": results.about["model"], "protocol": results.about["protocol"]}
 
 
 def _make_runs_grid(results: Results) -> Grid:
@@ -261,7 +261,7 @@ def _facts(run: RunFolder, results: Results) -> dict[str, str]:
         "data": run.origin.description,
         "model": about["model"],
         "algorithm": f"{run.settings.algorithm}, {run.settings.window} local steps per round",
-        "test images": f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})",
+        "test images": results.scored,
         "K": ", ".join(map(str, run.settings.ks)),
         "seed": str(run.settings.seed),
         "intervals": f"{METHODS[method].about} ({method})",
@@ -312,9 +312,8 @@ def _points_table(run: RunFolder) -> Grid:
 def _training_table(run: RunFolder) -> Grid:
     rows: Rows = []
     for k in run.settings.ks:
-        rounds, time = run.rounds(k), run.time(k)
-        sums = {name: sum(e[name] for e in rounds) for name in ("images", "gradients", "bytes_up", "bytes_down")}
-        counts = (f"{len(rounds):,}", f"{sums['gradients']:,}", f"{sums['images']:,}")
+        sums, time = run.costs(k), run.time(k)
+        counts = (f"{sums['rounds']:,}", f"{sums['gradients']:,}", f"{sums['images']:,}")
         megabytes = (f"{sums['bytes_up'] / 1e6:,.2f}", f"{sums['bytes_down'] / 1e6:,.2f}")
         part = ("last part only: it was interrupted",) if time["resumed"] else ()
         took = Cell(f"{time['seconds']:.0f}", part)
@@ -343,6 +342,6 @@ def _head(run: RunFolder) -> list[Cell]:
     return make_disease_columns(auc.record() for auc in run.row().diseases)
 
 
-def _versions(values: Mapping[str, Any]) -> Grid:
-    rows = ((package, (str(version),)) for package, version in values.items())
+def _versions(values: Mapping[str, str]) -> Grid:
+    rows = ((package, (version,)) for package, version in values.items())
     return make_grid("versions", "Software versions", ("package", "version"), rows, "plain")

@@ -13,6 +13,7 @@ from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.report.html import read_template
 from chestfed.results.clients.influence import describe_loss, influence_grid, read_influence, unusual_clients
+from chestfed.results.files import HospitalFacts
 from chestfed.results.grid import Cell, Grid, Line, Rows, make_grid
 from chestfed.results.run_folder import RunFolder
 
@@ -43,8 +44,8 @@ def participants(run: RunFolder) -> list[Grid]:
 
 def data_sets(run: RunFolder) -> list[str]:
     """License, source and citation of each hospital's data, as its YAML says."""
-    keys = ("title", "license", "source", "citation")
-    return [". ".join(hospital[key].rstrip(".") for key in keys if hospital[key]) for hospital in _hospitals(run)]
+    every = ((data["title"], data["license"], data["source"], data["citation"]) for data in _hospitals(run))
+    return [". ".join(text.rstrip(".") for text in texts if text) for texts in every]
 
 
 def limits(run: RunFolder) -> list[str]:
@@ -117,11 +118,11 @@ def _checklist(about: Mapping[str, Any]) -> Grid:
     return Grid(name, caption, tuple(map(Cell, ("item", "topic", "on this page"))), tuple(lines))
 
 
-def _hospitals(run: RunFolder) -> list[dict[str, Any]]:
+def _hospitals(run: RunFolder) -> list[HospitalFacts]:
     return run.sites["hospitals"]
 
 
-def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Grid:
+def _flow(hospitals: Sequence[HospitalFacts], clients: Sequence[str]) -> Grid:
     rows: Rows = []
     for hospital in hospitals:
         pattern = re.compile(rf"{re.escape(hospital['site'])}(-\d+)?( \(.+\))?")  # site, site-2, or a control
@@ -143,7 +144,7 @@ def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Gri
     return make_grid("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
 
 
-def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
+def _people(hospitals: Sequence[HospitalFacts]) -> Grid:
     def rows() -> Iterator[tuple[str, Sequence[str]]]:
         for hospital in hospitals:
             for part, people in hospital["people"].items():
@@ -160,8 +161,8 @@ def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
     return make_grid("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
 
 
-def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
-    def describe(values: Mapping[str, Any], everything: int) -> str:
+def _labels(hospitals: Sequence[HospitalFacts]) -> Grid:
+    def describe(values: Mapping[str, object], everything: int) -> str:
         groups: dict[str, list[str]] = {}
         for disease, value in values.items():
             groups.setdefault(str(value), []).append(format_title(disease))
@@ -175,7 +176,7 @@ def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
         diseases = len(policy["uncertain"])
         copies = {disease: f"{count + 1} times" for disease, count in policy["upsample"].items()}
         standard = hospital["reference_standard"] or "not given in the YAML"
-        counted = (describe(policy[kind], diseases) for kind in ("uncertain", "blank"))
+        counted = (describe(values, diseases) for values in (policy["uncertain"], policy["blank"]))
         rows.append((hospital["site"], (standard, *counted, describe(copies, diseases) or "none")))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")

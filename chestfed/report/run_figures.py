@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
 from chestfed.core.diseases import format_title
-from chestfed.evaluation.metrics import mean_roc
+from chestfed.evaluation.estimates import average_roc
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
 from chestfed.results.clients.along import TARGET_IMAGES
-from chestfed.results.collect import Results
+from chestfed.results.frames import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from chestfed.results.files import Round
     from chestfed.results.run_folder import RunFolder
 
 #: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
@@ -38,7 +39,7 @@ def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -
         if auc is None or run.row(k).scores_stay:
             continue
         column = run.columns(k)[j]
-        x, y = mean_roc(column)
+        x, y = average_roc(column)
         curves.append(Curve(figures.locate_k(run.ks, k), f"K={k}", column, auc, x, y))
     return curves
 
@@ -377,8 +378,8 @@ def _stage_ends(run: RunFolder, k: int) -> list[int]:
     return [a["round"] for a, b in pairwise(entries) if a["stage"] != b["stage"]]
 
 
-def _quantity(entry: dict[str, Any], name: str) -> float:
+def _quantity(entry: Round, name: str) -> float:
     if name == "bytes":
         return (entry["bytes_up"] + entry["bytes_down"]) / 1e6
-    value = entry.get(name)  # a secure sum hides how far the clients are apart
+    value = cast(dict[str, float | None], entry).get(name)  # a secure sum hides how far the clients are apart
     return np.nan if value is None else float(value)

@@ -11,6 +11,7 @@ from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.report.drift import drift
 from chestfed.report.figures import Picture, thumbnail
+from chestfed.results.files import SiteCard
 from chestfed.results.grid import Cell, Grid, make_grid, number
 from chestfed.results.run_folder import RunFolder
 
@@ -65,28 +66,28 @@ def list_mistakes(run: RunFolder, *, pictures: bool) -> list[dict[str, Any]]:
     return parts
 
 
-def _drift_cell(a: dict[str, Any], b: dict[str, Any]) -> Cell:
+def _drift_cell(a: SiteCard, b: SiteCard) -> Cell:
     of_a, of_b = ({name: counts["prevalence"] for name, counts in card["diseases"].items()} for card in (a, b))
     distance = drift(a["gray_levels"], b["gray_levels"], of_a, of_b)
     return Cell(number(distance.score), (f"{distance.gray_levels:.3f} + {number(distance.prevalence)}",))
 
 
-def _is_synthetic(card: dict[str, Any]) -> bool:
+def _is_synthetic(card: SiteCard) -> bool:
     """Whether a client's images are phantoms."""
     return Origin(card["data"]) is Origin.SYNTHETIC
 
 
-def _label_table(card: dict[str, Any], place: int) -> Grid:
+def _label_table(card: SiteCard, place: int) -> Grid:
     rows = []
     for disease, numbers in card["diseases"].items():
-        counts = (f"{numbers[name]:,}" for name in ("positives", "negatives", "missing"))
+        counts = (f"{count:,}" for count in (numbers["positives"], numbers["negatives"], numbers["missing"]))
         rows.append((format_title(disease), (*counts, number(numbers["prevalence"]))))
     images = "training images" if card["role"] == "client" else "images"
     columns = ("disease", "positive", "negative", "missing", "prevalence")
     return make_grid(f"site-{place}", f"{card['name']}: labels of its {images}", columns, rows)
 
 
-def _counts(card: dict[str, Any], place: int, *, target_first: bool) -> str:
+def _counts(card: SiteCard, place: int, *, target_first: bool) -> str:
     text = f"{card['images']:,} images"
     if card["role"] == "client":
         target = ", the target" if place == 0 and target_first else ""
@@ -94,7 +95,7 @@ def _counts(card: dict[str, Any], place: int, *, target_first: bool) -> str:
     return text + (f"; {card['unreadable']:,} unreadable images left out" if card["unreadable"] else "")
 
 
-def _thumbnails(run: RunFolder, card: dict[str, Any], place: int) -> list[dict[str, str]]:
+def _thumbnails(run: RunFolder, card: SiteCard, place: int) -> list[dict[str, str]]:
     thumbnails = []
     kind = "synthetic phantom" if _is_synthetic(card) else "image"
     for pixels, positive in zip(run.thumbnails.get(str(place), ()), card["shown"], strict=False):

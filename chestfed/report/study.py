@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chestfed.core.config import as_path
 from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MisplacedError, Part
@@ -26,9 +27,9 @@ from chestfed.report.figures import Curve
 from chestfed.report.run_figures import draw_over_seeds, list_auc_lines, list_curves
 from chestfed.results.answer import answer_study
 from chestfed.results.clients.batch_norm import describe_statistics
-from chestfed.results.collect import Results, collect, name_folder, read_comparison
+from chestfed.results.collect import collect, name_folder, read_comparison
 from chestfed.results.differences import compare_with_first
-from chestfed.results.frames import read_differences, select
+from chestfed.results.frames import Results, read_differences, select
 from chestfed.results.predictions import load_predictions
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.sentences import describe_chance
@@ -70,7 +71,7 @@ class Study:
         ConfigError
             If it is none of these, holds several studies (then they are named), or compares algorithms or windows.
         """
-        folder = Path(path)
+        folder = as_path(path, "path")
         if not (folder / COMPARISON).is_file():
             run = RunFolder.open(path)
             return cls(run.path, collect([run], differences=read_differences(run.path)), [run])
@@ -185,9 +186,10 @@ class Study:
 
         Of the largest finished K, unless another is named.
         """
-        entries = [dict(entry) for entry in self._run.rounds(k)]
-        rows = [{**entry, **{f"auc_{name}": auc for name, auc in entry.pop("auc", {}).items()}} for entry in entries]
-        frame = pd.DataFrame(rows)
+        entries = self._run.rounds(k)
+        aucs = [{f"auc_{name}": auc for name, auc in entry.get("auc", {}).items()} for entry in entries]
+        frame = pd.DataFrame([{**entry, **each} for entry, each in zip(entries, aucs, strict=True)])
+        frame = frame.drop(columns="auc", errors="ignore")
         return frame.assign(seconds=frame["seconds"].astype(float))
 
     def significance(self) -> pd.DataFrame:

@@ -16,8 +16,9 @@ from chestfed.evaluation.joining.groups import FEWEST, find_gap
 from chestfed.evaluation.labeled import Scored, list_cells
 from chestfed.evaluation.summary import Values, age_bands, list_groups
 from chestfed.results.files import scored_frame
-from chestfed.results.grid import Cell, Grid, Rows, drop_single_mean, make_auc_cell, make_grid, number, pair, signed
+from chestfed.results.grid import Cell, Grid, Rows, make_grid, number, pair, signed
 from chestfed.results.run_folder import RunFolder
+from chestfed.results.views import drop_single_mean
 
 
 def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
@@ -81,6 +82,5 @@ def _estimate(group: Scored, how: Intervals) -> tuple[Estimate, ...]:
 def _make_cell(estimate: Estimate) -> Cell:
     if estimate.value is None:
         return Cell("few")
-    cell = make_auc_cell(estimate.record("auc"))
-    counts = () if estimate.disease == "mean" else (f"{estimate.positives:,} / {estimate.negatives:,}",)
-    return Cell(cell.text, (*cell.below, *counts))
+    counts = "" if estimate.disease == "mean" else f"{estimate.positives:,} / {estimate.negatives:,}"
+    return Cell(number(estimate.value), tuple(filter(None, (pair(estimate.interval), counts))))

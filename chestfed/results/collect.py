@@ -8,83 +8,57 @@ sites) have a folder beside theirs, named by them, with the same files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.estimates import compute_spread, mean_of
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
-from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
-from chestfed.evaluation.joining.recognized import count_recognized
+from chestfed.evaluation.intervals.methods import Intervals, MethodName
+from chestfed.evaluation.joining.recognized import Recognized, count_recognized
 from chestfed.results.clients.batch_norm import read_statistics
 from chestfed.results.clients.gate import ALTERNATIVE_TITLES, count_choices
 from chestfed.results.differences import list_differences
 from chestfed.results.files import expected, read_json_file
 from chestfed.results.frames import (
+    About,
+    Results,
+    Row,
+    list_estimates,
     make_differences,
     make_estimates,
     read_differences,
     read_estimates,
-    select,
+    read_row,
     write_frames,
 )
-from chestfed.results.methods.settings import describe_method, list_objectives
 from chestfed.results.predictions import load_predictions, merge_seeds
 from chestfed.results.run_folder import (
     ALTERNATIVES,
     COMPARISON,
+    COUNTERS,
     GATE,
     HOSPITALS,
     MODEL_FILE,
     OWN_DATA,
     RESULT,
     RunFolder,
-    read_row,
 )
-from chestfed.results.table import Row, find_paper, name_paper
+from chestfed.results.settings import (
+    describe_method,
+    find_paper,
+    list_objectives,
+    name_paper,
+)
 
 #: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
 #: At most so many added clients are named.
 _NAMED: Final = 3
-#: Counters of a round, summed from the start of stage 2 over all clients.
-_COUNTERS: Final = ("bytes_up", "bytes_down", "images", "gradients")
-
-
-@dataclass(frozen=True)
-class Results:
-    """AUCs of finished runs and their differences.
-
-    `about` is plain data: `model`, `protocol`, `images`, `patients`, `target`, `adds_hospitals`, `recognized` findings,
-    `batch_norm`, `seeds`, `untested` hospitals, `published` figures, `objectives`, `methods` that are compared,
-    `machine`, `versions`, and the `runs` with label, seed, folder and digest.
-    """
-
-    title: str
-    origin: Origin
-    about: Mapping[str, Any]
-    estimates: pd.DataFrame
-    differences: pd.DataFrame
-    #: One row per run, seed and evaluated round of runs that are compared; empty of one run.
-    curves: pd.DataFrame = field(default_factory=pd.DataFrame)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The training seeds, rising."""
-        return tuple(self.about["seeds"])
-
-    def view(self, name: str, **values: object) -> pd.DataFrame:
-        """Estimates of a view, with these values of columns."""
-        return select(self.estimates, name, **values)
-
-    def gains(self, name: str, **values: object) -> pd.DataFrame:
-        """Differences of a view, with these values of columns."""
-        return select(self.differences, name, **values)
 
 
 @dataclass(frozen=True)
@@ -148,8 +122,10 @@ def collect(
     return Results(
         title or first.title,
         Origin.together(run.origin for run in runs),
-        _describe_runs(runs, models, untested, by_window=by_window)
-        | {"recognized": _count_recognized(models, how) if of_k else None},
+        {
+            **_describe_runs(runs, models, untested, by_window=by_window),
+            "recognized": _count_recognized(models, how) if of_k else None,
+        },
         make_estimates(estimates),
         make_differences(compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
@@ -211,19 +187,6 @@ def find_largest_windows(results: Results) -> dict[str, int]:
     return largest
 
 
-def list_rows(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
-    """One model's AUCs at one place as estimates: of one seed with intervals, of several their mean and spread."""
-    for parts in zip(*(row.aucs for row in rows), strict=True):
-        first, values = parts[0], [part.value for part in parts]
-        record = first.record("auc") | {"left_out": first.left_out if first.hospitals is not None else None}
-        if len(parts) > 1:
-            record |= {"auc": mean_of(values), "low": None, "high": None}
-        name = rows[0].interval
-        method = {"interval_method": name, "interval_reference": METHODS[name].references[0]}
-        spread = {"sd": compute_spread(values), "seeds": len(parts)}
-        yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
-
-
 # ---- models and where their results are --------------------------------------------------------------------------
 
 
@@ -271,7 +234,7 @@ def _has_result(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> b
 
 
 def _load_row(run: RunFolder, k: int, place: str) -> Row:
-    return read_row(run.scored_folder(k, place)) if place else run.row(k)
+    return read_row(run.scored_folder(k, place) if place else run.folder(k))
 
 
 def _read(run: RunFolder, k: int, place: str, how: Intervals) -> Row:
@@ -291,7 +254,7 @@ def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study"
     smaller = max((k for k in run.settings.ks if k < model.k), default=0)
     added = rows[0].clients[min(smaller, len(rows[0].clients) - 1) :]
     names = ", ".join(added) if len(added) <= _NAMED else f"{len(added)} clients"
-    for row in list_rows(rows, **_describe(run, model, view), added=names, **seed):
+    for row in list_estimates(rows, **_describe(run, model, view), added=names, **seed):
         scored = {name: run.about["scored"][name] for name in ("images", "patients")}
         yield row | scored | {"paper_auc": paper.get(row["disease"])}
 
@@ -302,7 +265,7 @@ def _list_at_hospital(
     rows = [_read(run, *_find_place(hospital, model, run), how) for run in model.runs]
     about = {"hospital": hospital["name"], "images": hospital["images"], "patients": hospital["patients"]}
     about["takes_part"] = model.k >= hospital["joins"]
-    yield from list_rows(rows, **_describe(model.runs[0], model, view), **about)
+    yield from list_estimates(rows, **_describe(model.runs[0], model, view), **about)
 
 
 def _describe(run: RunFolder, model: _Model, view: str) -> dict[str, Any]:
@@ -333,7 +296,7 @@ def _compare(
     )
 
 
-def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, float | None] | None:
+def _count_recognized(models: Sequence[_Model], how: Intervals) -> Recognized | None:
     """Findings that the last model recognizes and the first one; None where scores stay at a hospital."""
     ends = models[0], models[-1]
     if len(models) < 2 or any(run.row(model.k).scores_stay for model in ends for run in model.runs):
@@ -341,8 +304,7 @@ def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, flo
     merged = [merge_seeds([load_predictions(run.path, model.k) for run in model.runs]) for model in ends]
     first, last = ([scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged)
     resamples = enough_resamples(min(how.resamples, 500), len(merged[0].frames[0]))
-    counts = count_recognized(first, last, resamples)
-    return None if counts is None else counts.to_plain()
+    return count_recognized(first, last, resamples)
 
 
 # ---- what captions and curves need -------------------------------------------------------------------------------
@@ -350,10 +312,12 @@ def _count_recognized(models: Sequence[_Model], how: Intervals) -> dict[str, flo
 
 def _describe_runs(
     runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str], *, by_window: bool
-) -> dict[str, Any]:
+) -> About:
     """The `about` of results; `untested` are hospitals without alternatives."""
     first = runs[0]
-    return first.about["scored"] | {
+    compares = by_window or len({run.settings.method for run in runs}) > 1
+    return {
+        **cast(About, first.about["scored"]),
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
         "adds_hospitals": first.settings.adds_hospitals,
@@ -366,7 +330,7 @@ def _describe_runs(
         "paper": name_paper(first, first.row(models[0].k)),
         "objectives": list_objectives(runs),
         "stage_1": first.stage_1 if len(runs) == 1 else {},
-        "methods": _describe_methods(models) if len({run.settings.method for run in runs}) > 1 or by_window else [],
+        "methods": [describe_method(model.name, model.runs, model.k) for model in models] if compares else [],
         "machine": first.about["machine"],
         "versions": first.about["versions"],
         "runs": [
@@ -377,17 +341,12 @@ def _describe_runs(
     }
 
 
-def _describe_methods(models: Sequence[_Model]) -> list[dict[str, Any]]:
-    """Settings and costs of what is compared; see `describe_method`."""
-    return [describe_method(model.name, model.runs, model.k) for model in models]
-
-
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
     """The evaluated rounds, with sums of bytes, images and gradients."""
     points = []
     for model, run in ((method, run) for method in models for run in method.runs):
         head = {name: _describe(run, model, "")[name] for name in ("model", "algorithm", "window", "k")}
-        sums = dict.fromkeys(_COUNTERS, 0)
+        sums = dict.fromkeys(COUNTERS, 0)
         for entry in run.rounds(model.k):
             sums = {name: value + entry[name] for name, value in sums.items()}
             if "mean_auc" in entry:

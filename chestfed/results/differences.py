@@ -30,14 +30,16 @@ from chestfed.results.frames import make_differences
 from chestfed.results.predictions import Predictions, align_rows
 
 
-def check_choices(interval: str, resamples: int) -> None:
+def check_choice(value: object, choices: Sequence[str | None], key: str) -> None:
+    """Refuse a value that is not one of the choices with a `ConfigError`."""
+    if not isinstance(value, str | None) or value not in choices:
+        names = ", ".join(choice for choice in choices if choice is not None)
+        raise ConfigError(f"{key}={value!r}: choose one of {names}", kind="unknown choice", key=key)
+
+
+def check_choices(interval: object, resamples: object) -> None:
     """Refuse an unknown method of intervals, or an invalid number of resamples, with a `ConfigError`."""
-    if interval not in get_args(MethodName):
-        raise ConfigError(
-            f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}",
-            kind="unknown choice",
-            key="interval",
-        )
+    check_choice(interval, get_args(MethodName), "interval")
     if not isinstance(resamples, Integral) or isinstance(resamples, bool) or resamples < 0:
         raise ConfigError(
             f"resamples={resamples!r}: give a whole number from 0 up", kind="not a count", key="resamples"
@@ -89,7 +91,9 @@ def list_differences(
     for model, name in zip(models[1:], names[1:], strict=True):
         if model.protocol and reference.protocol and model.protocol != reference.protocol:
             raise ConfigError(f"{names[0]} was scored as {reference.protocol}, {name} as {model.protocol}")
-        frames = tuple(align_rows(reference, replace(model, frames=(frame,), name=name)) for frame in model.frames)
+        frames = tuple(
+            align_rows(reference, replace(model, frames=(frame,), name=name), diseases) for frame in model.frames
+        )
         scored = reference.scored(diseases), replace(model, frames=frames).scored(diseases)
         untested = _explain_missing_test(reference.seeds, model.seeds)
         try:
@@ -124,11 +128,7 @@ def _list_rows(
             **vars(difference),
             "low": low,
             "high": high,
-            "auc_reference": difference.auc_a,
-            "auc_model": difference.auc_b,
             "n": labeled,
-            "seed_sd_reference": difference.sd_a,
-            "seed_sd_model": difference.sd_b,
             "interval_reference": references[0],
             "of_seeds": json.dumps(dict(zip(seeds, difference.of_seeds, strict=True))) if difference.of_seeds else "",
         }

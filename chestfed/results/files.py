@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,95 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import Part, find_damage
 from chestfed.evaluation.labeled import Scored
 
+RESULT: Final = "result.json"  #: of a model at a place: AUCs and intervals
 SECONDS: Final = "seconds.jsonl"
+
+
+class DiseaseCounts(TypedDict):
+    """Images with and without a disease, and the share of positives among the labeled; None without labels."""
+
+    positives: int
+    negatives: int
+    missing: int
+    prevalence: float | None
+
+
+class SiteCard(TypedDict):
+    """A client, or the test images, in `sites.json`."""
+
+    name: str
+    role: str  #: client or test
+    data: str  #: `Origin`
+    images: int
+    unreadable: int
+    rows: int
+    diseases: dict[str, DiseaseCounts]
+    gray_levels: list[int]
+    shown: list[list[str]]  #: the positive diseases of each small image
+    weight: NotRequired[float]  #: in every mean of the largest K
+    classes: NotRequired[list[int]]
+
+
+class People(TypedDict):
+    """Who is in the training or the test images of a hospital; `age` are quartiles in years."""
+
+    images: int
+    patients: int
+    women: float | None
+    age: tuple[float, float, float] | None
+    views: dict[str, int]
+
+
+class LabelPolicy(TypedDict):
+    """How uncertain and unmentioned labels count, and how often positives are repeated, by disease."""
+
+    uncertain: dict[str, str]
+    blank: dict[str, str]
+    upsample: dict[str, int]
+
+
+class HospitalFacts(TypedDict):
+    """A hospital in `sites.json`."""
+
+    site: str
+    title: str
+    license: str
+    source: str
+    citation: str
+    reference_standard: str
+    policy: LabelPolicy
+    found: int
+    left_out: dict[str, int]
+    people: dict[str, People]
+
+
+class Sites(TypedDict):
+    """The content of `sites.json`."""
+
+    sites: list[SiteCard]
+    hospitals: list[HospitalFacts]
+
+
+class Round(TypedDict):
+    """A line of `rounds.jsonl`; `seconds` is added from its own file."""
+
+    round: int
+    stage: int
+    loss: float
+    bytes_up: int
+    bytes_down: int
+    images: int
+    gradients: int
+    seconds: NotRequired[float | None]
+    drift: NotRequired[float]
+    gradient_drift: NotRequired[float]
+    auc: NotRequired[dict[str, float | None]]
+    mean_auc: NotRequired[float | None]
+    absent: NotRequired[list[str]]
+    epsilon: NotRequired[float]
+    epsilon_of_all: NotRequired[float]
+    auc_of_last: NotRequired[float | None]
+    auc_of_average: NotRequired[float | None]
 
 
 def read_json_file(file: Path, *, optional: bool = False) -> Any:
@@ -115,7 +203,7 @@ def read_predictions(file: Path) -> pd.DataFrame:
     return frame
 
 
-def read_rounds(file: Path) -> list[dict[str, Any]]:
+def read_rounds(file: Path) -> list[Round]:
     """The entries of `rounds.jsonl`; raises `ChestfedError` if the file is damaged."""
     try:
         entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

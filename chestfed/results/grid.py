@@ -5,19 +5,15 @@ Their form on a page is `report/parts.html`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
 from chestfed.core.console import hyphenate
-from chestfed.core.diseases import format_title
 from chestfed.evaluation.intervals.interval import Interval
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,23 +44,22 @@ class Grid:
     lines: tuple[Line, ...]
 
 
-#: Rows while they are collected: heading and other cells.
-Rows = list[tuple[str, Sequence[str | Cell]]]
+#: Texts and cells of a row.
+Cells = Iterable[str | Cell]
+#: Rows while they are collected: heading, other cells, and the kind where it is not that of all.
+Rows = list[tuple[str, Cells] | tuple[str, Cells, str]]
 
 
 def make_grid(
-    name: str,
-    caption: str,
-    heads: Iterable[str | Cell],
-    rows: Iterable[tuple[str, Iterable[str | Cell]]],
-    kind: str = "",
+    name: str, caption: str, heads: Cells, rows: Iterable[tuple[str, Cells] | tuple[str, Cells, str]], kind: str = ""
 ) -> Grid:
     """A table of texts and cells; each row has its heading and its other cells, and all are of one `kind`."""
 
-    def cells(given: Iterable[str | Cell]) -> tuple[Cell, ...]:
+    def cells(given: Cells) -> tuple[Cell, ...]:
         return tuple(Cell(value) if isinstance(value, str) else value for value in given)
 
-    return Grid(name, caption, cells(heads), tuple(Line(head, cells(values), kind) for head, values in rows))
+    lines = (Line(head, cells(values), *(more or [kind])) for head, values, *more in rows)
+    return Grid(name, caption, cells(heads), tuple(lines))
 
 
 def number(value: float | None) -> str:
@@ -82,49 +77,14 @@ def p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def pair(interval: Interval, digits: int = 3, form: Callable[[float, int], str] = "{:.{}f}".format) -> str:
-    """The ends of an interval, with as many more decimals as it takes to tell them apart."""
-    while True:
+def pair(interval: Interval | None, digits: int = 3, form: Callable[[float, int], str] = "{:.{}f}".format) -> str:
+    """The ends of an interval, with as many more decimals as it takes to tell them apart; empty without one."""
+    while interval is not None:
         low, high = (form(end, digits) for end in interval)
         if low != high or interval.low == interval.high or digits >= 9:
             return f"[{low}, {high}]"
         digits += 1
-
-
-def make_auc_cell(row: Mapping[str, Any], digits: int = 3) -> Cell:
-    """An AUC, below it its spread over training seeds, or its interval with `digits` decimals."""
-    if row.get("sd") is not None:
-        return Cell(number(row["auc"]), (f"±{row['sd']:.3f}",))
-    interval = () if row["low"] is None else (pair(Interval(row["low"], row["high"]), digits),)
-    return Cell(number(row["auc"]), interval)
-
-
-def make_difference_cell(row: Mapping[str, Any], digits: int = 3) -> Cell:
-    """A difference of AUCs; below it its interval and the p value of the same test, then p after Holm's correction.
-
-    Strong where the corrected p is below 0.05.
-    """
-    if row["difference"] is None:
-        return Cell("-")
-    below = [] if row["low"] is None else [pair(Interval(row["low"], row["high"]), digits, signed)]
-    below += [f"{name} {p_value(row[key])}" for name, key in (("p", "p"), ("Holm", "p_holm")) if row[key] is not None]
-    return Cell(signed(row["difference"]), tuple(below), strong=row["p_holm"] is not None and row["p_holm"] < 0.05)
-
-
-def make_disease_columns(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
-    """The headings of the diseases' columns, with their numbers of positive and negative images; a mean has none."""
-    return [
-        Cell(
-            format_title(row["disease"]),
-            () if row["positives"] is None else (f"n+ {row['positives']:,}", f"n− {row['negatives']:,}"),
-        )
-        for row in rows
-    ]
-
-
-def drop_single_mean(every: Sequence[T]) -> Sequence[T]:
-    """Of each disease and their mean, at last, what a table shows: the mean of one disease would repeat it."""
-    return every[:-1] if len(every) == 2 else every
+    return ""
 
 
 class _WholeNumbers(Table):

@@ -141,23 +141,18 @@ def merge_seeds(members: Sequence[Predictions]) -> Predictions:
         text = f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small"
         raise ConfigError(text, kind="repeated seed", run=twice[0])
     first = members[0]
-    frames = [first.frames[0], *(align_rows(first, member) for member in members[1:])]
-    labels = [name for name in first.frames[0].columns if name.startswith("label_")]
-    for member, frame in zip(members[1:], frames[1:], strict=True):
-        ours, theirs = (part.reindex(columns=labels).to_numpy(float) for part in (frames[0], frame))
-        if not np.array_equal(ours, theirs, equal_nan=True):
-            text = f"{first.name} and {member.name}: their labels differ. Are label files and policy the same?"
-            raise ConfigError(text, kind="other labels")
+    frames = [first.frames[0], *(align_rows(first, member, first.diseases) for member in members[1:])]
     name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
     return replace(
         first, name=name, frames=tuple(frames), seeds=tuple(seed for member in members for seed in member.seeds)
     )
 
 
-def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
+def align_rows(reference: Predictions, other: Predictions, diseases: Sequence[str]) -> pd.DataFrame:
     """The other's rows in the order of the reference's images.
 
-    Raises `ConfigError` if they are not of the same images, or that cannot be checked.
+    Raises `ConfigError` if they are not of the same images, or that cannot be checked, or if labels of the diseases
+    differ.
     """
     if reference.key and other.key and reference.key != other.key:
         raise ConfigError(
@@ -176,10 +171,15 @@ def align_rows(reference: Predictions, other: Predictions) -> pd.DataFrame:
             kind="other images",
             differ=(left, right),
         )
-    if (ours["image"].to_numpy() == theirs["image"].to_numpy()).all():
-        return theirs
-    labels = [name for name in ours.columns if name.startswith("label_") and name in theirs.columns]
-    keys = ["image", "patient", *labels]
-    order = theirs.sort_values(keys, kind="stable").index
-    place = ours.sort_values(keys, kind="stable").index
-    return theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
+    if (ours["image"].to_numpy() != theirs["image"].to_numpy()).any():
+        labels = [name for name in ours.columns if name.startswith("label_") and name in theirs.columns]
+        keys = ["image", "patient", *labels]
+        order = theirs.sort_values(keys, kind="stable").index
+        place = ours.sort_values(keys, kind="stable").index
+        theirs = theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
+    columns = [f"label_{name}" for name in diseases]
+    first, second = (frame.reindex(columns=columns).to_numpy(float) for frame in (ours, theirs))
+    if not np.array_equal(first, second, equal_nan=True):
+        text = f"{reference.name} and {other.name}: their labels differ. Are label files and policy the same?"
+        raise ConfigError(text, kind="other labels")
+    return theirs

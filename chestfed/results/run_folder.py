@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -31,8 +31,11 @@ from chestfed.core.manifest import MANIFEST, Part
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column
 from chestfed.evaluation.protocols import describe_hospitals
+from chestfed.results.files import RESULT as RESULT
 from chestfed.results.files import (
     SECONDS,
+    Round,
+    Sites,
     check_files,
     expected,
     make_damage_error,
@@ -42,7 +45,7 @@ from chestfed.results.files import (
     read_rounds,
     scored_frame,
 )
-from chestfed.results.table import Row
+from chestfed.results.frames import TABLES, VIEWS, Row, read_row
 
 STUDY: Final = "study.json"
 SITES: Final = "sites.json"
@@ -51,16 +54,6 @@ HOSPITALS_FILE: Final = "hospitals.json"
 FEDERATION: Final = "federation.json"  #: of a study over hospitals: who took part, on which machines
 STAGE_1: Final = "stage_1.json"  #: AUCs of the network as stage 1 left it, where the test images are at hand
 COMPARISON: Final = "comparison.json"
-#: View of results (`frames`) -> its files of estimates and of differences, if it has these.
-VIEWS: Final = {
-    "study": ("table.csv", "significance.csv"),
-    "hospitals": ("hospitals.csv", "hospital_gains.csv"),
-    "alternatives": ("alternatives.csv", "alternative_gains.csv"),
-    "gate": ("", "gate_gains.csv"),
-    "seeds": ("results.csv", ""),
-    "held_out": ("held_out.csv", ""),
-}
-TABLES: Final = tuple(name for pair in VIEWS.values() for name in pair if name)
 #: What the manifest of a run folder is about.
 FILES: Final = (STUDY, SITES, THUMBNAILS, HOSPITALS_FILE, FEDERATION, STAGE_1, *TABLES)
 #: In the folder of an evaluation.
@@ -72,13 +65,17 @@ ALTERNATIVES: Final = "alternatives"
 OWN_DATA, FINE_TUNED, CENTRALIZED, GATE = "own_data", "fine_tuned", "centralized", "gate"
 #: In the folder of an alternative at a hospital: what was chosen on its validation patients, and from what.
 CHOICE: Final = "choice.json"
-RESULT: Final = "result.json"
 PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"
 TIME: Final = "time.json"
 MODEL_FILE: Final = "model.safetensors"
 MISTAKES: Final = "mistakes.npz"  #: of the largest K: small images that it misjudges
 COMMON_FILE: Final = "common.safetensors"  #: of a personal algorithm: the model for images of no client
+#: Counters of a round, over all clients.
+COUNTERS: Final[tuple[Literal["bytes_up", "bytes_down", "images", "gradients"], ...]] = (
+    *("bytes_up", "bytes_down"),
+    *("images", "gradients"),
+)
 #: What the manifest of a K is about.
 FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME, MISTAKES)
 #: What no finished K is without; predictions are missing where scores stay at a hospital.
@@ -282,12 +279,17 @@ class RunFolder:
         with expected(self.folder(k) / PREDICTIONS):
             return scored_frame(frame, [estimate.disease for estimate in row.diseases]).columns()
 
-    def rounds(self, k: int | None = None) -> list[dict[str, Any]]:
+    def rounds(self, k: int | None = None) -> list[Round]:
         """The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known."""
         folder = self.folder(k)
         seconds = read_round_times(folder / SECONDS)
-        entries = self._load_once(folder / ROUNDS, read_rounds)
+        entries: list[Round] = self._load_once(folder / ROUNDS, read_rounds)
         return [{**entry, "seconds": seconds.get(entry["round"])} for entry in entries]
+
+    def costs(self, k: int | None = None) -> dict[str, int]:
+        """Stage 2 of a K: its `rounds`, and sums of `COUNTERS` over all rounds and clients."""
+        rounds = self.rounds(k)
+        return {"rounds": len(rounds)} | {name: sum(entry[name] for entry in rounds) for name in COUNTERS}
 
     def time(self, k: int | None = None) -> dict[str, Any]:
         """Seconds of training, and whether that was only its last part."""
@@ -295,9 +297,9 @@ class RunFolder:
         return content
 
     @cached_property
-    def sites(self) -> dict[str, Any]:
+    def sites(self) -> Sites:
         """Counts, prevalences and gray levels of the sites."""
-        content: dict[str, Any] = read_json_file(self.path / SITES)
+        content: Sites = read_json_file(self.path / SITES)
         return content
 
     @cached_property
@@ -346,13 +348,6 @@ class RunFolder:
         if place not in self._cache:
             self._cache[place] = read(place)
         return self._cache[place]
-
-
-def read_row(folder: Path) -> Row:
-    """The result in a folder of one K, or of one hospital that was scored besides."""
-    plain = read_json_file(folder / RESULT)
-    with expected(folder / RESULT):
-        return Row.from_plain(plain)
 
 
 def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
@@ -16,12 +14,9 @@ from chestfed.evaluation.comparison import ADVICE
 from chestfed.evaluation.estimates import mean_of
 from chestfed.evaluation.intervals.methods import METHODS, Intervals
 from chestfed.evaluation.training_seeds import REFERENCES
-from chestfed.results.collect import Results
-from chestfed.results.frames import list_records
+from chestfed.results.frames import EstimateRow, Results, group_rows, list_difference_rows, read_seeds
 from chestfed.results.grid import number
 
-#: A row of a frame.
-Record = dict[str, Any]
 #: The meaning of intervals and p values over training seeds, and of their correction.
 OVER_SEEDS: Final = (
     "over test patients and training seeds: variance components of Obuchowski and Rockette, seeds as readers"
@@ -31,14 +26,9 @@ HOLM: Final = "Holm: p corrected over all diseases and rows, the means among the
 _CHANCE: Final = 0.5
 
 
-def group_rows(frame: pd.DataFrame, *columns: str) -> list[list[Record]]:
-    """The records of a frame, those with the same values of consecutive columns together."""
-    return [list(rows) for _, rows in groupby(list_records(frame), lambda row: [row[name] for name in columns])]
-
-
 def describe_test(differences: pd.DataFrame) -> str:
     """The meaning of intervals and p values, and why there is no p value; a sentence for each kind."""
-    means = [row for row in list_records(differences) if row["disease"] == "mean"]
+    means = [row for row in list_difference_rows(differences) if row["disease"] == "mean"]
     name = means[0]["interval_method"]
     how = METHODS[name].of_difference
     if all(row["p"] is None for row in means):
@@ -50,7 +40,7 @@ def describe_test(differences: pd.DataFrame) -> str:
 
 def list_references(differences: pd.DataFrame) -> tuple[str, ...]:
     """References of the intervals and p values."""
-    over_seeds = {bool(row["of_seeds"]) for row in list_records(differences) if row["disease"] == "mean"}
+    over_seeds = {bool(row["of_seeds"]) for row in list_difference_rows(differences) if row["disease"] == "mean"}
     patients = METHODS[differences["interval_method"].iloc[0]].references
     return (*(REFERENCES if True in over_seeds else ()), *(patients if False in over_seeds else ()))
 
@@ -61,7 +51,7 @@ def list_compared(results: Results, view: str) -> list[str]:
     return [model for model in results.view(view)["model"].unique() if model in compared]
 
 
-def average_seen(rows: Sequence[Record]) -> list[float | None]:
+def average_seen(rows: Sequence[EstimateRow]) -> list[float | None]:
     """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
     names = list(dict.fromkeys(row["disease"] for row in rows))[:-1]
     seen = [row for row in rows if row["takes_part"]]
@@ -78,7 +68,7 @@ def describe_chance(results: Results) -> str:
     below = []
     if view == "study" and results.about.get("held_out"):
         return ""
-    for *diseases, mean in group_rows(results.view(view, takes_part=True), "hospital", "model"):
+    for *diseases, mean in group_rows(results.list_estimates(view, takes_part=True), "hospital", "model"):
         if mean["auc"] is None or mean["auc"] >= _CHANCE:
             continue
         clear = [format_title(row["disease"]) for row in diseases if row["high"] is not None and row["high"] < _CHANCE]
@@ -147,8 +137,8 @@ def describe_scoring(what: str, patients: int, diseases: int, how: Intervals) ->
 
 def describe_comparison(differences: pd.DataFrame) -> list[Sentence]:
     """How models were compared, and what was corrected."""
-    rows = list_records(differences)
-    seeds = list(json.loads(rows[-1]["of_seeds"] or "{}"))
+    rows = list_difference_rows(differences)
+    seeds = list(read_seeds(rows[-1]))
     trained = f" (training seeds {', '.join(seeds)})" if seeds else ""
     models = ", ".join(dict.fromkeys(row["model"] for row in rows))
     how = describe_test(differences).replace(ADVICE, "")  # that is for the reader of the page

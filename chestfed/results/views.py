@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -17,76 +17,90 @@ from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.answer import state_gains
 from chestfed.results.clients.batch_norm import describe_held_out, describe_statistics
 from chestfed.results.clients.gate import state_gate
-from chestfed.results.collect import OUTPUTS, Results, find_largest_windows
-from chestfed.results.frames import list_records
-from chestfed.results.grid import (
-    Cell,
-    Grid,
-    Line,
-    Rows,
-    drop_single_mean,
-    make_auc_cell,
-    make_difference_cell,
-    make_disease_columns,
-    make_grid,
-    number,
-    rich_table,
-    signed,
-)
-from chestfed.results.methods.settings import make_fairness_grid, make_settings_grid
-from chestfed.results.sentences import (
-    HOLM,
-    Record,
-    average_seen,
-    describe_test,
-    group_rows,
-    list_compared,
-    list_references,
-)
+from chestfed.results.collect import OUTPUTS, find_largest_windows
+from chestfed.results.frames import DifferenceRow, EstimateRow, Results, get_interval, group_rows, list_difference_rows
+from chestfed.results.grid import Cell, Grid, Rows, make_grid, number, p_value, pair, rich_table, signed
+from chestfed.results.sentences import HOLM, average_seen, describe_test, list_compared, list_references
+from chestfed.results.settings import make_fairness_grid, make_settings_grid
+
+T = TypeVar("T")
 
 #: Models that have a column each; more have a line each.
 _MOST_COLUMNS: Final = 6
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "Who gains?", "alternatives": "What could each hospital do instead?"}
+
+
+def make_auc_cell(row: EstimateRow, digits: int = 3) -> Cell:
+    """An AUC, below it its spread over training seeds, or its interval with `digits` decimals."""
+    spread = pair(get_interval(row), digits) if row["sd"] is None else f"±{row['sd']:.3f}"
+    return Cell(number(row["auc"]), (spread,) if spread else ())
+
+
+def make_difference_cell(row: DifferenceRow, digits: int = 3) -> Cell:
+    """A difference of AUCs; below it its interval and the p value of the same test, then p after Holm's correction.
+
+    Strong where the corrected p is below 0.05.
+    """
+    if row["difference"] is None:
+        return Cell("-")
+    tests = [f"{name} {p_value(p)}" for name, p in (("p", row["p"]), ("Holm", row["p_holm"])) if p is not None]
+    below = filter(None, (pair(get_interval(row), digits, signed), *tests))
+    return Cell(signed(row["difference"]), tuple(below), strong=row["p_holm"] is not None and row["p_holm"] < 0.05)
+
+
+def make_disease_columns(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
+    """The headings of the diseases' columns, with their numbers of positive and negative images; a mean has none."""
+    return [
+        Cell(
+            format_title(row["disease"]),
+            () if row["positives"] is None else (f"n+ {row['positives']:,}", f"n− {row['negatives']:,}"),
+        )
+        for row in rows
+    ]
+
+
+def drop_single_mean(every: Sequence[T]) -> Sequence[T]:
+    """Of each disease and their mean, at last, what a table shows: the mean of one disease would repeat it."""
+    return every[:-1] if len(every) == 2 else every
+
+
 # ---- AUCs on the test images -------------------------------------------------------------------------------------
 
 
 def make_auc_grid(results: Results, caption: str = "", digits: int = 3) -> Grid:
     """A line per model, below it the paper's where it has one; of runs that are compared also what they cost."""
-    models = [drop_single_mean(rows) for rows in group_rows(results.view("study"), "model")]
-    of_k, costs = models[0][0]["model"].startswith("K="), _list_costs(results)
-    lines = []
+    models = [drop_single_mean(rows) for rows in group_rows(results.list_estimates("study"), "model")]
+    of_k, costs = results.by_k, _list_costs(results)
+    lines: Rows = []
     for rows in models:
-        added = [Cell(rows[0]["added"])] if of_k else []
-        cells = [*added, *(make_auc_cell(row, digits) for row in rows), *costs.get(rows[0]["model"], [])]
-        lines.append(Line(rows[0]["model"], tuple(cells)))
+        name, added = rows[0]["model"], [rows[0]["added"]] if of_k else []
+        sums = costs.get(name, ())
+        cells: list[str | Cell] = [*added]
+        lines.append((name, [*cells, *(make_auc_cell(row, digits) for row in rows), *sums]))
         if any(row["paper_auc"] is not None for row in rows):
-            printed = (Cell("" if row["paper_auc"] is None else f"{row['paper_auc']:.4f}") for row in rows)
-            rest = [Cell("")] * (len(cells) - len(added) - len(rows))
-            lines.append(Line(f"paper, {rows[0]['model']}", (*[Cell("")] * len(added), *printed, *rest), "paper"))
-    heads = [Cell("K"), Cell("added")] if of_k else [Cell("algorithm")]
-    heads += [*make_disease_columns(models[0]), *map(Cell, ("rounds", "sent", "images") if costs else ())]
-    return Grid("auc", caption, tuple(heads), tuple(lines))
+            printed = ["" if row["paper_auc"] is None else f"{row['paper_auc']:.4f}" for row in rows]
+            lines.append((f"paper, {name}", (*("" for _ in added), *printed, *("" for _ in sums)), "paper"))
+    heads = ("K", "added") if of_k else ("algorithm",)
+    heads_of_costs = ("rounds", "sent", "images") if costs else ()
+    return make_grid("auc", caption, (*heads, *make_disease_columns(models[0]), *heads_of_costs), lines)
 
 
-def _list_costs(results: Results) -> dict[str, list[Cell]]:
+def _list_costs(results: Results) -> dict[str, tuple[str, str, str]]:
     """Rounds, bytes and images of each model of several runs."""
-    if results.curves.empty:
-        return {}
     costs = {}
-    for model, curves in results.curves.groupby("model", sort=False):
+    for model, curves in results.curves.groupby("model", sort=False) if len(results.curves) else ():
         last = curves.groupby("seed").last()
-        sums = (f"{last['round'].max():,}", f"{last['bytes'].mean() / 1e6:,.1f} MB", f"{last['images'].mean():,.0f}")
-        costs[str(model)] = list(map(Cell, sums))
+        sent, images = f"{last['bytes'].mean() / 1e6:,.1f} MB", f"{last['images'].mean():,.0f}"
+        costs[str(model)] = (f"{last['round'].max():,}", sent, images)
     return costs
 
 
 def describe_aucs(results: Results) -> str:
     """The meaning of the numbers of `make_auc_grid`."""
     about = results.about
-    images = f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})"
-    by_k = " by number of clients" if results.view("study")["model"].iloc[0].startswith("K=") else ""
-    where = f"AUC {about['where']}{by_k}: {images}, {about['model']}"
+    by_k = " by number of clients" if results.by_k else ""
+    where = f"AUC {about['where']}{by_k}: {results.scored}, {about['model']}"
     spread = f"In brackets: {_name_interval(results, 'study')}, over the test patients."
     if len(results.seeds) > 1:
         spread = f"Mean over {len(results.seeds)} seeds ± the standard deviation over them."
@@ -102,16 +116,24 @@ def _name_interval(results: Results, view: str) -> str:
 
 def list_undefined(results: Results, view: str = "study") -> list[str]:
     """The diseases without an AUC, each with its reason."""
-    rows = [row for row in list_records(results.view(view)) if row["auc"] is None and row["disease"] != "mean"]
+    rows = [row for row in results.list_estimates(view) if row["auc"] is None and row["disease"] != "mean"]
     return list(dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows))
+
+
+def list_undefined_held_out(results: Results) -> list[str]:
+    """The same at the held-out sites, with the site."""
+    rows = results.list_estimates("held_out", takes_part=False)
+    return [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows if row["auc"] is None]
 
 
 def list_left_out(results: Results) -> list[str]:
     """How many hospitals do not count in the AUC of each disease, because they have not both classes."""
-    rows = [row for row in list_records(results.view("study")) if row["left_out"] and row["disease"] != "mean"]
-    counts = ((row, row["left_out"] + (row["hospitals"] or 0)) for row in rows)
-    texts = (f"{format_title(row['disease'])}: {row['left_out']} of {total} hospitals" for row, total in counts)
-    return sorted(dict.fromkeys(texts))
+    texts = set()
+    for row in results.list_estimates("study"):
+        if row["left_out"] and row["disease"] != "mean":
+            total = row["left_out"] + (row["hospitals"] or 0)
+            texts.add(f"{format_title(row['disease'])}: {row['left_out']} of {total} hospitals")
+    return sorted(texts)
 
 
 # ---- differences -------------------------------------------------------------------------------------------------
@@ -121,25 +143,30 @@ def make_difference_grid(
     differences: pd.DataFrame, caption: str = "", digits: int = 3, added: Sequence[str] = ()
 ) -> Grid:
     """A line per model; with `added` a second column, with what each K of a study adds."""
-    models = [drop_single_mean(rows) for rows in group_rows(differences, "model")]
-    rows: Rows = [
-        (part[0]["model"], (*added[place : place + 1], *(make_difference_cell(row, digits) for row in part)))
-        for place, part in enumerate(models)
-    ]
+    models = _group_models(differences)
+    rows: Rows = []
+    for place, part in enumerate(models):
+        cells: list[str | Cell] = [*added[place : place + 1]]
+        rows.append((part[0]["model"], cells + [make_difference_cell(row, digits) for row in part]))
     heads, columns = ["K", "added"] if added else ["model"], make_disease_columns(models[0])
     over = sum(row["difference"] is not None for row in models[0] if row["disease"] != "mean")
     columns = [replace(column, below=(f"over {over}",)) if column.text == "mean" else column for column in columns]
     return make_grid("differences", caption, (*heads, *columns), rows)
 
 
+def _group_models(differences: pd.DataFrame) -> list[Sequence[DifferenceRow]]:
+    return [drop_single_mean(rows) for rows in group_rows(list_difference_rows(differences), "model")]
+
+
 def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
     """The last model minus the reference, a line per training seed; None without a test over seeds."""
-    rows = drop_single_mean(group_rows(differences, "model")[-1])
+    rows = _group_models(differences)[-1]
     if not rows[-1]["of_seeds"]:
         return None
-    each = [json.loads(row["of_seeds"]) for row in rows]
+    each: list[dict[str, float | None]] = [json.loads(row["of_seeds"]) for row in rows]
     lines = (
-        (f"seed {seed}", ["-" if values[seed] is None else signed(values[seed]) for values in each]) for seed in each[0]
+        (f"seed {seed}", ["-" if value is None else signed(value) for value in (values[seed] for values in each)])
+        for seed in each[0]
     )
     caption = f"{rows[-1]['model']} minus {rows[-1]['reference']}, by training seed"
     return make_grid("by-seed", caption, ("seed", *(format_title(row["disease"]) for row in rows)), lines)
@@ -152,7 +179,7 @@ def render_differences(
 
     `added_to_tables`: below those of a study, which name the method and show how the seeds differ.
     """
-    first = list_records(differences)[0]
+    first = list_difference_rows(differences)[0]
     mark = "" if first["data"] == "unknown" else Origin(first["data"]).short_mark
     protocol = f"{first['protocol']}: " if first["protocol"] else ""
     source = "" if added_to_tables else f" ({list_references(differences)[0]})"
@@ -171,7 +198,7 @@ def render_differences(
 
 
 def _make_spread_grid(differences: pd.DataFrame) -> Grid:
-    models = [drop_single_mean(rows) for rows in group_rows(differences, "model")]
+    models = _group_models(differences)
     deviations = [(models[0][0]["reference"], [row["seed_sd_reference"] for row in models[0]])]
     deviations += [(rows[0]["model"], [row["seed_sd_model"] for row in rows]) for rows in models]
     lines = ((name, ["one seed" if sd is None else number(sd) for sd in values]) for name, values in deviations)
@@ -188,16 +215,16 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
         return _make_model_lines(results, view, caption, digits)
     compared = list_compared(results, view)
     gains = _index_gains(results, view)
-    for means in group_rows(results.view(view, disease="mean"), "hospital"):
+    for means in group_rows(results.list_estimates(view, disease="mean"), "hospital"):
         at, first = {row["model"]: row for row in means}, means[0]
-        cells = [Cell(f"{first['images']:,}", (f"{first['patients']:,} patients",))]
+        cells: list[str | Cell] = [Cell(f"{first['images']:,}", (f"{first['patients']:,} patients",))]
         for model in models:
             cell = make_auc_cell(at[model], digits) if model in at else Cell("-")
             inside = model not in at or at[model]["takes_part"] or at[model]["auc"] is None
             cells.append(cell if inside else replace(cell, text=f"({cell.text})"))
         for model in compared:
             gain = gains.get((first["hospital"], model))
-            missing = Cell("not disclosed" if model in at else "-")
+            missing = "not disclosed" if model in at else "-"
             cells.append(missing if gain is None else make_difference_cell(gain, digits))
         rows.append((first["hospital"], cells))
     heads = ("hospital", "test images", *models, *(f"{model} minus {models[0]}" for model in compared))
@@ -206,10 +233,10 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
 
 def _make_model_lines(results: Results, view: str, caption: str, digits: int) -> Grid:
     """As `make_hospital_grid`, with a line per model and a column per hospital; differences stand below the AUCs."""
-    gains, rows, means = _index_gains(results, view), Rows(), results.view(view, disease="mean")
-    by_place = {(row["hospital"], row["model"]): row for row in list_records(means)}
+    gains, rows, means = _index_gains(results, view), Rows(), results.list_estimates(view, disease="mean")
+    by_place = {(row["hospital"], row["model"]): row for row in means}
     hospitals = group_rows(means, "hospital")
-    for model in means["model"].unique():
+    for model in dict.fromkeys(row["model"] for row in means):
         cells = []
         for name in (part[0]["hospital"] for part in hospitals):
             cell = make_auc_cell(by_place[name, model], digits) if (name, model) in by_place else Cell("-")
@@ -223,9 +250,9 @@ def _make_model_lines(results: Results, view: str, caption: str, digits: int) ->
     return make_grid(view, caption, ("model", *heads), rows)
 
 
-def _index_gains(results: Results, view: str) -> dict[tuple[str, str], Record]:
+def _index_gains(results: Results, view: str) -> dict[tuple[str, str], DifferenceRow]:
     """The differences of the mean AUC by hospital and model."""
-    return {(row["hospital"], row["model"]): row for row in list_records(results.gains(view, disease="mean"))}
+    return {(row["hospital"], row["model"]): row for row in results.list_differences(view, disease="mean")}
 
 
 def make_disease_grid(results: Results) -> Grid | None:
@@ -237,9 +264,10 @@ def make_disease_grid(results: Results) -> Grid | None:
         return None
     view = results.view("hospitals")
     last = view["model"].iloc[-1]
-    gains = {(row["hospital"], row["disease"]): row["difference"] for row in list_records(results.gains("hospitals"))}
+    gains = {(row["hospital"], row["disease"]): row["difference"] for row in results.list_differences("hospitals")}
     rows: Rows = []
-    hospitals = [drop_single_mean(part) for part in group_rows(view[view["model"] == last], "hospital")]
+    of_last = results.list_estimates("hospitals", model=last)
+    hospitals = [drop_single_mean(part) for part in group_rows(of_last, "hospital")]
     for part in hospitals:
         differences = [gains.get((row["hospital"], row["disease"])) for row in part]
         cells = [
@@ -270,20 +298,19 @@ def describe_hospitals(results: Results, view: str) -> str:
 
 def make_held_out_grid(results: Results, digits: int = 3) -> Grid:
     """Two lines per held-out site: its own, and the mean over the sites that were trained on."""
-    lines, heads = [], [Cell("held out"), Cell("images")]
-    for rows in group_rows(results.view("held_out"), "model"):
+    lines, diseases = Rows(), list[str]()
+    for rows in group_rows(results.list_estimates("held_out"), "model"):
         held_out_rows = drop_single_mean([row for row in rows if not row["takes_part"]])
-        cells = [make_auc_cell(row, digits) for row in held_out_rows]
-        counts = [
-            () if row["positives"] is None else (f"{row['positives']}+ / {row['negatives']}-",) for row in held_out_rows
-        ]
-        cells = [replace(cell, below=(*cell.below, *below)) for cell, below in zip(cells, counts, strict=True)]
-        lines.append(Line(rows[0]["model"], (Cell(f"{held_out_rows[0]['images']:,}"), *cells)))
-        heads[2:] = [Cell(format_title(row["disease"])) for row in held_out_rows]
+        cells: list[str | Cell] = [f"{held_out_rows[0]['images']:,}"]
+        for row in held_out_rows:
+            counts = () if row["positives"] is None else (f"{row['positives']}+ / {row['negatives']}-",)
+            cell = make_auc_cell(row, digits)
+            cells.append(replace(cell, below=(*cell.below, *counts)))
+        lines.append((rows[0]["model"], cells))
+        diseases = [format_title(row["disease"]) for row in held_out_rows]
         if means := average_seen(rows):
-            seen = (Cell(number(mean)) for mean in drop_single_mean(means))
-            lines.append(Line("  sites trained on", (Cell(""), *seen), "seen"))
-    return Grid("held-out", "", tuple(heads), tuple(lines))
+            lines.append(("  sites trained on", ("", *map(number, drop_single_mean(means))), "seen"))
+    return make_grid("held-out", "", ("held out", "images", *diseases), lines)
 
 
 # ---- a terminal --------------------------------------------------------------------------------------------------
@@ -293,15 +320,16 @@ def render_tables(results: Results) -> RenderableType:
     """All views for a terminal, which the answer follows."""
     mark = results.origin.mark + results.title
     if len(results.view("held_out")):
-        parts = [rich_table(make_held_out_grid(results, 2), mark, _describe_held_out(results), dim=["seen"])]
-        rows = [row for row in list_records(results.view("held_out")) if row["auc"] is None and not row["takes_part"]]
-        texts = [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows]
+        table = rich_table(make_held_out_grid(results, 2), mark, _describe_held_out(results), dim=["seen"])
+        texts = list_undefined_held_out(results)
         notes = [f"Not defined (and left out of the mean): {'; '.join(texts)}"] if texts else []
-        return Group(*parts, *map(Text, notes))
-    parts = [rich_table(make_auc_grid(results, digits=2), mark, describe_aucs(results), dim=["paper"])]
-    parts += map(Text, list_notes(results))  # type: ignore[arg-type]
+        return Group(table, *map(Text, notes))
+    parts: list[RenderableType] = [
+        rich_table(make_auc_grid(results, digits=2), mark, describe_aucs(results), dim=["paper"]),
+        *map(Text, list_notes(results)),
+    ]
     if len(gains := results.gains("study")):
-        parts.append(render_differences(gains, "Differences", added_to_tables=True))  # type: ignore[arg-type]
+        parts.append(render_differences(gains, "Differences", added_to_tables=True))
     if results.about["methods"]:
         settings = make_settings_grid(results.about["methods"])
         parts.append(rich_table(settings, settings.caption))
@@ -312,7 +340,7 @@ def render_tables(results: Results) -> RenderableType:
                 rich_table(make_hospital_grid(results, view, digits=2), title, describe_hospitals(results, view))
             )
             below = state_gains(results, view), state_gate(results) if view == "alternatives" else ""
-            parts += map(Text, filter(None, below))  # type: ignore[arg-type]
+            parts += map(Text, filter(None, below))
     if fairness := make_fairness_grid(results.view("hospitals")):
         parts.append(rich_table(fairness, fairness.caption))
     return Group(*parts)
@@ -352,40 +380,9 @@ def list_notes(results: Results) -> list[str]:
         if texts:
             about = "mean AUC of the last point and of the average over the last stage's rounds"
             notes.append(f"{about}: {'; '.join(texts)}")
-    published = results.about["published"] or {"largest_window": {}}
+    published = results.about["published"]
     for algorithm, window in find_largest_windows(results).items():
-        theirs = published["largest_window"].get(algorithm)
+        theirs = published["largest_window"].get(algorithm) if published else None
         beside = "" if theirs is None else f"; the paper's: {theirs}"
         notes.append(f"{algorithm}: largest window without loss of AUC: {window}{beside}")
     return notes
-
-
-def list_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each model, its gain over the first, and both at every hospital."""
-    values: dict[str, float | None] = {}
-    for row in list_records(results.view("study", disease="mean")):
-        name = row["model"].replace("=", "")
-        values |= {f"auc/{name}": row["auc"]} | ({f"auc_sd/{name}": row["sd"]} if len(results.seeds) > 1 else {})
-    gains = list_records(results.gains("study"))
-    for row in (row for row in gains if row["model"] == gains[-1]["model"]):
-        if row["disease"] == "mean":
-            values |= {f"gain/{name}": row[name] for name in ("low", "high", "p")} | {"gain/mean": row["difference"]}
-        else:
-            values[f"gain_per_disease/{row['disease']}"] = row["difference"]
-    at = list_records(results.view("hospitals", disease="mean"))
-    values |= {f"auc_at/{row['hospital']}": row["auc"] for row in at if row["model"] == at[-1]["model"]}
-    for row in list_records(results.gains("hospitals", disease="mean")):
-        values[f"gain_at/{row['hospital']}"] = row["difference"]
-    for row in list_records(results.gains("alternatives", disease="mean")):
-        values[f"over_own_data/{row['hospital']}/{row['model'].replace('=', '')}"] = row["difference"]
-    return values
-
-
-def list_held_out_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each held-out site, and of its model on the sites that it was trained on."""
-    values: dict[str, float | None] = {}
-    for rows in group_rows(results.view("held_out"), "model"):
-        held_out_row = next(row for row in rows if not row["takes_part"] and row["disease"] == "mean")
-        values[f"held_out_auc_mean_{held_out_row['model']}"] = held_out_row["auc"]
-        values[f"trained_on_auc_mean_{held_out_row['model']}"] = (average_seen(rows) or [None])[-1]
-    return values

@@ -60,10 +60,8 @@ def choose_statistics(
     table
         All rows of the site.
 
-    Raises
-    ------
-    ConfigError
-        If statistics of the site are asked for, and it has no training images or the model is a program.
+    Raises `ConfigError` if statistics of the site are asked for, and it has no training images or the model is a
+    program.
     """
     if scorer.network is None:
         if choice == "own":

@@ -108,14 +108,9 @@ def evaluate_model(
     and may refuse them; `progress` and `scored` with done and total while they are decoded and scored. If `statistics`
     are from other images than the stored ones, both mean AUCs are noted where they differ.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such protocol, the split has no image under it, or model and site have no disease in common.
-    SiteError
-        All missing and unreadable images in one report, unless `skip_unreadable`.
-    ChestfedError
-        If the model fails on the images, or the key of a real site can't be used.
+    Raises `ConfigError` if there is no such protocol, the split has no image under it, or model and site have no
+    disease in common; `SiteError`: all missing and unreadable images in one report, unless `skip_unreadable`;
+    `ChestfedError` if the model fails on the images, or the key of a real site can't be used.
     """
     key = key_for(synthetic=table.synthetic)
     every = _rows(table, scorer.diseases, split, protocol)

@@ -18,10 +18,11 @@ from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.evaluation.protocols import name_unit
 from chestfed.evaluation.summary import MAIN, Summary
-from chestfed.results.grid import Cell, Grid, Line, drop_single_mean, number, pair, rich_table
+from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table
 from chestfed.results.predictions import write_predictions
 from chestfed.results.run_folder import EVALUATION, PREDICTIONS
 from chestfed.results.sentences import describe_scoring, name_program, number_references
+from chestfed.results.views import drop_single_mean
 from chestfed.scoring.evaluate import Evaluation
 from chestfed.training.identity import software_versions
 

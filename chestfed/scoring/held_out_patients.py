@@ -20,10 +20,7 @@ def describe_images(
 ) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
     """The images to score of a split or of `held-out`, their split, and what makes sure of those held out.
 
-    Raises
-    ------
-    ConfigError
-        As `held_out_patients`.
+    Raises `ConfigError` as `held_out_patients`.
     """
     if split != "held-out":
         return table, split, None
@@ -33,10 +30,7 @@ def describe_images(
 def held_out_patients(model: str | None, table: SiteTable) -> SiteTable:
     """Their rows, as the split `test`; `model` is the study's run folder, a `kN` folder or a model file in one.
 
-    Raises
-    ------
-    ConfigError
-        If there is no study, or it held none of this site's patients out.
+    Raises `ConfigError` if there is no study, or it held none of this site's patients out.
     """
     study = read_study(_run_folder(model))
     entry = study.sites.get(table.name)
@@ -63,10 +57,7 @@ def check_held_out(model: str | None, names: Sequence[str], views: pd.Series, ke
     key
         Fingerprint of the key.
 
-    Raises
-    ------
-    ConfigError
-        If an image is not among them, or the study named its images with another key.
+    Raises `ConfigError` if an image is not among them, or the study named its images with another key.
     """
     run = _run_folder(model)
     predictions = run.predictions()

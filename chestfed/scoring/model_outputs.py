@@ -49,11 +49,8 @@ def score_images(
     They are probabilities, of logits in the order of the logits, or the model's own numbers if these are no more than
     an order (`scores`). `progress(done, total)` is called after each batch.
 
-    Raises
-    ------
-    ChestfedError
-        If the program fails, takes more than `FIRST_BATCH_SECONDS` for the first batch, is in training mode, or its
-        outputs are not one finite number per image and declared name.
+    Raises `ChestfedError` if the program fails, takes more than `FIRST_BATCH_SECONDS` for the first batch, is in
+    training mode, or its outputs are not one finite number per image and declared name.
     """
     size = scorer.batch or batch_size
     nothing = np.zeros((len(images.records), 0), np.float32)

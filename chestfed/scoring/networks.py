@@ -52,10 +52,7 @@ def find_network(
 ) -> tuple[ModelOptions, tuple[str, ...]]:
     """The network that a model file of chestfed names, or that the user names in its place, and notes.
 
-    Raises
-    ------
-    ConfigError
-        If the description is damaged, or names what is not built on a file's word.
+    Raises `ConfigError` if the description is damaged, or names what is not built on a file's word.
     """
     given = header["model"]
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
@@ -88,10 +85,7 @@ def load_network(
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """The network with these weights, in evaluation mode, and notes.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot be built or the weights do not fit.
+    Raises `ConfigError` if it cannot be built or the weights do not fit.
     """
     module = build_model(_without_starts(options), outputs, seed=0)
     left = load_trained(module, tensors, str(path), MODELS.find(options.name).renamed)

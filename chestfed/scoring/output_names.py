@@ -25,12 +25,9 @@ _ALIASES = {
 
 
 def select_own_outputs(path: Path, carried: Sequence[str], declared: Sequence[str] | None) -> tuple[str, ...]:
-    """The outputs of a model of chestfed, whose file names them; `said` may ignore some with '-'.
+    """The outputs of a model of chestfed, whose file names them; `declared` may ignore some with '-'.
 
-    Raises
-    ------
-    ConfigError
-        If `said` contradicts.
+    Raises `ConfigError` if `declared` contradicts.
     """
     if declared is None:
         return tuple(carried)
@@ -48,10 +45,7 @@ def name_outputs(
 
     Case, spaces and aliases do not matter. What cannot be the name of a disease is ignored, and the notes count it.
 
-    Raises
-    ------
-    ConfigError
-        If nothing names them, they are named twice, contradict, or a name is nearly a known one.
+    Raises `ConfigError` if nothing names them, they are named twice, contradict, or a name is nearly a known one.
     """
     given = declared or carried
     if given is None:
@@ -82,10 +76,7 @@ def name_outputs(
 def read_output_names(path: Path, text: str | bytes | None) -> list[str] | None:
     """The order that a program carries as JSON, if any.
 
-    Raises
-    ------
-    ConfigError
-        If it is not a list of names.
+    Raises `ConfigError` if it is not a list of names.
     """
     if not text:
         return None

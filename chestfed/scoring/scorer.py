@@ -106,10 +106,7 @@ class ModelFile:
     ) -> Scorer:
         """The model, ready; `fixed` are the batch size and the side of the images that it accepts alone.
 
-        Raises
-        ------
-        ConfigError
-            If another size is declared.
+        Raises `ConfigError` if another size is declared.
         """
         batch, size = fixed
         preprocess = self.description.preprocess or Preprocess()

@@ -42,10 +42,8 @@ __all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_module", "o
 def open_scorer(reference: str, declared: Declared, machine: Machine, name: str | None = None) -> Scorer:
     """Open a run folder (its largest K), a `kN` folder or a file; results call it `name` (default: `short_name`).
 
-    Raises
-    ------
-    ChestfedError
-        If it does not exist, is not finished, could run Python code, or its outputs' order is unknown or contradicts.
+    Raises `ChestfedError` if it does not exist, is not finished, could run Python code, or its outputs' order is
+    unknown or contradicts.
     """
     path = Path(reference)
     if not path.exists():
@@ -63,10 +61,7 @@ def open_module(module: nn.Module, declared: Declared, described: Mapping[str, A
 
     A copy of it is scored, in evaluation mode. Results call it by its class and a digest of its weights.
 
-    Raises
-    ------
-    ConfigError
-        If the names of its outputs are not declared, or its description is invalid.
+    Raises `ConfigError` if the names of its outputs are not declared, or its description is invalid.
     """
     name = type(module).__name__
     if declared.diseases is None:

@@ -42,10 +42,7 @@ def find_run(model: str | None) -> RunFolder | None:
 def read_study(run: RunFolder) -> StudyRecord:
     """What its `study.json` says.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot be read.
+    Raises `ConfigError` if it cannot be read.
     """
     try:
         about: dict[str, Any] = run.configuration

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.bundled import site_file
-from chestfed.core.config import listed
+from chestfed.core.config import as_path, listed
 from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.opening import open_site
@@ -161,7 +161,7 @@ def load_site(
     SiteError
         All problems of the label files in one report.
     """
-    loaded = load_site_config(site_file(config), listed(overrides, "overrides"))
+    loaded = load_site_config(site_file(config), listed(overrides, "overrides", str))
     data = data if data is not None else os.environ.get("CHESTFED_DATA")
     if data is None and not loaded.has_place:
         raise ConfigError(
@@ -170,4 +170,4 @@ def load_site(
             kind="no data root",
             site=loaded.site,
         )
-    return Site(loaded, open_site(loaded, Path(data or ".")), Path(cache))
+    return Site(loaded, open_site(loaded, as_path(data or ".", "data")), as_path(cache, "cache"))

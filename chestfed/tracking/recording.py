@@ -24,12 +24,11 @@ from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
-from chestfed.results.answer import answer_study
-from chestfed.results.collect import Results
+from chestfed.results.answer import answer_study, list_metrics
+from chestfed.results.frames import TABLES, Results, Row, read_row
 from chestfed.results.grid import markdown
-from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TABLES, TIME, RunFolder
-from chestfed.results.table import Row
-from chestfed.results.views import describe_aucs, list_metrics, make_auc_grid
+from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
+from chestfed.results.views import describe_aucs, make_auc_grid
 from chestfed.tracking.store import Store
 from chestfed.training.identity import software_versions
 from chestfed.training.loop import History
@@ -136,10 +135,12 @@ class MlflowRecord(Reporter):
         alone = replace(results, estimates=results.estimates[results.estimates["k"] == row.k])
         aucs = alone.view("study")[_COLUMNS].round(_DIGITS)
         store.log_table(run, aucs, "auc_per_disease.json")
-        entries = RunFolder(self._study.folder).rounds(row.k)
-        cost = {f"cost/{name}": sum(entry[name] for entry in entries) for name in _COST}
-        cost |= {f"privacy/{key}": entries[-1][key] for key in _SPENT if key in entries[-1]}
-        cost |= {"cost/rounds": len(entries), "cost/seconds": read_json(folder / TIME).get("seconds")}
+        finished = RunFolder(self._study.folder)
+        cost: dict[str, float | None] = {f"cost/{name}": total for name, total in finished.costs(row.k).items()}
+        last = finished.rounds(row.k)[-1]
+        if "epsilon" in last and "epsilon_of_all" in last:
+            cost |= {"privacy/epsilon": last["epsilon"], "privacy/epsilon_of_all": last["epsilon_of_all"]}
+        cost["cost/seconds"] = read_json(folder / TIME).get("seconds")
         store.log_metrics(run, [(row.k, {**_auc_metrics(row), **cost})])
         for file in (MODEL_FILE, RESULT, ROUNDS):
             store.log_file(run, folder / file)
@@ -177,7 +178,7 @@ class MlflowRecord(Reporter):
         store.log_metrics(run, [(ks[-1], list_metrics(results))])
         folder = RunFolder(study.folder)
         for k in ks:
-            store.log_metrics(run, [(k, _auc_metrics(folder.row(k)))])
+            store.log_metrics(run, [(k, _auc_metrics(read_row(folder.folder(k))))])
         store.set_tags(run, {"mlflow.note.content": _describe(results, str(answer_study(results)))})
         store.end_run(run)
 

@@ -35,8 +35,8 @@ from chestfed.evaluation.joining import gate
 from chestfed.experiment.alternatives import FineTuning, Gate, centralized_settings
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule
+from chestfed.results.frames import Row
 from chestfed.results.run_folder import ALTERNATIVES, CENTRALIZED, CHOICE, FINE_TUNED, GATE, MODEL_FILE, OWN_DATA
-from chestfed.results.table import Row
 from chestfed.training.assemble import Deployment
 from chestfed.training.data.clients import ClientData, Outputs, TestSet, score
 from chestfed.training.data.experiment import Experiment

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from chestfed.core.provenance import Origin
     from chestfed.experiment.pipeline import Pipeline
-    from chestfed.results.collect import Results
-    from chestfed.results.table import Row
+    from chestfed.results.frames import Results, Row
     from chestfed.training.identity import Identity
     from chestfed.training.loop import History
 

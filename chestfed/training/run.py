@@ -42,9 +42,9 @@ from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule, build_model
 from chestfed.results.clients.influence import describe_loss
-from chestfed.results.collect import Results, collect, write_results
+from chestfed.results.collect import collect, write_results
 from chestfed.results.files import SECONDS, RoundTimes, read_predictions
-from chestfed.results.frames import make_differences, write_frames
+from chestfed.results.frames import Results, Row, make_differences, read_row, write_frames
 from chestfed.results.run_folder import (
     COMMON_FILE,
     FILES,
@@ -57,9 +57,7 @@ from chestfed.results.run_folder import (
     STUDY,
     TIME,
     RunFolder,
-    read_row,
 )
-from chestfed.results.table import Row
 from chestfed.training.alternatives import AlternativeRuns
 from chestfed.training.assemble import Deployment
 from chestfed.training.data.clients import Outputs, TestSet

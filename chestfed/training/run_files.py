@@ -28,6 +28,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.models import MODELS, FlatModule, build_model, name_network
+from chestfed.results.frames import Row
 from chestfed.results.predictions import predictions_frame, stored_groups, write_predictions
 from chestfed.results.run_folder import (
     COMMON_FILE,
@@ -42,7 +43,6 @@ from chestfed.results.run_folder import (
     STUDY,
     read_predictions,
 )
-from chestfed.results.table import Row
 from chestfed.training.data.clients import TestSet
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.identity import identify, identify_settings, installed_packages, software_versions

@@ -55,10 +55,7 @@ SEEDS_FROM = 1000
 def apply_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
     """The pipeline with these settings of one method.
 
-    Raises
-    ------
-    ConfigError
-        If a value is not valid.
+    Raises `ConfigError` if a value is not valid.
     """
     settings = pipeline.resolve(name).federated
     try:
@@ -76,11 +73,8 @@ def apply_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float
 def collect_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
     """What is searched for each selected method.
 
-    Raises
-    ------
-    ConfigError
-        If the pipeline's `search` has a key that none of them has, a method has nothing to search, or the end of a
-        range is not a valid value of its key.
+    Raises `ConfigError` if the pipeline's `search` has a key that none of them has, a method has nothing to search, or
+    the end of a range is not a valid value of its key.
     """
     names = [method.name for method in pipeline.selected_methods]
     ranges = {name: select_ranges(pipeline.resolve(name).federated, pipeline.search) for name in names}

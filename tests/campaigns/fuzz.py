@@ -75,11 +75,11 @@ def _picture(home: Path) -> Callable[[bytes], object]:
 def _results(home: Path) -> Callable[[bytes], object]:
     """The files of a run folder; the first byte says which."""
     from chestfed.core.checkpoint import load_checkpoint
-    from chestfed.results import files, run_folder
+    from chestfed.results import files, frames
 
     readers: dict[bytes, Callable[[Path], object]] = {
         b"P": files.read_predictions,  # parquet begins with it
-        b"{": run_folder.read_row,
+        b"{": frames.read_row,
         b"l": files.read_rounds,
     }
 

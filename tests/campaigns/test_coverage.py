@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation import metrics
+from chestfed.evaluation.estimates import compute_auc
 from chestfed.evaluation.intervals.methods import METHODS, Contrast, Intervals
 from chestfed.evaluation.labeled import Scored
 
@@ -99,7 +99,7 @@ def find_intervals(case: Case) -> dict[str, np.ndarray]:
     ends: dict[str, list] = {name: [] for name in METHODS}
     for number in range(SETS):
         drawn = case.draw(numpy_stream(0, "interval coverage", case.title, number))
-        auc = metrics.auc(drawn.columns()[0])
+        auc = compute_auc(drawn.columns()[0])
         first = Contrast(drawn.scores[None], drawn.labels, drawn.patients, Intervals("bca", RESAMPLES, number))
         for name in METHODS:
             contrast = replace(first, how=replace(first.how, method=name))

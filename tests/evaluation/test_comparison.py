@@ -44,7 +44,7 @@ def test_a_better_model_is_better() -> None:
     assert mean.interval is not None
     assert mean.interval.low > 0
     a, b = (mean_of(auc_per_disease(run).values()) for run in (weak, strong))
-    assert (mean.disease, mean.auc_a, mean.auc_b) == ("mean", pytest.approx(a), pytest.approx(b))
+    assert (mean.disease, mean.auc_reference, mean.auc_model) == ("mean", pytest.approx(a), pytest.approx(b))
 
 
 def within(expected: tuple[Interval | None, float | None] | None, auc: float | None) -> tuple[Interval, float | None]:
@@ -60,14 +60,14 @@ def test_intervals_end_where_auc_is_0_or_1() -> None:
     scores = labels + np.random.default_rng(0).normal(size=(4, 20, 1))
     a, b = ([Scored(run, labels, np.arange(20), ["edema"]) for run in part] for part in (scores[:2], scores[2:]))
     mean = compare(a, b)[-1]  # of two seeds, which leave everything open
-    assert mean.auc_a is not None
-    assert mean.interval == Interval(-mean.auc_a, 1 - mean.auc_a)
+    assert mean.auc_reference is not None
+    assert mean.interval == Interval(-mean.auc_reference, 1 - mean.auc_reference)
     for name in ("obuchowski", "bca"):
         mean = compare(a[1:], b[1:], interval=name)[-1]
-        assert mean.auc_a is not None
+        assert mean.auc_reference is not None
         assert mean.interval is not None
-        assert mean.interval.low >= -mean.auc_a
-        assert mean.interval.high <= 1 - mean.auc_a
+        assert mean.interval.low >= -mean.auc_reference
+        assert mean.interval.high <= 1 - mean.auc_reference
 
 
 def test_draws_are_each_models_over_seeds() -> None:
@@ -84,8 +84,8 @@ def test_draws_are_each_models_over_seeds() -> None:
     of_mean = (joint[2] - (joint[0] + joint[1]) / 2).mean(axis=1)
     for j, difference in enumerate(differences):
         expected = quantile_interval(resampled[:, j])
-        assert (difference.interval, difference.p) == within(expected, difference.auc_a)
-    assert (mean.interval, mean.p) == within(quantile_interval(of_mean), mean.auc_a)
+        assert (difference.interval, difference.p) == within(expected, difference.auc_reference)
+    assert (mean.interval, mean.p) == within(quantile_interval(of_mean), mean.auc_reference)
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.5, 1.0]))
@@ -96,9 +96,9 @@ def test_swapping_models_flips_sign_keeps_p(seed: int, gain: float) -> None:
         assert x.p == pytest.approx(y.p)
         assert x.interval is not None
         assert y.interval is not None
-        assert x.auc_a is not None
-        assert y.auc_a is not None
-        assert max(x.interval.low, y.auc_a - 1) == pytest.approx(max(-y.interval.high, -x.auc_a))
+        assert x.auc_reference is not None
+        assert y.auc_reference is not None
+        assert max(x.interval.low, y.auc_reference - 1) == pytest.approx(max(-y.interval.high, -x.auc_reference))
 
 
 def test_other_labels_or_patients_refused() -> None:
@@ -174,7 +174,7 @@ def family(positives: int, better: float) -> tuple[list[Scored], list[Scored]]:
 def test_huge_effect_survives_the_correction() -> None:
     a, b = family(32, 6)
     first, *others = [difference for models in (b, a, a, a) for difference in compare(a, models)[:-1]]
-    assert first.auc_b == pytest.approx(1, abs=0.01)
+    assert first.auc_model == pytest.approx(1, abs=0.01)
     better, *rest = holm([difference.p for difference in (first, *others)])
     assert better is not None
     assert better < 0.001

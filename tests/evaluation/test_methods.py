@@ -18,8 +18,8 @@ from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import bca_interval, clopper_lower, quantile_interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
-from chestfed.results.grid import make_auc_cell
 from chestfed.results.sentences import number_references
+from chestfed.results.views import make_auc_cell
 
 NAMES: tuple[MethodName, ...] = get_args(MethodName)
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from chestfed.evaluation import metrics
 from chestfed.evaluation.comparison import compare
-from chestfed.evaluation.estimates import auc_estimates, auc_per_disease
+from chestfed.evaluation.estimates import auc_estimates, auc_per_disease, average_roc, compute_auc
 from chestfed.evaluation.intervals import MethodName, bootstrap
 from chestfed.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.evaluation.intervals.delong import auc_covariance
@@ -189,8 +188,8 @@ def test_runs_of_other_hospitals_are_refused() -> None:
 def test_area_under_mean_curve_is_the_auc() -> None:
     scored = replace(example(), scores=np.round(example().scores))  # ties, so slanted parts
     for column in scored.columns():
-        x, y = metrics.mean_roc(column)
-        assert np.trapezoid(y, x) == pytest.approx(metrics.auc(column))
+        x, y = average_roc(column)
+        assert np.trapezoid(y, x) == pytest.approx(compute_auc(column))
         assert (np.diff(x) >= 0).all()
         assert (np.diff(y) >= -1e-12).all()
 

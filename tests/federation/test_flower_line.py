@@ -17,8 +17,9 @@ import pytest
 
 from chestfed.core.errors import ChestfedError
 from chestfed.engines.messages.wire import Packed
-from chestfed.federation.parcels import Parcel
+from chestfed.federation.parcels import Parcel, Undelivered
 from chestfed.federation.settings import read_federation
+from tests.federation.straight_line import Clock
 
 line = pytest.importorskip("chestfed.federation.flower.line", reason="needs chestfed[flower]", exc_type=ImportError)
 
@@ -38,7 +39,7 @@ class Node:
         yield SimpleNamespace(take=lambda: self.waiting.pop(0) if self.waiting else None)
 
     @contextmanager
-    def hold(self, token: str) -> Iterator[Any]:
+    def hold(self, token: str, patience: float) -> Iterator[Any]:
         def push(messages: list[str]) -> None:
             if token == "first":
                 raise LostError
@@ -67,7 +68,7 @@ from pathlib import Path
 from chestfed.federation.flower.interior import Interfaces
 from chestfed.federation.flower.line import answer_messages
 from chestfed.federation.flower.node import Node
-from chestfed.federation.parcels import Parcel
+from chestfed.federation.parcels import Parcel, Undelivered
 from chestfed.federation.settings import read_hospital
 
 def echo(parcel):
@@ -126,6 +127,21 @@ def wait_for(look: Callable[[], dict[str, str]]) -> dict[str, str]:
         return look()
     except (ChestfedError, line.httpx.HTTPError):
         return {}
+
+
+def test_message_of_an_ended_run_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chestfed.federation.flower import interior
+
+    clock, here = Clock(), [True, False, False, True, False, False]
+    monkeypatch.setattr(interior, "time", clock)
+    client: Any = SimpleNamespace(PullObject=lambda request: SimpleNamespace(object_available=here.pop(0)))
+    interior.limit_patience(client, 10.0)
+    for _ in range(5):
+        client.PullObject(None)
+        clock.sleep(4.0)  # 12 seconds from part to part are too long, 8 are not
+    clock.sleep(4.0)
+    with pytest.raises(Undelivered):
+        client.PullObject(None)
 
 
 def test_one_module_uses_flowers_interior() -> None:

@@ -15,7 +15,8 @@ from chestfed.federation.server import conversation
 from chestfed.federation.server.membership import Membership
 from chestfed.federation.server.study import require_members, run_over_hospitals
 from chestfed.report.page import make_report
-from chestfed.results.run_folder import RunFolder, read_row
+from chestfed.results.frames import read_row
+from chestfed.results.run_folder import RunFolder
 from chestfed.training.data.experiment import load_images, make_experiment
 from chestfed.training.data.sites import open_sites
 from chestfed.training.reporting import Reporters

@@ -104,35 +104,6 @@ def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: 
     assert reason == "the hospital cannot write to its disk (No space left on device); its own log says where"
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", DIGEST + "/.."])
-def test_study_without_digest_is_refused(hospital: Participant, name: str) -> None:
-    assert "not named by a digest" in hospital(greeting(pipeline(), name)).values["refused"]
-    assert not hospital._studies
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model": {"name": "torch:os.popen", "options": {"cmd": "touch ran"}, "outputs_as": "buffering"}},
-        {"model": {"name": "torchvision.models:resnet18"}},
-        {"federated": {"algorithm": "torch:os.popen"}},
-        {"federated": {"objective": "tests.models.tiny_transformer:TINY"}},
-        {"model": {"name": "small", "initial_weights": "/etc/hostname"}},
-        {"model": {"name": "small", "initial_weights": "../site.yaml"}},
-    ],
-)
-def test_server_names_only_listed_code(
-    hospital: Participant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    question = greeting(pipeline())
-    question.values["pipeline"] = question.values["pipeline"] | changes
-    refused = hospital(question).values["refused"]
-    assert "list it under `plugins`" in refused or "a file beside hospital.yaml" in refused
-    assert not (tmp_path / "ran").exists()
-    assert not hospital._studies
-
-
 def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
@@ -148,31 +119,6 @@ def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest
     assert "refused" not in hospital(greeting(asked)).values
     torch.save(TinyTransformer(5).state_dict(), sample.folder / "first.pt")
     assert "a file that the pipeline names differs" in hospital(greeting(asked)).values["refused"]
-
-
-@pytest.mark.parametrize(
-    "change", [{"passport": None}, {"kind": []}, {"to": "x" * 9000}, {"pipeline": 7}, {"to": "\x1b[2J"}]
-)
-def test_malformed_question_is_refused(hospital: Participant, change: dict[str, Any]) -> None:
-    question = greeting(pipeline())
-    question.values.update(change)
-    refused = hospital(question).values["refused"]
-    assert "at the hospital" not in refused
-    assert len(refused) <= 2000
-    assert refused.replace("\n", "").isprintable()
-
-
-@pytest.mark.parametrize("field", ["Python", "torch", "NumPy"])
-def test_other_library_version_is_refused(hospital: Participant, field: str) -> None:
-    question = greeting(pipeline())
-    question.values["passport"][field] = "0.1"
-    assert hospital(question).values["refused"].startswith(f"{field}: the server has 0.1, the hospital ")
-
-
-def test_pipeline_needs_hospital(hospital: Participant) -> None:
-    question = greeting(pipeline())
-    question.values["pipeline"]["sites"][2]["config"] = "other.yaml"
-    assert "padchest is not one of the hospitals" in hospital(question).values["refused"]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from chestfed.federation.server.study import run_over_hospitals
 from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves
 from chestfed.report.page import make_report
 from chestfed.results.files import read_predictions
+from chestfed.results.frames import Row
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.table import Row
 from chestfed.training.loop import History
 from chestfed.training.pretrain import STATE
 from chestfed.training.reporting import Reporter, Reporters

@@ -519,7 +519,7 @@ def test_columns_of_two_diseases_are_named(bring: Bring) -> None:
     assert "Mass and effusion (mass, pleural_effusion); Nodule and effusion (nodule, pleural_effusion)" in out
 
 
-def test_words_left_out_of_a_meaning_are_counted(bring: Bring, tmp_path: Path) -> None:
+def test_left_out_words_are_counted(bring: Bring, tmp_path: Path) -> None:
     def change(cells: Row, n: int) -> Row:
         terms = ("cardiomegaly and zebra lines", "no finding", "edema and effusion")
         return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | {"Findings": terms[n % 3]}

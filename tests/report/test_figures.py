@@ -9,8 +9,7 @@ import pandas as pd
 from chestfed.core.provenance import Origin
 from chestfed.report.figures import COLORS, Drawing, line_style, moments, shares
 from chestfed.report.run_figures import draw_curves
-from chestfed.results.collect import Results
-from chestfed.results.frames import make_differences, make_estimates
+from chestfed.results.frames import Results, make_differences, make_estimates
 
 mpl.use("Agg")
 

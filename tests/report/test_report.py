@@ -25,8 +25,7 @@ from chestfed.report.html import read_template
 from chestfed.report.page import make_report, write_report
 from chestfed.report.participants import participants
 from chestfed.report.sites_section import list_mistakes
-from chestfed.results.collect import Results
-from chestfed.results.frames import make_differences, make_estimates
+from chestfed.results.frames import Results, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from tests.command_line import call
 from tests.report.pages import (

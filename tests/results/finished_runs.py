@@ -13,9 +13,8 @@ from chestfed.core.manifest import Part, write_manifest
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
 from chestfed.results.collect import collect, write_results
-from chestfed.results.frames import make_differences
+from chestfed.results.frames import Row, make_differences
 from chestfed.results.run_folder import FILES, FILES_OF_K, RunFolder
-from chestfed.results.table import Row
 
 NAMES = ("edema", "atelectasis")
 IMAGES = 40

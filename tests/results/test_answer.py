@@ -20,8 +20,8 @@ from chestfed.evaluation.labeled import Column
 from chestfed.evaluation.metrics import sensitivity_at_specificity
 from chestfed.report.page import make_report
 from chestfed.results.answer import Answer, answer_study, state_gains
-from chestfed.results.collect import Results, collect, load_results
-from chestfed.results.frames import make_differences, make_estimates
+from chestfed.results.collect import collect, load_results
+from chestfed.results.frames import Results, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.views import make_hospital_grid
 from tests.results.finished_runs import write_run
@@ -131,17 +131,17 @@ def test_recognized_findings_use_sensitivity() -> None:
     counts = count_recognized([reference], [model], 400)
     assert counts is not None
     shares = [sensitivity_at_specificity(columns[0]) for columns in (reference, model)]
-    assert [counts.reference, counts.model] == pytest.approx(
+    assert [counts["reference"], counts["model"]] == pytest.approx(
         [1000 / 3 * share.sensitivity for share in shares if share]
     )
-    assert counts.findings == pytest.approx(1000 / 3)
-    assert counts.low is not None
-    assert counts.high is not None
-    assert counts.low > 0  # the model has less noise
+    assert counts["findings"] == pytest.approx(1000 / 3)
+    assert counts["low"] is not None
+    assert counts["high"] is not None
+    assert counts["low"] > 0  # the model has less noise
     same = count_recognized([reference], [reference], 50)
     assert same is not None
-    assert (same.low, same.high) == (0, 0)
-    assert count_recognized([model], [model], 0).low is None  # type: ignore[union-attr]
+    assert (same["low"], same["high"]) == (0, 0)
+    assert count_recognized([model], [model], 0)["low"] is None  # type: ignore[index]
 
 
 def test_one_class_has_no_findings() -> None:

@@ -15,6 +15,7 @@ import chestfed
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.provenance import Origin
 from chestfed.report.page import make_page
+from chestfed.results.answer import list_metrics
 from chestfed.results.collect import (
     Results,
     collect,
@@ -24,7 +25,7 @@ from chestfed.results.collect import (
 )
 from chestfed.results.frames import make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.views import list_metrics, render_tables
+from chestfed.results.views import render_tables
 from tests.command_line import Called, call
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 from tests.training.tiny_studies import command

@@ -7,21 +7,13 @@ import io
 from rich.console import Console
 
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.results.grid import (
-    Cell,
-    Grid,
-    Line,
-    drop_single_mean,
-    make_auc_cell,
-    make_difference_cell,
-    markdown,
-    rich_table,
-)
+from chestfed.results.grid import Cell, Grid, Line, markdown, rich_table
+from chestfed.results.views import drop_single_mean, make_auc_cell, make_difference_cell
 
 
 def auc(value: float | None, interval: Interval | None = None, digits: int = 3) -> Cell:
     low, high = interval or (None, None)
-    return make_auc_cell({"auc": value, "low": low, "high": high}, digits)
+    return make_auc_cell({"auc": value, "low": low, "high": high, "sd": None}, digits)
 
 
 def difference(

@@ -11,9 +11,9 @@ import pytest
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.results.collect import collect, load_results, write_comparison
-from chestfed.results.frames import read_differences, read_estimates
+from chestfed.results.frames import read_differences, read_estimates, read_row
 from chestfed.results.predictions import load_predictions
-from chestfed.results.run_folder import RunFolder, Settings, read_row
+from chestfed.results.run_folder import RunFolder, Settings
 from tests.cases import assert_refused
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 

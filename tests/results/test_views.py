@@ -20,14 +20,14 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.report.page import make_report
-from chestfed.results import table
+from chestfed.results import settings
+from chestfed.results.answer import list_held_out_metrics
 from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
-from chestfed.results.collect import Results, list_rows, load_results
-from chestfed.results.frames import make_differences, make_estimates
+from chestfed.results.collect import load_results
+from chestfed.results.frames import Results, Row, list_estimates, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.sentences import describe_chance
-from chestfed.results.table import Row, read_paper_table
-from chestfed.results.views import list_held_out_metrics, make_auc_grid, render_tables
+from chestfed.results.views import make_auc_grid, render_tables
 from tests.results.finished_runs import labels_and_patients, seal_run, write_run
 
 
@@ -109,7 +109,7 @@ def test_paper_averages_means_but_for_four() -> None:
     """As published; docs/study.md names the four."""
     otherwise = []
     for model in ("densenet121", "densenet161"):
-        rows = read_paper_table(model)
+        rows = settings.read_paper_table(model)
         assert [row["sources"] for row in rows] == [1, 2, 3, 4, 5]
         for row in rows:
             if abs(row["mean"] - np.mean([row[disease] for disease in DISEASES])) > 1.01e-4:
@@ -121,7 +121,7 @@ def test_paper_averages_means_but_for_four() -> None:
 def test_held_out_study_has_no_paper_table(held_out: object, shown: bool) -> None:
     configuration = {"model": {"name": "densenet121"}, "held_out": held_out}
     run: Any = SimpleNamespace(origin=Origin.REAL, configuration=configuration)
-    assert table._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
+    assert settings._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
 
 
 def test_a_row_is_read_as_it_was_written() -> None:
@@ -134,7 +134,7 @@ def make_study(*rows: tuple[str, str, bool, Row]) -> Results:
     estimates = [
         entry
         for model, hospital, takes_part, row in rows
-        for entry in list_rows([row], view="hospitals", model=model, hospital=hospital, takes_part=takes_part)
+        for entry in list_estimates([row], view="hospitals", model=model, hospital=hospital, takes_part=takes_part)
     ]
     return Results("t", Origin.REAL, {"seeds": [1]}, make_estimates(estimates), make_differences([]))
 

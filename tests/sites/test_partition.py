@@ -83,7 +83,7 @@ def test_the_order_of_rows_does_not_matter(table: SiteTable, seed: int, shuffle:
 
 
 @each("cut", ["alike", "unlike"])
-def test_spellings_of_a_patient_stay_together(cut: str) -> None:
+def test_spellings_of_one_patient_stay_whole(cut: str) -> None:
     labels = (np.arange(40) % 3 == 0).astype(float)[:, None].repeat(len(DISEASES), axis=1)
     table = make_table(list(range(40)), labels)
     names = [f"{('HC-', 'hc 0')[row % 2]}{row // 2}" for row in range(40)]

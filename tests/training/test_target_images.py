@@ -12,8 +12,7 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.subsets import limit_target
-from chestfed.experiment.variants import list_variants
+from chestfed.experiment.variants import limit_target, list_variants
 from chestfed.report.page import make_page
 from chestfed.report.run_figures import draw_gains_by_images
 from chestfed.results.collect import read_comparison
@@ -109,7 +108,7 @@ def test_gains_are_within_each_number(folder: Path) -> None:
     assert (path / "gains-by-images.svg").is_file()
 
 
-def test_other_studies_have_no_gain_by_images(folder: Path) -> None:
+def test_other_studies_have_no_gain_by_count(folder: Path) -> None:
     (path,) = folder.glob("runs/*comparison-*")
     results = read_comparison(path)
     about = {name: value for name, value in results.about.items() if name != "along"}

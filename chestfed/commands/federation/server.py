@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from chestfed.commands.federation.arguments import Folder, Insecure, require_flo
 from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ChestfedError
 from chestfed.core.output import add_result
+
+if TYPE_CHECKING:
+    from chestfed.federation.server.progress import Running
 
 Name = Annotated[str, typer.Argument(help="Name of the hospital.", show_default=False)]
 
@@ -146,7 +149,7 @@ def federation_status(
     status = {name: nodes.get(name, "starting").replace("registered", "never connected") for name in federation.members}
     days = {name: days_left(federation.folder / name) for name in ("server.crt", "authority.crt")}
     progress = read_progress(federation.folder)
-    add_result(hospitals=status, study=progress, days_of_certificates=days)
+    add_result(hospitals=status, study=progress and progress.model_dump(), days_of_certificates=days)
     console = open_console()
     for name, state in status.items():
         say(console, f"{name:<20} {state}")
@@ -159,19 +162,19 @@ def federation_status(
         raise typer.Exit(1)
 
 
-def describe_progress(progress: dict[str, object] | None) -> list[str]:
+def describe_progress(progress: Running | None) -> list[str]:
     """The running study in words."""
     if progress is None:
         return ["no study is running"]
-    where, stage_1 = "beginning", progress["stage_1"]
-    if progress["k"]:
-        where = f"K={progress['k']}, {progress['round']} of {progress['rounds']} rounds"
-    elif isinstance(stage_1, list):
-        where = f"stage 1, {stage_1[0]} of {stage_1[1]} steps"
-    lines = [f"study {progress['title']}: {where}, since {progress['since']}"]
-    waits = progress["waits_for"]
-    assert isinstance(waits, dict)
-    return lines + [f"  waits for {name}: {event}, since {since}" for name, (event, since) in waits.items()]
+    where = "beginning"
+    if progress.k:
+        where = f"K={progress.k}, {progress.round} of {progress.rounds} rounds"
+    elif progress.stage_1:
+        where = f"stage 1, {progress.stage_1[0]} of {progress.stage_1[1]} steps"
+    lines = [f"study {progress.title}: {where}, since {progress.since}"]
+    return lines + [
+        f"  waits for {name}: {event}, since {since}" for name, (event, since) in progress.waits_for.items()
+    ]
 
 
 def federation_stop(folder: Folder) -> None:

@@ -28,8 +28,7 @@ from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
-from chestfed.experiment.subsets import Design, put_target_first
-from chestfed.experiment.variants import Variant, list_variants
+from chestfed.experiment.variants import Design, Variant, list_variants, put_target_first
 from chestfed.public_datasets.collection import find_collection
 from chestfed.training.assemble import Deployment
 from chestfed.training.costs import duration, time_steps

@@ -14,9 +14,9 @@ from chestfed.core.console import command, say, show_answer
 from chestfed.core.output import add_result, output
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.joining.contributions import Subset
-from chestfed.experiment.subsets import Design
+from chestfed.experiment.variants import Design
 from chestfed.models import name_network
-from chestfed.results.answer import answer_study
+from chestfed.results.answer import answer_study, list_held_out_metrics, list_metrics
 from chestfed.results.clients.along import collect_along
 from chestfed.results.clients.contributions import (
     collect_contributions,
@@ -26,11 +26,11 @@ from chestfed.results.clients.contributions import (
 )
 from chestfed.results.clients.held_out import Fold, collect_folds, write_folds
 from chestfed.results.clients.transfer import judge_folds, render_transfer, write_transfer
-from chestfed.results.collect import Results, collect, write_comparison
-from chestfed.results.frames import list_records
+from chestfed.results.collect import collect, write_comparison
+from chestfed.results.frames import About, Results, list_records
 from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.results.sentences import describe_chance
-from chestfed.results.views import list_held_out_metrics, list_metrics, render_tables
+from chestfed.results.views import render_tables
 from chestfed.training.data.experiment import Experiment
 from chestfed.training.reporting import Summary
 from chestfed.training.run import StudyResult
@@ -119,7 +119,11 @@ def show_held_out(
         images = study.results.about["images"]
         folds.append(Fold(str(experiment.held_out), images, study.folder.name, row, study.seen))
     statistics = None if results[-1].results.about["batch_norm"] is None else pipeline.evaluation.batch_norm
-    about = {"model": name_network(pipeline.model), "protocol": pipeline.evaluation.protocol, "batch_norm": statistics}
+    about: About = {
+        "model": name_network(pipeline.model),
+        "protocol": pipeline.evaluation.protocol,
+        "batch_norm": statistics,
+    }
     table = collect_folds(
         folds, pipeline.title, Origin.together(experiment.origin for experiment in experiments), about
     )

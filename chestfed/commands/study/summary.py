@@ -11,13 +11,12 @@ from rich.text import Text
 
 from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
-from chestfed.evaluation.intervals.interval import Interval
 from chestfed.results.answer import Answer
-from chestfed.results.collect import Results
-from chestfed.results.frames import list_records
+from chestfed.results.frames import DifferenceRow, EstimateRow, Results, get_interval, group_rows
 from chestfed.results.grid import number, p_value, pair, signed
-from chestfed.results.sentences import average_seen, describe_chance, group_rows
-from chestfed.results.views import list_left_out, list_undefined
+from chestfed.results.sentences import average_seen, describe_chance
+from chestfed.results.settings import state_settings
+from chestfed.results.views import list_left_out, list_undefined, list_undefined_held_out
 
 #: With more models than this, the table has the first and the last one.
 _MODELS: Final = 5
@@ -30,7 +29,8 @@ def render_summary(results: Results, answer: Answer) -> Group:
     parts: list[Any] = [Text(mark)] if mark else []
     parts.append(Text(_plain(str(answer)), "bold"))
     parts.append(_make_table(results))
-    texts = [answer.meaning, answer.resolution, _explain_brackets(results), _list_missing(results)]
+    texts = [answer.meaning, answer.resolution, state_settings(results.about.get("methods", []))]
+    texts += [_explain_brackets(results), _list_missing(results)]
     parts += [Text(_plain(text)) for text in texts if text]
     if describe_chance(results):
         text = "Warning: mean AUCs below 0.5 where the model was trained: reversed labels, or too little training"
@@ -50,13 +50,13 @@ def _make_table(results: Results) -> Table:
         models = list(results.view("alternatives")["model"].unique())
         return _list_hospitals(results, models, "alternatives") if models else _list_methods(results)
     models = list(results.view("study")["model"].unique())
-    if not models[0].startswith("K="):
+    if not results.by_k:
         return _list_methods(results)
     models = models if len(models) <= _MODELS else [models[0], models[-1]]
     if len(results.view("hospitals")):
         return _list_hospitals(results, models)
-    aucs = {(row["model"], row["disease"]): row for row in list_records(results.view("study"))}
-    gains = {row["disease"]: row for row in list_records(results.gains("study", model=models[-1]))}
+    aucs = {(row["model"], row["disease"]): row for row in results.list_estimates("study")}
+    gains = {row["disease"]: row for row in results.list_differences("study", model=models[-1])}
     rows = [
         [_name_disease(name), *(number(aucs[model, name]["auc"]) for model in models), *_show_change(gains.get(name))]
         for name in results.view("study")["disease"].unique()
@@ -66,10 +66,10 @@ def _make_table(results: Results) -> Table:
 
 def _list_hospitals(results: Results, models: Sequence[str], view: str = "hospitals") -> Table:
     """The change is that of the last model."""
-    compared = results.gains(view, disease="mean", model=models[-1])
-    gains = {row["hospital"]: row for row in list_records(compared)}
+    compared = results.list_differences(view, disease="mean", model=models[-1])
+    gains = {row["hospital"]: row for row in compared}
     rows = []
-    for means in group_rows(results.view(view, disease="mean"), "hospital"):
+    for means in group_rows(results.list_estimates(view, disease="mean"), "hospital"):
         at = {row["model"]: row for row in means}
         cells = [_show_auc(at[model]) if model in at else "-" for model in models]
         rows.append([means[0]["hospital"], *cells, *_show_change(gains.get(means[0]["hospital"]))])
@@ -77,9 +77,9 @@ def _list_hospitals(results: Results, models: Sequence[str], view: str = "hospit
 
 
 def _list_methods(results: Results) -> Table:
-    gains = {row["model"]: row for row in list_records(results.gains("study", disease="mean"))}
+    gains = {row["model"]: row for row in results.list_differences("study", disease="mean")}
     rows = []
-    for row in list_records(results.view("study", disease="mean")):
+    for row in results.list_estimates("study", disease="mean"):
         gain = gains.get(row["model"])
         spread = "" if row["sd"] is None else f"±{row['sd']:.3f}"
         test = "" if gain is None or gain["p_holm"] is None else p_value(gain["p_holm"])
@@ -89,9 +89,9 @@ def _list_methods(results: Results) -> Table:
 
 def _list_held_out(results: Results) -> Table:
     rows = []
-    for part in group_rows(results.view("held_out"), "model"):
+    for part in group_rows(results.list_estimates("held_out"), "model"):
         mean = next(row for row in part if row["disease"] == "mean" and not row["takes_part"])
-        interval = "" if mean["low"] is None else f" {pair(Interval(mean['low'], mean['high']))}"
+        interval = f" {pair(get_interval(mean))}".rstrip()
         seen = (average_seen(part) or [None])[-1]
         rows.append([mean["model"], f"{mean['images']:,}", f"{number(mean['auc'])}{interval}", number(seen)])
     heads = ("images", "mean AUC, held out", "at sites trained on")
@@ -106,15 +106,14 @@ def _lay_out(head: str, models: Sequence[str], rows: Sequence[Sequence[str]]) ->
     return table
 
 
-def _show_auc(row: dict[str, Any]) -> str:
+def _show_auc(row: EstimateRow) -> str:
     return number(row["auc"]) if row["takes_part"] or row["auc"] is None else f"({number(row['auc'])})"
 
 
-def _show_change(row: dict[str, Any] | None) -> tuple[str, str]:
+def _show_change(row: DifferenceRow | None) -> tuple[str, str]:
     if row is None or row["difference"] is None:
         return "-", ""
-    interval = "" if row["low"] is None else pair(Interval(row["low"], row["high"]), 3, signed)
-    return _plain(signed(row["difference"])), _plain(interval)
+    return _plain(signed(row["difference"])), _plain(pair(get_interval(row), 3, signed))
 
 
 def _explain_brackets(results: Results) -> str:
@@ -127,8 +126,7 @@ def _explain_brackets(results: Results) -> str:
 def _list_missing(results: Results) -> str:
     """What a mean is without."""
     if len(results.view("held_out")):
-        rows = [row for row in list_records(results.view("held_out")) if row["auc"] is None and not row["takes_part"]]
-        undefined = [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows]
+        undefined = list_undefined_held_out(results)
     else:
         undefined = list_undefined(results) + list_left_out(results)
     return f"Left out of the mean: {'; '.join(undefined)}." if undefined else ""

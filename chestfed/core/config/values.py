@@ -11,13 +11,27 @@ from typing import Any
 from chestfed.core.errors import ConfigError
 
 
-def listed(values: Iterable[Any], key: str) -> list[Any]:
-    """An argument of several values; a text or path alone, which would be taken apart, is a `ConfigError`."""
-    if isinstance(values, str | Path | Mapping):
+def listed(values: Iterable[Any], key: str, kind: type = object) -> list[Any]:
+    """An argument of several values of a kind.
+
+    A text or path alone, which would be taken apart, is a `ConfigError`, and so is a value of another kind.
+    """
+    if isinstance(values, str | bytes | Path | Mapping) or not isinstance(values, Iterable):
         raise ConfigError(
             f"{key}={values!r}: give a list, such as {key}=[...], also of one", kind="not a list", key=key
         )
-    return list(values)
+    items = list(values)
+    for item in items:
+        if not isinstance(item, kind):
+            raise ConfigError(f"{key}: {item!r} is not of the type {kind.__name__}", kind="another type", key=key)
+    return items
+
+
+def as_path(value: object, key: str) -> Path:
+    """An argument that is a path or its text; anything else is a `ConfigError`."""
+    if isinstance(value, str | Path):
+        return Path(value)
+    raise ConfigError(f"{key}={value!r}: give a path", kind="not a path", key=key)
 
 
 def expand_path(text: str, base: Path) -> Path:

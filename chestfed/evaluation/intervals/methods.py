@@ -49,6 +49,10 @@ class Intervals:
     resamples: int = 2000
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or self.method not in _BOUNDS:
+            raise ValueError(f"interval {self.method!r}: choose one of {', '.join(_BOUNDS)}")
+
 
 @dataclass(frozen=True)
 class Contrast:

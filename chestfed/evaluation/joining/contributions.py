@@ -58,6 +58,8 @@ def sample_orders(partners: Sequence[str], pairs: int, seed: int) -> list[tuple[
 
 def list_subsets(partners: Sequence[str], orders: Sequence[Sequence[str]] | None = None) -> list[Subset]:
     """The sets of partners to train with, smallest first: all, or with `orders` those that the answers need."""
+    if orders is not None and (not orders or any(set(order) != set(partners) for order in orders)):
+        raise ValueError("an order of joining names every partner, and there is one at least")
     if orders is None:
         return [
             frozenset(subset) for size in range(len(partners) + 1) for subset in itertools.combinations(partners, size)

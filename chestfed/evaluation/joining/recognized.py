@@ -8,7 +8,7 @@ of the test images.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from typing import TypedDict
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from chestfed.evaluation.metrics import SHARE
 _HELD = 2**21
 
 
-@dataclass(frozen=True)
-class Recognized:
+class Recognized(TypedDict):
     """Findings among 1,000 images like the test images: all, and those that each of two models recognizes.
 
     `low`, `high`: 95% interval of the difference by the standard deviation of a bootstrap over patients; None without
@@ -32,12 +31,8 @@ class Recognized:
     findings: float
     reference: float
     model: float
-    low: float | None = None
-    high: float | None = None
-
-    def to_plain(self) -> dict[str, float | None]:
-        """As JSON has it."""
-        return asdict(self)
+    low: float | None
+    high: float | None
 
 
 def count_recognized(
@@ -52,10 +47,11 @@ def count_recognized(
         return None
     patients = np.unique(np.concatenate([reference[0][j].patient for j in use]))
     ones = np.ones((1, len(patients)))
-    first, second = (_count(runs, use, patients, ones)[0] for runs in (reference, model))
+    first, second = (float(_count(runs, use, patients, ones)[0]) for runs in (reference, model))
     findings = sum(_prevalence(reference[0][j]) for j in use) * 1000
+    result = Recognized(specificity=SHARE, findings=findings, reference=first, model=second, low=None, high=None)
     if not resamples:
-        return Recognized(SHARE, findings, first, second)
+        return result
     rng, differences = numpy_stream(0, "findings recognized"), []
     step = max(1, _HELD // max(len(reference[0][j].score) for j in use))
     for start in range(0, resamples, step):
@@ -63,8 +59,8 @@ def count_recognized(
         counts = rng.multinomial(len(patients), np.full(size[1], 1 / size[1]), size[0]).astype(float)
         differences.append(_count(model, use, patients, counts) - _count(reference, use, patients, counts))
     half = 1.96 * float(np.nanstd(np.concatenate(differences), ddof=1))
-    change = float(second - first)
-    return Recognized(SHARE, findings, float(first), float(second), change - half, change + half)
+    change = second - first
+    return {**result, "low": change - half, "high": change + half}
 
 
 def _prevalence(column: Column) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
+
+if TYPE_CHECKING:
+    from chestfed.experiment.stage_2 import Federated
 
 
 class PrivacyOptions(StrictModel):
@@ -49,7 +52,7 @@ class LocalSteps(StrictModel):
         return self
 
 
-def check_options(settings: Any) -> None:
+def check_options(settings: Federated) -> None:
     """Raise ValueError if steps, server optimizer or compression of a `Federated` do not go with its algorithm."""
     spec, steps = settings.spec, settings.local_steps
     some = settings.clients_per_round is not None or settings.absent != "wait"

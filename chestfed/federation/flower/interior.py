@@ -12,6 +12,7 @@ import hashlib
 import io
 import logging
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +39,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from chestfed._version import __version__
+from chestfed.federation.parcels import Undelivered
 
+#: Seconds in which a further part of a message must come to a hospital from its node.
+PATIENCE = 60.0
 #: Seconds between two signs of life of a task, which the other side gives up after a minute.
 BEAT = 10.0
 #: The bundle that Flower demands of a run.
@@ -95,8 +99,10 @@ class Interfaces:
             client.close()
 
     @contextmanager
-    def hold(self, token: str) -> Iterator[HttpGrid]:
+    def hold(self, token: str, patience: float | None = None) -> Iterator[HttpGrid]:
         """The grid of a task, by which its messages come and go; the task ends with the block.
+
+        With `patience` a message is given up of which no further part came for so many seconds.
 
         Raises
         ------
@@ -104,6 +110,8 @@ class Interfaces:
             If the task is not there any more.
         """
         client, ended = self._runtime(RuntimeTokenHttpInterceptor(token)), threading.Event()
+        if patience is not None:
+            limit_patience(client, patience)
         grid = HttpGrid(*self._where, token=token)
         grid._client = client  # the grid's own would not carry the headers, and waits for ever for a server
         heart = threading.Thread(target=_beat, args=(client, ended), daemon=True)
@@ -185,6 +193,25 @@ def run_supernode(sign_of_life: int) -> None:
     constant.HEARTBEAT_DEFAULT_INTERVAL = sign_of_life  # before the modules that copy it are imported
     (program,) = entry_points(group="console_scripts", name="flower-supernode")
     program.load()()
+
+
+def limit_patience(client: Any, seconds: float) -> None:
+    """Let a client raise `Undelivered` if no part of a message came for so many seconds.
+
+    If a run ends while its message arrives, a node keeps the task, of which the parts never come.
+    """
+    pull, moved = client.PullObject, time.monotonic()
+
+    def pull_in_time(request: object) -> Any:
+        nonlocal moved
+        reply = pull(request)
+        if reply.object_available:
+            moved = time.monotonic()
+        elif time.monotonic() - moved > seconds:
+            raise Undelivered("the parts of a message did not come; its run has ended, or the connection is slow")
+        return reply
+
+    client.PullObject = pull_in_time
 
 
 def explain(error: Exception) -> str:

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from chestfed.core.errors import ChestfedError
 from chestfed.engines.messages.wire import WireError
 from chestfed.federation.flower.gate import OPERATOR_HEADER
-from chestfed.federation.flower.interior import Interfaces, TaskList, explain
+from chestfed.federation.flower.interior import PATIENCE, Interfaces, TaskList, explain
 from chestfed.federation.flower.records import from_record, to_record
 from chestfed.federation.keys import read_secret
 from chestfed.federation.parcels import LineLost, Parcel, Undelivered
@@ -147,7 +147,7 @@ def answer_messages(
                 time.sleep(POLL if time.monotonic() - answered < IDLE_AFTER else IDLE)
                 continue
             try:
-                with _naming_losses(), node.hold(token) as grid:
+                with _naming_losses(), node.hold(token, PATIENCE) as grid:
                     _answer_one(grid, answer)
             except Undelivered as error:
                 logging.getLogger("chestfed.hospital").warning("an answer was not delivered: %s", error)

@@ -39,21 +39,21 @@ def from_record(record: RecordDict, sender: str) -> Parcel:
         If it is anything else; the text says in what, naming the sender and quoting nothing.
     """
     if set(record) != {"text", "numbers"}:
-        raise WireError(f"{sender} sent other records than a text and numbers")
+        raise WireError(f"{sender} sent other records than a text and numbers", kind="foreign records")
     text, numbers = record["text"], record["numbers"]
     if not isinstance(text, ConfigRecord) or set(text) != {"json"} or not isinstance(text["json"], str):
-        raise WireError(f"{sender} sent a text that cannot be read")
+        raise WireError(f"{sender} sent a text that cannot be read", kind="foreign records")
     if not isinstance(numbers, ArrayRecord):
-        raise WireError(f"{sender} sent numbers that are not arrays")
+        raise WireError(f"{sender} sent numbers that are not arrays", kind="foreign records")
     if len(text["json"]) > LONGEST:
-        raise WireError(f"{sender} sent a text of more than {LONGEST:,} characters")
+        raise WireError(f"{sender} sent a text of more than {LONGEST:,} characters", kind="foreign records")
     try:
         content = json.loads(text["json"], parse_constant=_no_number)
         values, header = content["values"], content["header"].encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise WireError(f"{sender} sent a text that is not of chestfed") from None
+        raise WireError(f"{sender} sent a text that is not of chestfed", kind="foreign records") from None
     if not isinstance(values, dict):
-        raise WireError(f"{sender} sent a text that is not of chestfed")
+        raise WireError(f"{sender} sent a text that is not of chestfed", kind="foreign records")
     return Parcel(values, Packed(header, _arrays(numbers, sender)))
 
 
@@ -65,9 +65,12 @@ def _arrays(numbers: Mapping[str, Array], sender: str) -> dict[str, np.ndarray]:
     arrays = {}
     for kind, array in numbers.items():
         if kind not in TYPES or array.dtype != kind or array.stype != RAW or len(array.shape) != 1:
-            raise WireError(f"{sender} sent an array that is not one-dimensional numbers")
+            raise WireError(f"{sender} sent an array that is not one-dimensional numbers", kind="foreign numbers")
         dtype = np.dtype(kind)
         if len(array.data) != array.shape[0] * dtype.itemsize:
-            raise WireError(f"{sender} announced {array.shape[0]} numbers of {kind} and sent {len(array.data)} bytes")
+            raise WireError(
+                f"{sender} announced {array.shape[0]} numbers of {kind} and sent {len(array.data)} bytes",
+                kind="foreign numbers",
+            )
         arrays[kind] = np.frombuffer(array.data, dtype.newbyteorder("<")).astype(dtype)
     return arrays

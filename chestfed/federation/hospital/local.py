@@ -25,7 +25,7 @@ from chestfed.federation.parcels import Refused
 from chestfed.federation.records import Counts, TestLabels, without_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
-from chestfed.results.table import Row
+from chestfed.results.frames import Row
 from chestfed.sites.config import load_site_config
 from chestfed.training.assemble import Federation
 from chestfed.training.client_summary import make_site_card

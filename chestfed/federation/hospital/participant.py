@@ -112,16 +112,19 @@ class Participant:
         values = question.values
         if values.get("to") != self._name:
             raise Refused(
-                f"the question is for '{values.get('to')}'; this is {self._name}: two hospitals have one key?"
+                f"the question is for '{values.get('to')}'; this is {self._name}: two hospitals have one key?",
+                kind="another hospital",
             )
         kind, digest = values.get("kind"), str(values.get("study"))
         if kind == "greet":
             return self._greet(values, digest)
         study = self._studies.get(digest)
         if study is None:
-            raise Refused(f"{UNKNOWN}no study of this digest was agreed upon since this hospital started")
+            raise Refused(
+                f"{UNKNOWN}no study of this digest was agreed upon since this hospital started", kind="unknown study"
+            )
         if not isinstance(kind, str) or kind not in _ANSWERS:
-            raise Refused("a question of a kind that is not answered")
+            raise Refused("a question of a kind that is not answered", kind="unknown question")
         policy.check_usage(self._hospital.file.policy, study.usage, kind)
         return _ANSWERS[kind](self, study, question)
 
@@ -135,10 +138,10 @@ class Participant:
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
         if not DIGEST.fullmatch(digest):  # it names a folder here
-            raise Refused("the study is not named by a digest")
+            raise Refused("the study is not named by a digest", kind="unknown study")
         theirs = values.get("passport")
         if not isinstance(theirs, dict):
-            raise Refused("the server does not say which versions it has")
+            raise Refused("the server does not say which versions it has", kind="difference")
         _refuse_differences(theirs, handshake.versions())
         pipeline = self._read(values.get("pipeline"))
         handshake.refuse_what_cannot_be_spread(pipeline)
@@ -147,12 +150,14 @@ class Participant:
         if known is None or known.pipeline != pipeline:  # intervals, say, are not in the digest
             names = handshake.hospitals_in(pipeline)
             if self._name not in names:
-                raise Refused(f"{self._name} is not one of the hospitals of the pipeline")
+                raise Refused(f"{self._name} is not one of the hospitals of the pipeline", kind="not a member")
             place = names.index(self._name)
             policy.check_pipeline(pipeline, self._hospital)
             local_pipeline = localize_pipeline(pipeline, place, self._hospital)
             if place == 0 and self._hospital.results == "nothing":
-                raise Refused("leaves.results is `nothing` here: this hospital does not take part as the target")
+                raise Refused(
+                    "leaves.results is `nothing` here: this hospital does not take part as the target", kind="policy"
+                )
             runtime = {"device": self._hospital.file.device}
             if self._hospital.file.threads is not None:
                 runtime["threads"] = self._hospital.file.threads  # type: ignore[assignment]
@@ -175,15 +180,17 @@ class Participant:
                 pipeline = Pipeline.model_validate(given)
         except ValidationError as error:
             keys = ", ".join(".".join(map(str, issue["loc"])) for issue in error.errors())
-            raise Refused(f"the pipeline cannot be read here: {keys}") from None
+            raise Refused(f"the pipeline cannot be read here: {keys}", kind="unreadable pipeline") from None
         except NotAllowedError as error:
-            raise Refused(f"{error}: if its code is to run, list it under `plugins` in hospital.yaml") from None
+            text = f"{error}: if its code is to run, list it under `plugins` in hospital.yaml"
+            raise Refused(text, kind="unlisted code") from None
         weights = pipeline.model.initial_weights
         if weights is None or weights == IMAGENET:
             return pipeline
         if PurePath(weights).name != weights:
             raise Refused(
-                "model.initial_weights: a file beside hospital.yaml is meant, so it is a name without folders"
+                "model.initial_weights: a file beside hospital.yaml is meant, so it is a name without folders",
+                kind="unlisted file",
             )
         model = pipeline.model.model_copy(update={"initial_weights": str(self._hospital.folder / weights)})
         return pipeline.model_copy(update={"model": model})
@@ -231,7 +238,7 @@ class Participant:
         data, network = study.opened(), study.network
         k, counts = read_members(question.values, handshake.hospitals_in(study.pipeline))
         if self._name not in counts:
-            raise Refused(f"{self._name} is not one of the hospitals of this stage 2")
+            raise Refused(f"{self._name} is not one of the hospitals of this stage 2", kind="not a member")
         number = list(counts).index(self._name)
         sizes = network.size, network.buffers().numel()
         like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)
@@ -253,7 +260,7 @@ class Participant:
     def _ask(self, study: Study, question: Parcel) -> Parcel:
         stage_2, request = read_request(study, question)
         if isinstance(request, Export | Import):
-            raise Refused("a client's state is neither given out nor taken in here")
+            raise Refused("a client's state is neither given out nor taken in here", kind="client state")
         if isinstance(request, Locate | Take):
             policy.check_personal(self._hospital.file.policy)
         if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
@@ -265,7 +272,7 @@ class Participant:
     def _sum(self, study: Study, question: Parcel) -> Parcel:
         stage_2, values = require_stage_2(study, question), question.values
         if study.pipeline.federated.aggregation != "secure_sum":
-            raise Refused("this study has no secure sums")
+            raise Refused("this study has no secure sums", kind="no secure sum")
         step = values.get("step")
         study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
         if step == "keys":
@@ -283,14 +290,14 @@ class Participant:
             masked = study.summing.mask(numbers, request.after, values)
             return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
         if step not in STEPS:
-            raise Refused("a step of a secure sum that does not exist")
+            raise Refused("a step of a secure sum that does not exist", kind="unknown question")
         return Parcel(getattr(study.summing, step)(values))
 
     def _work(self, study: Study, question: Parcel) -> tuple[Work[Any], Worked[Any]]:
         """The local round that a step of a secure sum asks for."""
         stage_2, request = read_request(study, question)
         if not isinstance(request, Work):
-            raise Refused("a secure sum is of local work")
+            raise Refused("a secure sum is of local work", kind="unknown question")
         reply = answer_request(stage_2.host, request)
         save_host(stage_2.host, stage_2.file)
         return request, reply
@@ -299,7 +306,7 @@ class Participant:
         data, network = study.opened(), study.network
         test = _select_test(data, question)
         if test is None:
-            raise Refused("there are no test images here, or nothing of them leaves")
+            raise Refused("there are no test images here, or nothing of them leaves", kind="policy")
         like = Network.like(network.size, network.buffers().numel())
         given = unpack(question.packed, like, "the server", study.machine.device)
         batch = study.pipeline.evaluation.batch_size
@@ -323,14 +330,14 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
 
 def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:
     if mismatches := handshake.differences(server, hospital):
-        raise Refused("\n".join(mismatches))
+        raise Refused("\n".join(mismatches), kind="difference")
 
 
 def _select_test(data: OwnData, question: Parcel) -> TestSet | None:
     """The test set that a question is about: the study's, or of patients of this hospital (`own`)."""
     which = question.values.get("test")
     if which not in ("own", "study"):
-        raise Refused("test images are the study's or this hospital's own")
+        raise Refused("test images are the study's or this hospital's own", kind="unknown question")
     return data.own_test if which == "own" else data.test
 
 

@@ -49,14 +49,14 @@ class Study:
 
     def opened(self) -> OwnData:
         if self.data is None:
-            raise Refused(f"{UNKNOWN}the study is not open here")
+            raise Refused(f"{UNKNOWN}the study is not open here", kind="unknown study")
         return self.data
 
 
 def require_stage_2(study: Study, question: Parcel) -> StageTwo:
     """Stage 2 with as many hospitals as a question says."""
     if study.stage_2 is None or study.stage_2.k != question.values.get("k"):
-        raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here")
+        raise Refused(f"{UNKNOWN}stage 2 with this many hospitals has not begun here", kind="unknown study")
     return study.stage_2
 
 
@@ -82,8 +82,8 @@ def read_members(values: dict[str, Any], names: Sequence[str]) -> tuple[int, dic
     except (TypeError, ValueError):
         sound = False
     if not sound:
-        raise Refused("the hospitals of stage 2 are not listed as they should be")
+        raise Refused("the hospitals of stage 2 are not listed as they should be", kind="hospitals of stage 2")
     if not all(type(count) is int and 0 < count <= LARGEST_COUNT for count in counts.values()):
-        raise Refused("the hospitals' numbers of rows are invalid")
+        raise Refused("the hospitals' numbers of rows are invalid", kind="hospitals of stage 2")
     assert isinstance(k, int)
     return k, counts

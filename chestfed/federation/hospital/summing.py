@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -22,18 +22,33 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import TypeAdapter, ValidationError
 
-from chestfed.core.checkpoint import read_json, write_json
+from chestfed.core.checkpoint import write_json
+from chestfed.core.config import StrictModel
+from chestfed.core.errors import ConfigError
 from chestfed.engines.messages.wire import LARGEST_COUNT
 from chestfed.federation import keys
 from chestfed.federation.parcels import Refused
 from chestfed.federation.secure_sum.member import Keys, Member
 from chestfed.federation.settings import Hospital
 
+Value = TypeVar("Value")
+
 _TURNS = re.compile("[0-9-]{1,1000}")
 STEPS = ("keys", "share", "mask", "confirm", "reveal")
 _Texts = TypeAdapter(dict[str, str])
 _Triples = TypeAdapter(dict[str, tuple[str, str, str]])
 _Names = TypeAdapter(list[str])
+
+
+class Revealed(StrictModel):
+    """Shares that were given out: of which round, as the server names it, and for which survivors."""
+
+    round: list[int | str | None]
+    survivors: list[str]
+    revealed: dict[str, str]
+
+
+_Records = TypeAdapter(dict[str, Revealed])
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,7 @@ class Summing:
         self._public: dict[str, ec.EllipticCurvePublicKey] = {}
         self._mark = ""  # K and this client's own turn, which the server cannot choose
 
-    def begin(self, k: int, allowed: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    def begin(self, k: int, allowed: Sequence[str], values: Mapping[str, object]) -> dict[str, object]:
         """Step `keys`; `allowed` are the hospitals of stage 2, in their order.
 
         Raises
@@ -105,44 +120,45 @@ class Summing:
         given = self._member.advertise()
         return {"keys": [given.mask_key.hex(), given.share_key.hex(), given.signature.hex()]}
 
-    def holds(self, values: Mapping[str, Any]) -> bool:
+    def holds(self, values: Mapping[str, object]) -> bool:
         """Whether the round of a request is under way here; a restart forgets it."""
         current = self._round
         return current is not None and (current.turns, current.attempt) == (values.get("turns"), values.get("attempt"))
 
-    def share(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def share(self, values: Mapping[str, object]) -> dict[str, object]:
         """Step `share`."""
         given = _read(_Triples, values.get("keys"))
         public = {name: Keys(*(_bytes(part) for part in parts)) for name, parts in given.items()}
         return {"shares": _hex(self._require_member.share(public))}
 
-    def mask(self, numbers: np.ndarray, turn: int, values: Mapping[str, Any]) -> np.ndarray:
+    def mask(self, numbers: np.ndarray, turn: int, values: Mapping[str, object]) -> np.ndarray:
         """Step `mask`, of integers uint64 `[n]` that this client computed from its own `turn` on."""
         assert self._round is not None
         self._mark = f"k{self._round.k} turn {turn}"
         return self._require_member.mask(numbers, _unhex(values.get("shares")))
 
-    def confirm(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def confirm(self, values: Mapping[str, object]) -> dict[str, object]:
         """Step `confirm`."""
-        survivors, before = sorted(_read(_Names, values.get("survivors"))), self._read_revealed().get(self._mark)
-        if before is not None and before["survivors"] != survivors:
-            return {"before": before["survivors"]}
+        survivors, before = _read_survivors(values), self._read_revealed().get(self._mark)
+        if before is not None and before.survivors != survivors:
+            return {"before": before.survivors}
         return {"signature": self._require_member.confirm(survivors).hex()}
 
-    def reveal(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def reveal(self, values: Mapping[str, object]) -> dict[str, object]:
         """Step `reveal`; it is written to disk before anything leaves."""
-        survivors, signatures = sorted(_read(_Names, values.get("survivors"))), _unhex(values.get("signatures"))
-        revealed = {"revealed": _hex(self._require_member.reveal(survivors, signatures))}
-        record = {"round": _name_round(values), "survivors": survivors, **revealed}
-        write_json(self._file, self._read_revealed() | {self._mark: record})
-        return revealed
+        survivors, signatures = _read_survivors(values), _unhex(values.get("signatures"))
+        revealed = _hex(self._require_member.reveal(survivors, signatures))
+        record = Revealed(round=_name_round(values), survivors=survivors, revealed=revealed)
+        records = self._read_revealed() | {self._mark: record}
+        write_json(self._file, _Records.dump_python(records))
+        return {"revealed": revealed}
 
-    def recall(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    def recall(self, values: Mapping[str, object]) -> dict[str, object] | None:
         """What was revealed of this round for these survivors, or None."""
-        about = [_name_round(values), sorted(_read(_Names, values.get("survivors")))]
+        about = (_name_round(values), _read_survivors(values))
         for record in self._read_revealed().values():
-            if [record["round"], record["survivors"]] == about:
-                return {"revealed": record["revealed"]}
+            if (record.round, record.survivors) == about:
+                return {"revealed": record.revealed}
         return None
 
     @property
@@ -156,8 +172,15 @@ class Summing:
         assert self._member is not None
         return self._member
 
-    def _read_revealed(self) -> dict[str, dict[str, Any]]:
-        return dict(read_json(self._file)) if self._file.exists() else {}
+    def _read_revealed(self) -> dict[str, Revealed]:
+        """By K and turn; raises `ConfigError` if the file is damaged, because a round is revealed for one list only."""
+        if not self._file.exists():
+            return {}
+        try:
+            return _Records.validate_json(self._file.read_bytes())
+        except ValidationError:
+            text = f"{self._file}: damaged; it says for whom rounds were revealed. Put it back from a backup"
+            raise ConfigError(text, kind="damaged file", file=str(self._file)) from None
 
     def _verify(self, name: str, text: bytes, signature: bytes) -> bool:
         try:
@@ -167,11 +190,16 @@ class Summing:
         return True
 
 
-def _name_round(values: Mapping[str, Any]) -> list[Any]:
-    return [values.get("k"), values.get("turns"), values.get("attempt")]
+def _name_round(values: Mapping[str, object]) -> list[int | str | None]:
+    return [value if isinstance(value := values.get(key), int | str) else None for key in ("k", "turns", "attempt")]
 
 
-def _read(kind: TypeAdapter[Any], value: object) -> Any:
+def _read_survivors(values: Mapping[str, object]) -> list[str]:
+    names = _read(_Names, values.get("survivors"))
+    return sorted(names)
+
+
+def _read(kind: TypeAdapter[Value], value: object) -> Value:
     try:
         return kind.validate_python(value)
     except ValidationError:

@@ -35,6 +35,10 @@ def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, conn
     for key in ("authority", "key"):
         if not hospital.path(key).is_file():
             raise ConfigError(f"{key}: {hospital.path(key)} is missing; it is in the folder that you were sent")
+    if not hospital.path("site").is_file():
+        raise ConfigError(
+            f"site: {hospital.path('site')} is missing; `chestfed site new` drafts it", kind="no site YAML"
+        )
     read_secret(hospital.path("key"))
     config = load_site_config(hospital.path("site"))
     if config.site != hospital.file.hospital:

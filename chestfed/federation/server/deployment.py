@@ -42,8 +42,8 @@ from chestfed.federation.server.fleet import HospitalFleet
 from chestfed.federation.server.membership import Membership
 from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
+from chestfed.results.frames import Row
 from chestfed.results.run_folder import FEDERATION
-from chestfed.results.table import Row
 from chestfed.training.assemble import Deployment, Federation
 from chestfed.training.client_summary import BINS, add_weights
 from chestfed.training.data.clients import ClientData, Outputs, TestSet

@@ -7,10 +7,13 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from pydantic import Field, ValidationError
 
 from chestfed.core.bundled import install_command
-from chestfed.core.checkpoint import read_json, write_json
+from chestfed.core.checkpoint import write_json
+from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.training.loop import History
@@ -19,6 +22,19 @@ from chestfed.training.reporting import Reporter
 FILE = "running.json"
 #: Events after which the study waits for a hospital, or the server.
 WAITING = ("away", "late", "undelivered", "waits", "failed", "lost")
+
+
+class Running(StrictModel, frozen=False):
+    """The file: which study, since when, where it is, and by hospital the event for which it waits, with its time."""
+
+    title: str
+    process: int
+    since: str
+    stage_1: list[int] | None = None  #: finished steps, and all
+    k: int | None = None
+    round: int = 0
+    rounds: int
+    waits_for: dict[str, list[str]] = Field({})
 
 
 class Progress(Reporter):
@@ -34,16 +50,12 @@ class Progress(Reporter):
 
     def __init__(self, folder: Path, pipeline: Pipeline, port: int | None = None) -> None:
         self._file, self._metrics = folder / FILE, None if port is None else _Metrics(port)
-        self._about: dict[str, Any] = {
-            "title": pipeline.title,
-            "process": os.getpid(),
-            "since": _now(),
-            "stage_1": None,
-            "k": None,
-            "round": 0,
-            "rounds": pipeline.federated.rounds,
-            "waits_for": {},
-        }
+        self._about = Running(title=pipeline.title, process=os.getpid(), since=_now(), rounds=pipeline.federated.rounds)
+
+    @property
+    def port(self) -> int | None:
+        """Where metrics are served, on loopback; None: nowhere."""
+        return None if self._metrics is None else self._metrics.port
 
     def __enter__(self) -> Self:
         self._write()
@@ -54,23 +66,25 @@ class Progress(Reporter):
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
         """See `Reporter`."""
-        self._about["waits_for"] = {}
-        self._update(stage_1=[step, steps])
+        self._about.waits_for, self._about.stage_1 = {}, [step, steps]
+        self._write()
 
     def k_started(self, k: int) -> None:
         """See `Reporter`."""
-        self._update(k=k, round=0)
+        self._about.k, self._about.round = k, 0
+        self._write()
 
     def round_done(self, k: int, history: History, rounds: int) -> None:
         """See `Reporter`."""
-        self._about["waits_for"] = {}
-        self._update(k=k, round=len(history), rounds=rounds)
+        about = self._about
+        about.waits_for, about.k, about.round, about.rounds = {}, k, len(history), rounds
+        self._write()
         if self._metrics is not None:
             self._metrics.count_round(k, history)
 
     def event(self, hospital: str, event: str, details: str) -> None:
         """Take in an event of the conversation with the hospitals."""
-        waits: dict[str, list[str]] = self._about["waits_for"]
+        waits = self._about.waits_for
         if event in WAITING:
             waits[hospital] = [f"{event}{f' ({details})' if details else ''}", _now()]
         else:
@@ -79,12 +93,8 @@ class Progress(Reporter):
         if self._metrics is not None:
             self._metrics.count_event(hospital, event, waits)
 
-    def _update(self, **values: Any) -> None:
-        self._about |= values
-        self._write()
-
     def _write(self) -> None:
-        write_json(self._file, self._about)
+        write_json(self._file, self._about.model_dump())
 
 
 class _Metrics:
@@ -122,14 +132,22 @@ class _Metrics:
         self._waits.labels(hospital).set(hospital in waits)
 
 
-def read_progress(folder: Path) -> dict[str, Any] | None:
-    """Where the running study of a federation stands; None: none runs on this machine."""
+def read_progress(folder: Path) -> Running | None:
+    """Where the running study of a federation stands; None: none runs on this machine.
+
+    Raises
+    ------
+    ConfigError
+        If the file is damaged.
+    """
     file = folder / FILE
     if not file.exists():
         return None
-    progress: dict[str, Any] = read_json(file)
     try:
-        os.kill(progress["process"], 0)
+        progress = Running.model_validate_json(file.read_bytes())
+        os.kill(progress.process, 0)
+    except ValidationError:
+        raise ConfigError(f"{file}: damaged; delete it", kind="damaged file", file=str(file)) from None
     except ProcessLookupError:  # it was killed
         return None
     return progress
@@ -146,8 +164,8 @@ def stop_study(folder: Path) -> str:
     progress = read_progress(folder)
     if progress is None:
         raise ChestfedError(f"{folder}: no study of this federation is running on this machine", kind="no study")
-    os.kill(progress["process"], signal.SIGTERM)
-    return str(progress["title"])
+    os.kill(progress.process, signal.SIGTERM)
+    return progress.title
 
 
 def _now() -> str:

@@ -264,7 +264,7 @@ def drift_table(report: SiteReport) -> Grid:
     rows: Rows = []
     for other in report.other_sites:
         if (distance := report.profile.drift_to(other)) is None:
-            rows.append((report.name_site(other), [Cell("-", ("no readable images",)), "-", "-", "-"]))
+            rows.append((report.name_site(other), [Cell("-", ("no readable images",)), *map(Cell, "---")]))
             continue
         parts = map(number, (distance.score, distance.gray_levels, distance.prevalence))
         rows.append((report.name_site(other), [*parts, str(len(report.profile.shared(other)))]))

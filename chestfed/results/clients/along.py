@@ -12,8 +12,8 @@ from typing import Any, Final
 import pandas as pd
 
 from chestfed.core.provenance import Origin
-from chestfed.results.collect import Results, collect
-from chestfed.results.frames import list_records, make_differences, make_estimates
+from chestfed.results.collect import collect
+from chestfed.results.frames import Results, RunEntry, list_records, make_differences, make_estimates
 from chestfed.results.run_folder import RunFolder
 
 #: Ends the words of a group whose target has that many training images.
@@ -37,7 +37,7 @@ def collect_along(groups: Mapping[str, Sequence[RunFolder]], title: str) -> Resu
         for words, results in collected.items()
         for hospital, counts in results.about["gate"].items()
     }
-    runs = [
+    runs: list[RunEntry] = [
         {**run, "run": f"{run['run']}{words}"} for words, results in collected.items() for run in results.about["runs"]
     ]
     return Results(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +17,13 @@ from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, auc_per_disease, mean_of
+from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.joining.contributions import Contribution, Subset, estimate_contributions
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import SeedsTest
 from chestfed.results.collect import name_folder
-from chestfed.results.predictions import Predictions, align_rows, load_predictions
+from chestfed.results.grid import number, pair, signed
+from chestfed.results.predictions import align_rows, load_predictions
 
 #: Measure -> its name in tables.
 MEASURES: Final = {"shapley": "Shapley value", "added_first": "added first", "removed_last": "removed last"}
@@ -64,14 +66,11 @@ def collect_contributions(
 ) -> Contributions:
     """From the partners, the training seed and the folder of each study.
 
-    Raises
-    ------
-    ConfigError
-        If the studies scored other images or labels, or no disease has two patients of each class.
+    Raises `ConfigError` if the studies scored other images or labels, or no disease has two patients of each class.
     """
     loaded = [load_predictions(folder) for _, _, folder in runs]
     first = loaded[0]
-    frames = [first.frames[0], *(_align(first, other) for other in loaded[1:])]
+    frames = [first.frames[0], *(align_rows(first, other, first.diseases) for other in loaded[1:])]
     reference = first.scored(first.diseases)[0]
     use = [j for j in range(len(first.diseases)) if _is_testable(reference, j)]
     if not use:
@@ -81,7 +80,7 @@ def collect_contributions(
     for (subset, seed, _), frame in zip(runs, frames, strict=True):
         values = frame[[f"score_{name}" for name in first.diseases]].to_numpy(float)
         scores.setdefault(subset, []).append(values[:, use])
-        aucs = auc_per_disease(Scored(values, *_get_targets(reference)))
+        aucs = auc_per_disease(replace(reference, scores=values))
         name = " + ".join((target, *(partner for partner in partners if partner in subset)))
         names.append((name, f"{name}, seed {seed}"))
         rows.append({"set": name, "partners": len(subset), "seed": seed, "mean": mean_of(aucs.values()), **aucs})
@@ -119,8 +118,8 @@ def render_contributions(together: Contributions) -> RenderableType:
     rows = [
         [
             str(name),
-            _number(row["mean"]),
-            "" if pd.isna(row["std"]) else f"{row['std']:.3f}",
+            "" if pd.isna(row["mean"]) else number(row["mean"]),
+            "" if pd.isna(row["std"]) else number(row["std"]),
             f"{row['mean'] - alone:+.3f}",
         ]
         for name, row in means.iterrows()
@@ -146,7 +145,7 @@ def render_contributions(together: Contributions) -> RenderableType:
 
 def describe_contributions(together: Contributions) -> str:
     """Who helps and who harms, and what could not be seen."""
-    seen = {"helps": [], "harms": []}  # type: dict[str, list[str]]
+    seen: dict[str, list[str]] = {"helps": [], "harms": []}
     unclear = []
     for row in together.table.to_dict("records"):
         if row["partner"] == TOTAL or row["measure"] != "shapley":
@@ -178,20 +177,6 @@ def _row(partner: str, measure: str, test: SeedsTest) -> Mapping[str, object]:
     return {"partner": partner, "measure": measure, **values, "reason": test.reason}
 
 
-def _align(first: Predictions, other: Predictions) -> pd.DataFrame:
-    """The other's rows in the order of the first; raises `ConfigError` if images or labels differ."""
-    frame = align_rows(first, other)
-    labels = [name for name in first.frames[0].columns if name.startswith("label_")]
-    ours, theirs = (part.reindex(columns=labels).to_numpy(float) for part in (first.frames[0], frame))
-    if not np.array_equal(ours, theirs, equal_nan=True):
-        raise ConfigError(f"{first.name} and {other.name}: their labels differ", kind="other labels")
-    return frame
-
-
-def _get_targets(reference: Scored) -> tuple[np.ndarray, np.ndarray, Sequence[str], np.ndarray | None]:
-    return reference.labels, reference.patients, reference.diseases, reference.hospitals
-
-
 def _is_testable(scored: Scored, column: int) -> bool:
     """Whether two patients have a positive and two a negative image of the disease."""
     labels = scored.labels[:, column]
@@ -199,9 +184,5 @@ def _is_testable(scored: Scored, column: int) -> bool:
 
 
 def _cell(row: Mapping[Hashable, Any]) -> str:
-    interval = "" if pd.isna(row["low"]) else f" [{row['low']:+.3f}, {row['high']:+.3f}]"
-    return f"{row['value']:+.3f}{interval}"
-
-
-def _number(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:.3f}"
+    interval = None if pd.isna(row["low"]) else Interval(row["low"], row["high"])
+    return f"{signed(row['value'])} {pair(interval, 3, signed)}".rstrip().replace("−", "-")

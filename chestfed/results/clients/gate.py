@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from chestfed.results.files import expected, read_json_file
-from chestfed.results.frames import list_records
-from chestfed.results.grid import signed
+from chestfed.results.frames import DifferenceRow, get_interval
+from chestfed.results.grid import pair, signed
 from chestfed.results.run_folder import ALTERNATIVES, CENTRALIZED, CHOICE, FINE_TUNED, GATE, OWN_DATA, RunFolder
 
 if TYPE_CHECKING:
-    from chestfed.results.collect import Results
+    from chestfed.results.frames import Results
 
 #: Kinds of alternatives -> what tables call them.
 ALTERNATIVE_TITLES: Final = {
@@ -40,9 +40,9 @@ def state_gate(results: Results) -> str:
     """What the gate chose at each hospital, and what it costs against the other models; empty without a gate."""
     texts = []
     for hospital, counts in results.about.get("gate", {}).items():
-        gates = list_records(results.gains("alternatives", disease="mean", hospital=hospital, model="gate"))
-        others = list_records(results.gains("gate", disease="mean", hospital=hospital))
-        costs = [f"{_signed_interval(row)} minus {row['reference']}" for row in (*gates, *others)]
+        gates = results.list_differences("alternatives", disease="mean", hospital=hospital, model="gate")
+        others = results.list_differences("gate", disease="mean", hospital=hospital)
+        costs = [_state_cost(row) for row in (*gates, *others)]
         total = sum(counts.values())
         chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
         best = max((row for row in (*gates, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
@@ -51,6 +51,6 @@ def state_gate(results: Results) -> str:
     return " ".join(texts)
 
 
-def _signed_interval(row: dict[str, Any]) -> str:
-    interval = "" if row["low"] is None else f" [{signed(row['low'])}, {signed(row['high'])}]"
-    return f"{signed(row['difference'])}{interval}"
+def _state_cost(row: DifferenceRow) -> str:
+    interval = pair(get_interval(row), 3, signed)
+    return f"{signed(row['difference'] or 0.0)} {interval}".rstrip() + f" minus {row['reference']}"

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.core.provenance import Origin
-from chestfed.results.collect import Results, list_rows, name_folder
-from chestfed.results.frames import make_differences, make_estimates, write_frames
-from chestfed.results.table import Row
+from chestfed.results.collect import name_folder
+from chestfed.results.frames import About, Results, Row, list_estimates, make_differences, make_estimates, write_frames
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,14 @@ class Fold:
     seen: Mapping[str, Row]
 
 
-def collect_folds(folds: Sequence[Fold], title: str, origin: Origin, about: Mapping[str, Any]) -> Results:
+def collect_folds(folds: Sequence[Fold], title: str, origin: Origin, about: About) -> Results:
     """The folds as results of the view `held_out`: a model is named by the site held out."""
     rows: list[dict[str, Any]] = []
     for fold in folds:
         for site, row in ((fold.site, fold.row), *fold.seen.items()):
             head = {"view": "held_out", "data": str(origin), "model": fold.site, "hospital": site, "k": row.k}
             head |= {"takes_part": site != fold.site, "protocol": about["protocol"]}
-            rows += list_rows([row], **head, images=fold.images if site == fold.site else None)
+            rows += list_estimates([row], **head, images=fold.images if site == fold.site else None)
     return Results(title, origin, {"seeds": [], **about}, make_estimates(rows), make_differences([]))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from chestfed.core.diseases import format_title
 from chestfed.evaluation.estimates import Estimate
+from chestfed.results.files import SiteCard
 from chestfed.results.grid import Grid, Rows, make_grid, number
 from chestfed.results.run_folder import RunFolder
 
@@ -84,10 +85,10 @@ def read_influence(run: RunFolder) -> tuple[Influence, ...]:
     return compute_influence([_read_client(card) for card in cards], [card["weight"] for card in cards])
 
 
-def _read_client(card: Mapping[str, Any]) -> ClientCounts:
+def _read_client(card: SiteCard) -> ClientCounts:
     counts = card["diseases"].values()
-    positives, negatives = (tuple(count[kind] for count in counts) for kind in ("positives", "negatives"))
-    return ClientCounts(card["name"], card["rows"], positives, negatives)
+    positives, negatives = (count["positives"] for count in counts), (count["negatives"] for count in counts)
+    return ClientCounts(card["name"], card["rows"], tuple(positives), tuple(negatives))
 
 
 def influence_grid(run: RunFolder) -> Grid | None:
@@ -114,14 +115,14 @@ def describe_loss(rounds: Sequence[Mapping[str, Any]], mean: Estimate) -> str:
 
     `rounds` are the entries of `rounds.jsonl`; the noise is half the 95% interval of the final `mean`, over patients.
     """
-    scored = [entry for entry in rounds if entry.get("mean_auc") is not None]
+    scored = [(entry["round"], auc) for entry in rounds if (auc := entry.get("mean_auc")) is not None]
     if len(scored) < 2 or mean.value is None or mean.interval is None:
         return ""
-    first, noise = scored[0], (mean.interval.high - mean.interval.low) / 2
-    if first["mean_auc"] - mean.value <= noise:
+    (number_of_first, first), noise = scored[0], (mean.interval.high - mean.interval.low) / 2
+    if first - mean.value <= noise:
         return ""
     return (
-        f"the mean AUC fell from {first['mean_auc']:.3f} after round {first['round']} to {mean.value:.3f} at the end: "
+        f"the mean AUC fell from {first:.3f} after round {number_of_first} to {mean.value:.3f} at the end: "
         f"by more than its noise over test patients (±{noise:.3f}). The added clients may pull the model away: compare "
         "fewer clients, other federated.weights, or pairs within hospitals"
     )

@@ -36,7 +36,7 @@ from chestfed.images.cache import CachedImages
 from chestfed.images.database import unpack_keys
 from chestfed.images.features import FeatureImages
 from chestfed.models import FlatModule, renew_statistics
-from chestfed.results.table import Row
+from chestfed.results.frames import Row
 from chestfed.sites.table import SiteTable
 
 #: Images from which a hospital's running statistics are taken, at most.

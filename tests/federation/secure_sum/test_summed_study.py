@@ -199,6 +199,9 @@ def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
     asked = {"k": 4, "turns": "7-7-7", "attempt": 1}
     assert sums["anne"].recall({**asked, "survivors": names}) is None
     assert sums["anne"].recall({**asked, "survivors": three}) == revealed
+    (hospitals["anne"].folder / "revealed.json").write_text("{")
+    with assert_refused(ConfigError, kind="damaged file"):
+        sums["anne"].recall({**asked, "survivors": three})
 
 
 def test_weighted_mean_has_fixed_point_error() -> None:

@@ -1,13 +1,18 @@
-"""Compared methods: their settings, how these were found, what they cost, and fairness over hospitals."""
+"""What results are compared with: settings and costs of methods, fairness over hospitals, and the figures of papers."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from functools import cache
+from importlib import resources
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import pandas as pd
 
+from chestfed.core.provenance import Origin
+from chestfed.results.frames import Row
 from chestfed.results.grid import Grid, Rows, make_grid, number
 from chestfed.results.run_folder import RunFolder
 
@@ -22,15 +27,35 @@ _COMMON: Final = (
     "lr_decay",
     "weight_decay",
 )
-#: Sums over the rounds that a run folder has of each K.
-_SUMS: Final = ("gradients", "bytes_up", "bytes_down")
 
 
-def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> dict[str, Any]:
-    """Settings and costs of one method's runs, one per seed, at this K, as plain data.
+class MethodFacts(TypedDict):
+    """Settings and costs of one method of a comparison."""
 
-    Costs are means over the seeds: `rounds`, `gradients_per_client`, and `megabytes` up and down of all clients.
-    """
+    method: str
+    algorithm: str
+    objective: str
+    settings: dict[str, float | str]
+    options: dict[str, float | str | None]
+    chosen: str
+    #: Means over the seeds; megabytes up and down of all clients.
+    rounds: float
+    gradients_per_client: float
+    megabytes: float
+
+
+class PublishedFigures(TypedDict):
+    """`published` of a pipeline: the figures of a paper."""
+
+    source: str
+    note: str | None
+    auc: dict[str, dict[str, float]]
+    largest_window: dict[str, int]
+    tolerance: float
+
+
+def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> MethodFacts:
+    """Settings and costs of one method's runs, one per seed, at this K."""
     first = runs[0].configuration
     federated = first["federated"]
     options = {
@@ -40,9 +65,8 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> dict[str, A
         if key != "name"
     }
     settings = {key: federated[key] for key in _COMMON if federated.get(key) is not None}
-    rounds = [run.rounds(k) for run in runs]
-    sums = {key: float(np.mean([sum(entry[key] for entry in history) for history in rounds])) for key in _SUMS}
-    count, clients = float(np.mean([len(history) for history in rounds])), federated.get("clients_per_round") or k
+    costs = pd.DataFrame([run.costs(k) for run in runs]).mean()
+    clients = federated.get("clients_per_round") or k
     return {
         "method": name,
         "algorithm": runs[0].settings.algorithm,
@@ -50,9 +74,9 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> dict[str, A
         "settings": settings,
         "options": options,
         "chosen": describe_tuning(first.get("tuning")),
-        "rounds": count,
-        "gradients_per_client": sums["gradients"] / clients,
-        "megabytes": (sums["bytes_up"] + sums["bytes_down"]) / 1e6,
+        "rounds": float(costs["rounds"]),
+        "gradients_per_client": float(costs["gradients"] / clients),
+        "megabytes": float((costs["bytes_up"] + costs["bytes_down"]) / 1e6),
     }
 
 
@@ -64,7 +88,7 @@ def describe_tuning(tuning: Mapping[str, Any] | None) -> str:
     return f"{how}: {tuning['trials']} trials of {len(tuning['seeds'])} seeds"
 
 
-def tabulate_settings(methods: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def tabulate_settings(methods: Sequence[MethodFacts]) -> pd.DataFrame:
     """One row per method: settings, options that differ from method to method, how they were found, and costs."""
     rows = [
         {
@@ -83,21 +107,15 @@ def tabulate_settings(methods: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("method")
 
 
-def make_settings_grid(methods: Sequence[Mapping[str, Any]]) -> Grid:
+def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
     """A line per method of a comparison; see `tabulate_settings`."""
     rows: Rows = []
     for method in methods:
         settings = method["settings"]
-        named = {key.removeprefix("algorithm."): value for key, value in method["options"].items() if value is not None}
-        options = "; ".join(f"{key} {_format(value)}" for key, value in named.items())
-        parts = [
-            f"{method['algorithm']}, {method['objective']}",
-            _format(settings.get("local_lr", "")),
-            str(settings["window"]),
-            _format(settings["stage_steps"]),
-        ]
+        numbers = (_format(settings.get(key, "")) for key in ("local_lr", "window", "stage_steps"))
         costs = [f"{method['rounds']:,.0f}", f"{method['gradients_per_client']:,.0f}", f"{method['megabytes']:,.1f} MB"]
-        rows.append((method["method"], [*parts, options, method["chosen"], *costs]))
+        parts = (f"{method['algorithm']}, {method['objective']}", *numbers, "; ".join(_list_options(method)))
+        rows.append((method["method"], [*parts, method["chosen"], *costs]))
     heads = ("method", "algorithm, objective", "local_lr", "window", "steps per stage", "options", "chosen", "rounds")
     caption = "Settings of each method, how they were found, and what a client computes and all send"
     return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "settings")
@@ -117,6 +135,23 @@ def make_fairness_grid(estimates: pd.DataFrame) -> Grid | None:
         f"Mean AUC over hospitals: the worst, the standard deviation, and the share of hospitals below {reference}"
     )
     return make_grid("fairness", caption, ("model", "worst hospital", "spread", "lose"), lines)
+
+
+def state_settings(methods: Sequence[MethodFacts]) -> str:
+    """One sentence: what differs between the methods of a comparison, and how it was found; empty without methods."""
+    if not methods:
+        return ""
+    every = [{"objective": part["objective"], **part["settings"], **part["options"]} for part in methods]
+    keys = dict.fromkeys(key for part in every for key in part)
+    different = [key for key in keys if len({str(part.get(key)) for part in every}) > 1]
+    chosen = dict.fromkeys(part["chosen"] for part in methods)
+    text = f"differ in {', '.join(different)}" if different else "are those of every method alike"
+    return f"Settings {text}; chosen {', '.join(chosen)}. All of them: --verbose, or the page."
+
+
+def _list_options(method: MethodFacts) -> list[str]:
+    named = {key.removeprefix("algorithm."): value for key, value in method["options"].items() if value is not None}
+    return [f"{key} {_format(value)}" for key, value in named.items()]
 
 
 def _format(value: object) -> str:
@@ -150,3 +185,53 @@ def list_objectives(runs: Sequence[RunFolder]) -> str:
     for run, objective in zip(runs, trained, strict=True):
         users.setdefault(texts[objective], {})[run.settings.method] = None
     return "; ".join(f"{text} ({', '.join(methods)})" for text, methods in users.items())
+
+
+# ---- figures of papers -------------------------------------------------------------------------------------------
+
+_PAPER_TABLES: Final = {f"densenet{n}": f"table{table}_chexpert_densenet{n}.csv" for n, table in ((121, 4), (161, 5))}
+
+
+@cache
+def read_paper_table(model: str) -> tuple[dict[str, float], ...]:
+    """The source paper's Table 4 (DenseNet121) or 5 (DenseNet161): AUC on the real CheXpert validation set.
+
+    One row per K with `sources`, each disease, and `mean`. Empty for another network.
+    """
+    if model not in _PAPER_TABLES:
+        return ()
+    with resources.files("chestfed.results").joinpath("paper", _PAPER_TABLES[model]).open() as file:
+        return tuple(
+            {"mean" if name == "average" else name: float(value) for name, value in row.items()}
+            for row in csv.DictReader(file)
+        )
+
+
+def find_paper(run: RunFolder, row: Row, label: str, *, is_largest: bool) -> Mapping[str, float]:
+    """The AUCs that a paper printed for this model, by disease and `mean`."""
+    published, settings = run.configuration.get("published"), run.settings
+    keys = [label, *([f"{settings.algorithm}, I={settings.window}", settings.algorithm] if is_largest else [])]
+    printed: dict[str, float] = (
+        next((published["auc"][key] for key in keys if key in published["auc"]), {}) if published else {}
+    )
+    if not printed and _is_paper_table(run, row):
+        return next((theirs for theirs in _read_paper(run) if theirs["sources"] == row.k), {})
+    return printed | ({row.diseases[0].disease: printed["mean"]} if len(row.diseases) == 1 and printed else {})
+
+
+def _read_paper(run: RunFolder) -> Sequence[Mapping[str, float]]:
+    return read_paper_table(str(run.configuration.get("model", {}).get("name")))
+
+
+def _is_paper_table(run: RunFolder, row: Row) -> bool:
+    real = run.origin is Origin.REAL and not run.configuration.get("held_out")
+    return real and row.clients[0] == "chexpert" and bool(_read_paper(run))
+
+
+def name_paper(run: RunFolder, row: Row) -> str:
+    """The source of the paper's figures; empty without."""
+    if published := run.configuration.get("published"):
+        note = published.get("note")
+        return published["source"] + (f"; {note}" if note else "")
+    table = "the source paper's Table 4 or 5, on the real CheXpert validation set"
+    return table if _is_paper_table(run, row) else ""

@@ -1,1 +1,0 @@
-"""What methods that are compared were trained with."""
