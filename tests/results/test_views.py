@@ -179,3 +179,19 @@ def test_held_out_sites_are_beside_seen_ones(tmp_path: Path) -> None:
         assert words in text
     assert "a, Mass: a does not label it" in text
     assert list_held_out_metrics(results) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.725})
+
+
+def test_settings_say_what_differs() -> None:
+    facts: settings.MethodFacts = {
+        **{"method": "slow", "algorithm": "fedavg", "objective": "auc", "chosen": "by hand"},  # type: ignore[typeddict-item]
+        **{"settings": {"local_lr": 0.1, "window": 8, "stage_steps": 1000}, "options": {"algorithm.prox": 0.1}},
+        **{"rounds": 2.0, "gradients_per_client": 16.0, "megabytes": 1.0},
+    }
+    other: settings.MethodFacts = {**facts, "method": "fast", "settings": {**facts["settings"], "local_lr": 1.0}}
+    text = settings.state_settings([facts, other])
+    assert "local_lr" in text
+    assert "window" not in text
+    assert "by hand" in text
+    assert settings.state_settings([]) == ""
+    grid = settings.make_settings_grid([facts, other])
+    assert {len(line.cells) + 1 for line in grid.lines} == {len(grid.columns)}
