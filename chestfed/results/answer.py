@@ -224,7 +224,10 @@ def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
     text = f"{best['model']}, {number(best['auc'])}{'; ' * bool(rest)}{others} ({_describe_images(results)}"
     gains = results.list_differences("study", disease="mean")
     if not gains:
-        return f"{text}, one training run each, no test: `--seeds {ENOUGH_SEEDS}` would test it)."
+        each = " each" if rest else ""
+        if len(results.seeds) > 1:
+            return f"{text}, {_count(len(results.seeds))} training runs{each})."
+        return f"{text}, one training run{each}, no test: `--seeds {ENOUGH_SEEDS}` would test it)."
     reference = gains[0]["reference"]
     clear = [row["model"] for row in gains if row["p_holm"] is not None and row["p_holm"] < _LEVEL]
     names = _join(clear) if len(clear) <= _MOST_NAMED else f"{len(clear)} methods"

@@ -101,6 +101,13 @@ def test_methods_are_ranked_by_mean_auc() -> None:
     assert answer.sentence.startswith("fedavg, 0.800; codasca 0.700")
 
 
+@pytest.mark.parametrize(("seeds", "words"), [([1], "one training run, no test"), ([1, 2], "two training runs)")])
+def test_one_method_counts_its_runs(seeds: list[int], words: str) -> None:
+    row = {"view": "study", "model": "fedavg", "k": 5, "disease": "mean", "auc": 0.8}
+    results = Results("t", Origin.REAL, ABOUT | {"seeds": seeds}, make_estimates([row]), make_differences([]))
+    assert words in answer_study(results).sentence
+
+
 def test_many_methods_are_lines_and_a_range() -> None:
     names = [f"m{number}" for number in range(9)]
     places = [("study", ""), ("hospitals", "a"), ("hospitals", "b")]
