@@ -9,6 +9,9 @@ The paper fills the first pool with scores of the first model. So does the first
 cost nothing, and its steps only yield scores. The paper sends all scores of a round; here at most as many per class
 and disease as the pool holds, the newest, and the pool is drawn from those of all clients without replacement. A
 client's share in it is its weight times its images of the class, as in the pooled data.
+
+Only the paper's abstract and its figure of the framework were at hand: compare with its text before you call results
+those of the paper.
 """
 
 from __future__ import annotations
