@@ -81,7 +81,8 @@ def list_parts(*, phantoms: bool) -> Iterator[Part]:
     for target in targets:
         yield Part(f"sets of {target}", ("--subsets", "--target", target), ("subsets.alternatives=true",))
     for target in targets:
-        words = ("--target-images", "80,160,320,all", "--target", target, "--k", f"1,{largest}")
+        counts = "20,40,all" if phantoms else "80,160,320,all"  # CheXpert's phantoms are 82 training images
+        words = ("--target-images", counts, "--target", target, "--k", f"1,{largest}")
         yield Part(f"images of {target}", words)
     for name, settings in FACTORS.items():
         is_control = settings in ((_NOISE,), (_PERMUTED,))

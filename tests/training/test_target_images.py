@@ -71,6 +71,13 @@ def test_fewer_images_are_a_part_of_more(folder: Path) -> None:
     assert chosen[0][1] == chosen[2][1]
 
 
+def test_more_images_than_there_are_are_refused(folder: Path) -> None:
+    file = folder / "three.yaml"
+    pipeline = limit_target(load_pipeline(file, SMALL).resolve(), 5000)
+    with assert_refused(ConfigError, "too many training images"):
+        read_rows(pipeline, file, folder / str(pipeline.data_root))
+
+
 def test_a_seed_draws_other_images(folder: Path) -> None:
     file = folder / "three.yaml"
     pipeline = limit_target(load_pipeline(file, SMALL).resolve(), 12)
