@@ -71,6 +71,8 @@ def _config(case: str) -> Any:
         table = {"columns": columns, **{key: keys[key] for key in ("images", "from_path") if key in keys}}
         if {"findings", "finding"} & keys.keys():
             table["codes"] = {"findings": _meanings()}
+        else:
+            table["codes"] = dict.fromkeys(NAMES, {"1": "positive", "0": "negative", "-1": "uncertain"})
         files = {"table": [file]}
         if "join" in keys:
             files["people"] = [keys["join"]]
@@ -83,7 +85,7 @@ def _config(case: str) -> Any:
             "root": ".",
             "label_files": files,
             "views": "all",
-            **({} if "codes" in table else {"labels": {of: [name] for of, name in zip(DISEASES, NAMES, strict=True)}}),
+            **({} if "findings" in table["codes"] else {"labels": {of: [name] for of, name in zip(DISEASES, NAMES, strict=True)}}),
             "uncertain": "missing",
             "blank": "missing",
             "one_class": "all",

@@ -33,6 +33,17 @@ class ChestfedError(Exception):
         super().__init__(message)
         self.kind, self.fields = kind, fields
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Whatever a subclass takes: an error that cannot be unpickled would leave a pool of processes waiting."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[ChestfedError], words: tuple[object, ...], state: dict[str, object]) -> ChestfedError:
+    error = kind.__new__(kind, *words)
+    error.args = words
+    error.__dict__.update(state)
+    return error
+
 
 class ConfigError(ChestfedError):
     """A YAML file or an override that cannot be used; the message names file, line and key."""
