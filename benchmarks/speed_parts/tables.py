@@ -72,7 +72,7 @@ def _config(case: str) -> Any:
         if {"findings", "finding"} & keys.keys():
             table["codes"] = {"findings": _meanings()}
         else:
-            table["codes"] = dict.fromkeys(NAMES, {"1": "positive", "0": "negative", "-1": "uncertain"})
+            table["codes"] = {name: {"1": "positive", "0": "negative", "-1": "uncertain"} for name in NAMES}
         files = {"table": [file]}
         if "join" in keys:
             files["people"] = [keys["join"]]
@@ -85,7 +85,11 @@ def _config(case: str) -> Any:
             "root": ".",
             "label_files": files,
             "views": "all",
-            **({} if "findings" in table["codes"] else {"labels": {of: [name] for of, name in zip(DISEASES, NAMES, strict=True)}}),
+            **(
+                {}
+                if "findings" in table["codes"]
+                else {"labels": {of: [name] for of, name in zip(DISEASES, NAMES, strict=True)}}
+            ),
             "uncertain": "missing",
             "blank": "missing",
             "one_class": "all",

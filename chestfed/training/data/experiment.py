@@ -143,11 +143,6 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     study = []
     for site in map(_apply_control, sites):
         if site.entry.training_images is not None:
-            available = len(site.find(TRAIN))
-            if site.entry.training_images > available:
-                text = f"training_images: {site.name} has only {available:,}, so {site.entry.training_images:,} changes"
-                text += " nothing; leave the number out, or write all (--target-images), or null (YAML)"
-                raise ConfigError(text, kind="too many training images", site=site.name, images=available)
             site = limit_training(site, site.entry.training_images, pipeline.seed)
             if not all(len(site.find(TRAIN, name)) for name in site.clients):
                 text = f"training_images: {site.entry.training_images} are fewer than one patient of {site.name} has"

@@ -89,8 +89,14 @@ def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
     """The site with at most so many training images: those of whole patients, in an order drawn by `seed`.
 
     Fewer images are a part of more. Rows that are not used any more are counted under their reason.
+
+    Raises `ConfigError` if there are not so many: the limit would change nothing.
     """
     rows = site.find(TRAIN)
+    if images > len(rows):
+        text = f"training_images: {site.name} has only {len(rows):,}, so {images:,} changes nothing; leave the number out, "
+        text += "or write all (--target-images), or null (YAML)"
+        raise ConfigError(text, kind="too many training images", site=site.name, images=len(rows))
     patients = site.table.frame["patient"].to_numpy(dtype=str)[rows]
     names, numbers = np.unique(patients, return_inverse=True)
     order = numpy_stream(seed, "training images", site.name).permutation(len(names))
