@@ -94,8 +94,10 @@ def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
     """
     rows = site.find(TRAIN)
     if images > len(rows):
-        text = f"training_images: {site.name} has only {len(rows):,}, so {images:,} changes nothing; leave the number out, "
-        text += "or write all (--target-images), or null (YAML)"
+        text = (
+            f"training_images: {site.name} has only {len(rows):,}, so {images:,} changes nothing; leave the number "
+            "out, or write all (--target-images), or null (YAML)"
+        )
         raise ConfigError(text, kind="too many training images", site=site.name, images=len(rows))
     patients = site.table.frame["patient"].to_numpy(dtype=str)[rows]
     names, numbers = np.unique(patients, return_inverse=True)
