@@ -161,7 +161,8 @@ def correct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def describe_seeds(name: str, of_seeds: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of `describe_methods` from AUCs `[seeds, methods]` alone: intervals and tests are over seeds."""
-    methods = sorted(of_seeds, key=lambda method: method != _STANDS_IN)
+    first = "fedavg" if "fedavg" in of_seeds else _STANDS_IN
+    methods = sorted(of_seeds, key=lambda method: method != first)
     rows: list[dict[str, Any]] = []
     for method in methods:
         low, high = _find_interval(of_seeds[method])

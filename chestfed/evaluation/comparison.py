@@ -109,13 +109,13 @@ def compare(
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """P values after Holm's step-down correction, in the same order; None stays and does not count.
+    """P values after Holm's step-down correction, in the same order; None and NaN stay and do not count.
 
     The i-th smallest of m (i from 0) becomes the largest of (m - k) p_k over k <= i, at most 1.
     S. Holm: A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6 (1979).
     """
-    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
-    corrected: list[float | None] = [None] * len(p_values)
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None and not np.isnan(p))
+    corrected = list(p_values)
     largest = 0.0
     for i, (p, place) in enumerate(known):
         largest = max(largest, (len(known) - i) * p)

@@ -229,6 +229,8 @@ def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
             return f"{text}, {_count(len(results.seeds))} training runs{each})."
         return f"{text}, one training run{each}, no test: `--seeds {ENOUGH_SEEDS}` would test it)."
     reference = gains[0]["reference"]
+    if all(row["p_holm"] is None for row in gains):
+        return f"{text}, {_count(len(results.seeds))} training runs each; no test: {gains[0]['reason']})."
     clear = [row["model"] for row in gains if row["p_holm"] is not None and row["p_holm"] < _LEVEL]
     names = _join(clear) if len(clear) <= _MOST_NAMED else f"{len(clear)} methods"
     tested = f"against {reference} {names} differ{'s' * (len(clear) == 1)}" if clear else "no difference is clear"

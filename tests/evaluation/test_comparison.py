@@ -181,6 +181,12 @@ def test_huge_effect_survives_the_correction() -> None:
     assert all(p is not None and p > 0.05 for p in rest)
 
 
+def test_holm_leaves_out_what_is_not_known() -> None:
+    first, known, none = holm([float("nan"), 0.01, None])
+    assert np.isnan(first or 0.0)
+    assert (known, none) == (0.01, None)
+
+
 def test_holm_by_hand() -> None:
     # Sorted 0.01, 0.02, 0.03, 0.04: times 4, 3, 2, 1 is 0.04, 0.06, 0.06, 0.04; the last may not be below the third.
     assert holm([0.04, None, 0.01, 0.03, 0.02]) == [
