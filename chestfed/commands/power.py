@@ -26,12 +26,9 @@ def _find_paths(given: list[Path]) -> list[Path]:
         return given
     paths = [run_path(path) for path in given]
     if len(paths) == 1 and (paths[0] / "comparison.json").is_file():
-        from chestfed.results.collect import read_comparison
+        from chestfed.results.collect import list_run_folders, read_comparison
 
-        beside = paths[0].resolve().parent
-        return [
-            beside / name for name in dict.fromkeys(run["folder"] for run in read_comparison(paths[0]).about["runs"])
-        ]
+        return list_run_folders(paths[0], read_comparison(paths[0]))
     return paths
 
 

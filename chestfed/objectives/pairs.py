@@ -14,6 +14,7 @@ L_ij over positives j and u2 over all.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -49,8 +50,7 @@ class Pairs(Objective):
         """
         means, usable = self._means(self._hinges(logits), labels)
         old, new = memory.view(len(labels), -1, self.diseases), means.detach().movedim(0, 1)
-        moved = torch.where(old == 0, new, (1 - self.rate) * old + self.rate * new)
-        moved = torch.where(usable[:, None], moved, old)
+        moved = torch.where(usable[:, None], move_average(old, new, self.rate), old)
         at = torch.where(usable[:, None], moved, 1.0).movedim(1, 0).requires_grad_()
         with torch.enable_grad():
             (slope,) = torch.autograd.grad(self._outer(at).sum(), at)
@@ -64,13 +64,18 @@ class Pairs(Objective):
         scores = torch.sigmoid(logits)
         return (self.margin - scores[:, None] + scores[None]).clamp(min=0).square()
 
+    @abstractmethod
     def _means(self, hinges: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The inner means of each row `[m, n, J]`, 1 where they are not used, and whether they are `[n, J]`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _outer(self, means: Tensor) -> Tensor:
         """The outer function of inner means `[m, n, J]`, `[n, J]`."""
-        raise NotImplementedError
+
+
+def move_average(old: Tensor, new: Tensor, rate: float) -> Tensor:
+    """The moving averages of rows after a batch; one that is 0 begins with it."""
+    return torch.where(old == 0, new, (1 - rate) * old + rate * new)
 
 
 @dataclass(frozen=True)

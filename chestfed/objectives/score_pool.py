@@ -23,6 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
+from chestfed.objectives import pairs
 from chestfed.objectives.declaration import Objective, ObjectiveSpec, Population, labeled_mean
 
 
@@ -100,8 +101,7 @@ class PoolPartialAuc(PoolAuc):
     ) -> tuple[Tensor, Tensor]:
         """The loss with the positives' u `[n, J]`, 0 where there is none yet; and the new ones."""
         inner, of_negative, usable = self._parts(logits, labels, dual)
-        moved = torch.where(memory == 0, inner, (1 - self.rate) * memory + self.rate * inner).detach()
-        u = torch.where(usable, moved, memory)
+        u = torch.where(usable, pairs.move_average(memory, inner.detach(), self.rate), memory)
         of_positive = torch.where(usable, self.spread * inner / torch.where(usable, u, 1.0), 0.0)
         surrogate = self._mean(of_positive, of_negative, labels)
         value = self.loss(logits.detach(), labels, extra, dual)
@@ -130,22 +130,8 @@ class Options(plugins.Options):
     margin: float = Field(1.0, gt=0, le=2, description="difference of scores from which a pair costs nothing")
 
 
-class PartialOptions(Options):
+class PartialOptions(Options, pairs.PartialOptions):
     """Options of the partial AUC with a pool."""
-
-    spread: float = Field(
-        1.0,
-        ge=0.05,
-        description="how much negatives with large scores count: the smaller, the more [lambda]",
-        json_schema_extra={"search": [0.1, 10.0, "log"]},
-    )
-    rate: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="share of a new batch in the moving average of a row [gamma]",
-        json_schema_extra={"search": [0.1, 1.0, "linear"]},
-    )
 
 
 def build(options: Options, population: Population) -> PoolAuc:

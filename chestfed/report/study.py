@@ -27,7 +27,7 @@ from chestfed.report.figures import Curve
 from chestfed.report.run_figures import draw_over_seeds, list_auc_lines, list_curves
 from chestfed.results.answer import answer_study
 from chestfed.results.clients.batch_norm import describe_statistics
-from chestfed.results.collect import collect, name_folder, read_comparison
+from chestfed.results.collect import collect, list_run_folders, name_folder, read_comparison
 from chestfed.results.differences import compare_with_first
 from chestfed.results.frames import Results, read_differences, select
 from chestfed.results.predictions import load_predictions
@@ -78,9 +78,7 @@ class Study:
         results = read_comparison(folder)
         if len(results.view("seeds")[["algorithm", "window"]].drop_duplicates()) != 1:
             raise ConfigError(f"{folder}: compares methods or windows; open it with chestfed.Comparison.load")
-        beside = folder.resolve().parent
-        names = dict.fromkeys(run["folder"] for run in results.about["runs"])
-        return cls(folder, results, [RunFolder(beside / name) for name in names])
+        return cls(folder, results, list(map(RunFolder, list_run_folders(folder, results))))
 
     @classmethod
     def of(cls, folders: Sequence[Path]) -> Study:

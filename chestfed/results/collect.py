@@ -165,6 +165,11 @@ def read_comparison(folder: Path) -> Results:
         return Results(*about, read_estimates(folder), read_differences(folder), pd.read_csv(folder / "curves.csv"))
 
 
+def list_run_folders(folder: Path, results: Results) -> list[Path]:
+    """The run folders of a comparison, which lie beside its own."""
+    return [folder.resolve().parent / name for name in dict.fromkeys(run["folder"] for run in results.about["runs"])]
+
+
 def name_folder(folders: Sequence[str], origin: Origin, out: Path, kind: str = "comparison") -> Path:
     """The folder of several runs together, beside theirs."""
     return out / f"{origin.prefix}{kind}-{short_digest(chr(10).join(sorted(set(folders))))}"

@@ -80,7 +80,7 @@ MEMBERS: dict[str, tuple[object, object]] = {
     "another order": (2, [["chestxray8", 1], ["chexpert", 1]]),
     "a hospital twice": (2, [["chexpert", 1], ["chexpert", 1]]),
     "a hospital of a later K": (2, [["chexpert", 1], ["padchest", 1]]),
-    "rows that are none": (1, [["chexpert", 0]]),
+    "no rows": (1, [["chexpert", 0]]),
     "rows without end": (1, [["chexpert", LARGEST_COUNT + 1]]),
     "rows that are a text": (1, [["chexpert", "1"]]),
     "no list": (1, 7),

@@ -126,7 +126,7 @@ class FlowerLine:
 
 
 def _read_reply(reply: Message) -> Parcel | ChestfedError:
-    """A reply; an error is one that Flower made, of a hospital that is away or was killed: its answers are none."""
+    """A hospital's reply, or what prevented it: Flower answers for a hospital that is away or was killed."""
     if reply.has_error():
         return Undelivered(f"Flower reports error {reply.error.code}")
     try:
