@@ -260,7 +260,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "empty entries count": ("present.sum(dim=0).clamp(min=1)", "len(pool)"),
         "p is forgotten": ("of_positive / torch.where(p > 0, p, 1.0)", "of_positive"),
         "1 - p is p": ("of_negative / (1 - p)", "of_negative / p"),
-        "u is not moved": ("(1 - self.rate) * memory + self.rate * inner", "memory"),
+        "u is not moved": ("pairs.move_average(memory, inner.detach(), self.rate)", "memory"),
         "u of the pool is forgotten": ("* (self.spread / u)", "* self.spread"),
         "own u is forgotten": ("self.spread * inner / torch.where(usable, u, 1.0)", "self.spread * inner"),
         "hinge is not squared": (".clamp(min=0).square()", ".clamp(min=0)"),
