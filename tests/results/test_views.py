@@ -75,7 +75,7 @@ def test_main_table_has_a_column_per_disease(tmp_path: Path) -> None:
 
 
 def test_a_k_adds_all_clients_since_the_last(tmp_path: Path) -> None:
-    for ks, added in (((1, 3), ["site0", "site1, site2"]), ((2, 6), ["site0, site1", "4 clients"])):
+    for ks, added in (((1, 4), ["site0", "site1, site2, site3"]), ((2, 6), ["site0, site1", "4 clients"])):
         results = load_results(RunFolder(write_run(tmp_path / str(ks), ks=ks)))
         assert results.view("study", disease="mean")["added"].to_list() == added
 
