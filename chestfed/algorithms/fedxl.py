@@ -5,13 +5,18 @@ linear f) and FeDXL2 (Algorithm 2, nonlinear f; its steps go along a moving aver
 averages with the model). The objective has the pairs and f; a rule carries the pool: a client steps against the pool
 of the last round, sends the scores of its own batches, and the server merges and shuffles them.
 
-The paper fills the first pool with scores of the first model. So does the first round here: without a pool all pairs
-cost nothing, and its steps only yield scores. The paper sends all scores of a round; here at most as many per class
-and disease as the pool holds, the newest, and the pool is drawn from those of all clients without replacement. A
-client's share in it is its weight times its images of the class, as in the pooled data.
+Written from the paper's abstract and figure and compared with the authors' code
+(github.com/Optimization-AI/ICML2023_FeDXL); the paper's text was not at hand. Departures from that code:
 
-Only the paper's abstract and its figure of the framework were at hand: compare with its text before you call results
-those of the paper.
+- Their step draws as many old scores from the pool as its batch has images; here a step uses the whole pool, which has
+  the same mean and less noise.
+- Their pool has all scores of one round (or of `tau` rounds), equally from every client. Here a client sends at most as
+  many per class and disease as the pool holds, the newest, and the pool is drawn from those of all clients without
+  replacement. A client's share in it is its weight times its images of the class, as in the pooled data.
+- Their first pool has the scores of one batch per client; here those of the first round, whose steps change nothing
+  else: without a pool all pairs cost nothing.
+- Their u begins at 1, here at a row's first mean. Their loop averages the moving average of the last parameter alone;
+  here the whole of it is averaged.
 """
 
 from __future__ import annotations

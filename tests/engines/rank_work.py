@@ -41,10 +41,11 @@ PIPELINES = [
         ),
         ("mime", ("federated.stage_output=last",)),
         ("fedxl2", ("federated.stage_output=last",)),
+        ("codasca", ("runtime.dtype=float64", "model.norm=group")),
     )
 ]
 MACHINE = prepare_machine(PIPELINES[0].runtime)
-SETUPS = [load_collection(pipeline, None, MACHINE) for pipeline in PIPELINES]
+SETUPS = [load_collection(pipeline, None, prepare_machine(pipeline.runtime)) for pipeline in PIPELINES]
 
 
 def train(number: int, folder: Path, deployment: Deployment, stop_after: int = 0) -> Trained:
