@@ -27,7 +27,7 @@ from chestfed.report.run_figures import overview
 from chestfed.results.answer import answer_study, list_metrics
 from chestfed.results.frames import TABLES, Results, Row, read_row
 from chestfed.results.grid import markdown
-from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
+from chestfed.results.run_folder import COMPARISON, MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.views import describe_aucs, make_auc_grid
 from chestfed.tracking.store import Store
 from chestfed.training.identity import software_versions
@@ -48,13 +48,14 @@ _NOTE = "mlflow.json"
 class MlflowRecord(Reporter):
     """Records studies, one after the other, in the experiment of one store.
 
-    `artifacts` is the folder of a local store's artifacts.
+    `artifacts` is the folder of a local store's artifacts. Without `pages` a study is recorded without figures and
+    page, which take longer than a small study: for the studies of a comparison, which has a page.
     """
 
     name = "MLflow tracking"
 
-    def __init__(self, uri: str, artifacts: Path) -> None:
-        self._uri, self._artifacts = uri, artifacts
+    def __init__(self, uri: str, artifacts: Path, *, pages: bool = True) -> None:
+        self._uri, self._artifacts, self._pages = uri, artifacts, pages
 
     @cached_property
     def _store(self) -> Store:
@@ -165,12 +166,12 @@ class MlflowRecord(Reporter):
         for name, rows in (tables | {"significance": results.gains("study")}).items():
             if len(rows):
                 store.log_table(run, rows.dropna(axis="columns", how="all").round(_DIGITS), f"{name}.json")
-        with TemporaryDirectory(prefix="chestfed-") as made:
-            for picture in overview(RunFolder(study.folder), results):
-                picture.save_png(Path(made))
-            store.log_file(run, Path(made), "figures")
-            write_report(study.folder, Path(made) / "report.html")
-            store.log_file(run, Path(made) / "report.html")
+        if self._pages:
+            with TemporaryDirectory(prefix="chestfed-") as made:
+                for picture in overview(RunFolder(study.folder), results):
+                    picture.save_png(Path(made))
+                store.log_file(run, Path(made), "figures")
+            self._log_page(run, study.folder)
         for file in _FILES:
             if (study.folder / file).exists():
                 store.log_file(run, study.folder / file, "run_folder")
@@ -202,6 +203,8 @@ class MlflowRecord(Reporter):
         for file in sorted({*folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.png")}):
             if file.name != _NOTE:
                 self._store.log_file(run, file)
+        if (folder / COMPARISON).is_file():
+            self._log_page(run, folder)
         self._store.end_run(run)
 
     def trial_done(self, trial: Trial, *, reused: bool) -> None:
@@ -236,6 +239,11 @@ class MlflowRecord(Reporter):
             run = self._store.start_run(name, {**tags, "mark": mark})
         write_json(folder / _NOTE, {"part": part, "run": run})
         return run
+
+    def _log_page(self, run: str, folder: Path) -> None:
+        with TemporaryDirectory(prefix="chestfed-") as made:
+            write_report(folder, Path(made) / "report.html")
+            self._store.log_file(run, Path(made) / "report.html")
 
     def _flush(self) -> None:
         """Log the rounds that wait, the last one first."""

@@ -7,7 +7,7 @@ preempted is queued again and resumes from its run folder; one that fails is nam
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,7 +50,7 @@ def run_on_cluster(
     logs = jobs[0].out.absolute() / "jobs"
     executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
     with executor.batch():
-        sent = [executor.submit(Training(), job, tracking_uri) for job in jobs]
+        sent = [executor.submit(Training(pages=len(jobs) == 1), job, tracking_uri) for job in jobs]
     labels = {task.job_id: job.label for task, job in zip(sent, jobs, strict=True)}
     say(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
     failed = {}
@@ -90,8 +90,11 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
     return executor, as_completed
 
 
+@dataclass(frozen=True)
 class Training:
-    """What a job does."""
+    """What a job does; `pages` as of `MlflowRecord`."""
+
+    pages: bool = True
 
     def __call__(self, job: Job, tracking_uri: str | None) -> StudyResult:
         """Train one study on the node's own device, or what is left of it.
@@ -99,7 +102,7 @@ class Training:
         Raises `ChestfedError` if a signal has asked the job to end; submitit passes on no other kind of end. Its own,
         before the time limit, comes to `checkpoint`.
         """
-        record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
+        record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts", pages=self.pages)] if tracking_uri else []
         experiment = replace(job.experiment, machine=prepare_machine(job.experiment.pipeline.runtime))
         try:
             with stopping.handle_signals():

@@ -182,7 +182,8 @@ def _lead(
         experiments = load()
         deployment.begin(experiments)
         describe_data(experiments, console)
-        record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
+        pages = len(experiments) == 1
+        record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts", pages=pages)
         if studies.cluster is not None and tracking and tracking_uri is None:
             say(console, "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server")
             tracking = False
