@@ -15,7 +15,9 @@ from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
 from chestfed.training.reporting import Reporters, use
 from tests.cases import assert_refused
+from tests.command_line import call
 from tests.commands.job_work import Cpu, work
+from tests.training.test_resume_algorithms import SETTINGS
 
 
 def job(label: str, out: Path) -> Job:
@@ -40,6 +42,15 @@ def test_failures_are_named_after_the_others(tmp_path: Path, bars: Bars) -> None
     assert len(messages) == 2
     assert (tmp_path / "one").exists()
     assert (tmp_path / "two").exists()
+
+
+def test_divergence_of_one_spares_the_rest(tmp_path: Path) -> None:
+    sets = [*SETTINGS, "methods.fedavg.local_lr=1e30"]
+    words = ["study", "digits_ih", "--methods", "fedavg,fedprox", "--seeds", "1", "--no-tracking", "--out", tmp_path]
+    done = call(*words, *[word for text in sets for word in ("--set", text)])
+    assert done.code == 1
+    assert "1 of 2 runs failed" in done.err
+    assert len(list(tmp_path.glob("digits_ih-*/table.csv"))) == 1
 
 
 def test_warning_of_job_names_no_folder(tmp_path: Path, bars: Bars, capfd: pytest.CaptureFixture[str]) -> None:

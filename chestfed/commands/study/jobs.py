@@ -10,7 +10,7 @@ import os
 import queue
 import signal
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
@@ -94,13 +94,18 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
                 yield by_label[label]
     finally:
         _stop(running.values())
+    refuse_failed(failed, len(jobs))
+
+
+def refuse_failed(failed: Mapping[str, str], count: int) -> None:
+    """Raise `ChestfedError` with the reasons, if some of `count` runs failed; the others are finished."""
     if failed:
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
         raise ChestfedError(
-            f"{len(failed)} of {len(jobs)} runs failed; the others are finished:\n{text}\n"
+            f"{len(failed)} of {count} runs failed; the others are finished:\n{text}\n"
             "The same command runs what is missing",
             kind="failed runs",
-            reasons=failed,
+            reasons=dict(failed),
         )
 
 

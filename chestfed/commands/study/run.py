@@ -14,12 +14,12 @@ from rich.console import Console
 
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
-from chestfed.commands.study.jobs import Job, run_jobs, run_ks
+from chestfed.commands.study.jobs import Job, refuse_failed, run_jobs, run_ks
 from chestfed.commands.study.show import show_comparison, show_contributions, show_held_out, show_study
 from chestfed.core.config import load_config
 from chestfed.core.console import command, say, show_answer
 from chestfed.core.disk import check_folder
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.output import output
 from chestfed.core.plugins import Options
 from chestfed.engines.declaration import ENGINES, IN_PROCESS, count_local_processes, engine_for, place_here, rank
@@ -224,7 +224,10 @@ def _run_all(
     deployment: Deployment,
     tracking_uri: str | None,
 ) -> list[StudyResult]:
-    """Every study, one after the other or several at a time; results in the order of the variants."""
+    """Every study, one after the other or several at a time; results in the order of the variants.
+
+    Raises `ChestfedError` after all have ended, if training of some diverged.
+    """
     console = studies.console
     jobs = [
         Job(variant.label, studies.file.stem + variant.suffix, experiment, out)
@@ -244,11 +247,18 @@ def _run_all(
             finished = run_jobs(jobs, studies.jobs, bars)
         else:
             ahead = partial(run_ks, jobs[0], studies.jobs, bars)
-    results = {}
+    results, diverged = {}, dict[str, str]()
     for number, job in enumerate(finished, start=1):
         if len(jobs) > 1:
             say(console, f"{number}/{len(jobs)}: {job.label}")
-        results[job.name, job.label] = run_study(job.experiment, job.name, out, deployment=deployment, ahead=ahead)
+        try:
+            results[job.name, job.label] = run_study(job.experiment, job.name, out, deployment=deployment, ahead=ahead)
+        except TrainingError as error:
+            if len(jobs) == 1 or error.kind != "not finite":
+                raise
+            diverged[job.label] = str(error)
+            say(console, f"{job.label} failed: {error}", "yellow")
+    refuse_failed(diverged, len(jobs))
     return [results[job.name, job.label] for job in jobs]
 
 

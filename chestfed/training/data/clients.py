@@ -231,7 +231,8 @@ def score(
             results.append(logits.to(network.grad.dtype).clone())  # not a view of the images, which are overwritten
     logits = torch.cat(results).cpu()  # at the end: a GPU would be waited for at every batch
     if not torch.isfinite(logits).all():
-        raise TrainingError("the network's outputs are not finite (NaN or infinity): lower federated.local_lr")
+        text = "the network's outputs are not finite (NaN or infinity): lower federated.local_lr"
+        raise TrainingError(text, kind="not finite")
     return Outputs(probabilities(logits.numpy()), network.buffers())
 
 
