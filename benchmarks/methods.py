@@ -196,23 +196,19 @@ def _find_interval(values: pd.Series[float]) -> tuple[float, float]:
 
 
 def write_markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """The table of the documentation: a line per method, columns for each data set."""
-    names, by_place = (
-        list(dict.fromkeys(row["data"] for row in rows)),
-        {(row["data"], row["method"]): row for row in rows},
-    )
-    heads = [f"{name}: AUC | minus the first | worst | spread" for name in names]
-    lines = [
-        f"| method | {' | '.join(heads)} | kB up per round, all clients | gradients per client |",
-        "|---|" + "--:|" * (4 * len(names) + 2),
-    ]
+    """The table of the documentation: a line per method, columns for each data set; without empty columns."""
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    by_place = {(row["data"], row["method"]): row for row in rows}
+    heads = [f"{name}: {what}" for name in names for what in ("AUC", "minus the first", "worst", "spread")]
+    table = pd.DataFrame(columns=[*heads, "kB up per round, all clients", "gradients per client"], dtype=str)
     for method in _sort_methods(row["method"] for row in rows):
         cells = [cell for name in names for cell in _list_cells(by_place.get((name, method), {}))]
-        of_method = [row for row in rows if row["method"] == method]
-        first = next((row for row in of_method if "rounds" in row), {})
+        first = next((row for row in rows if row["method"] == method and "rounds" in row), {})
         costs = [f"{first[key]:.{digits}f}" if key in first else "-" for key, digits in _COSTS.items()]
-        lines.append(f"| `{method}` | {' | '.join([*cells, *costs])} |")
-    return "\n".join(lines)
+        table.loc[f"`{method}`"] = [*cells, *costs]
+    table = table.loc[:, (table != "-").any()]
+    lines = ["| " + " | ".join(["method", *table.columns]) + " |", "|---|" + "--:|" * len(table.columns)]
+    return "\n".join(lines + [f"| {' | '.join([method, *cells])} |" for method, *cells in table.itertuples()])
 
 
 def write_markdown_pairs(pairs: Sequence[dict[str, Any]]) -> str:

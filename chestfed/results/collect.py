@@ -85,7 +85,7 @@ def collect(
 
     `differences`: stored ones, which are not computed again. Intervals are the stored ones, unless another method is
     named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K. `by_k`: a
-    model is named by its K also where several runs have a single one, which otherwise are methods that are compared.
+    model is named by its K also where runs of several methods have a single one, which otherwise are compared.
 
     Raises `ChestfedError` if a result is missing or damaged.
     """
@@ -197,9 +197,10 @@ def find_largest_windows(results: Results) -> dict[str, int]:
 
 def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_window: bool, by_k: bool) -> list[_Model]:
     members: dict[tuple[str, int], list[RunFolder]] = {}
+    one_method = not by_window and len({run.settings.method for run in runs}) == 1
     for run in runs:
         settings = run.settings
-        single = by_k or len(runs) == 1 or len(settings.ks) > 1
+        single = by_k or one_method or len(runs) == 1 or len(settings.ks) > 1
         label = f"{settings.method}, I={settings.window}" if by_window else settings.method
         for k in ks or (run.ks if len(runs) == 1 else settings.ks):
             members.setdefault((f"K={k}" if single else label, k), []).append(run)

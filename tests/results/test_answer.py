@@ -188,3 +188,10 @@ def test_seeds_are_counted_in_the_answer(tmp_path: Path) -> None:
     assert isinstance(answer, Answer)
     assert "three training runs, higher in " in answer.sentence
     assert pd.notna(collect(runs).about["recognized"]["low"])
+
+
+def test_seeds_of_one_k_compare_no_methods(tmp_path: Path) -> None:
+    runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed, ks=(2,))) for seed in (1, 2)]
+    results = collect(runs)
+    assert results.by_k
+    assert list(results.view("study")["model"].unique()) == ["K=2"]

@@ -84,6 +84,8 @@ def _show_together(studies: Studies, together: Results, runs: Sequence[RunFolder
     for picture in (draw_curves(together), *draw_gains_by_images(together)):
         picture.save(folder)
     _show_results(studies.console, together, folder, verbose=studies.verbose)
+    if runs[0].configuration.get("alternatives") and not len(together.view("alternatives")):
+        say(studies.console, "alternatives are not compared over methods: alternatives.csv in each run folder has them")
     name = f"{studies.file.stem}, {len(runs)} studies together"
     folders = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
     return Summary(name, together.origin, folder, list_metrics(together), folders)
