@@ -57,9 +57,8 @@ def answer_study(results: Results) -> Answer:
         return Answer(question, _rank_methods(results, means), resolution=state_resolution(results))
     if len(means) < 2:
         text = f"Not tested: with {means[0]['model']} alone, the mean AUC is {number(means[0]['auc'])}"
-        return Answer(
-            question, f"{text} ({_describe_images(results)}). Train several K: `--k 1,{max(means[0]['k'], 2)}`."
-        )
+        advice = f"Train several K: `--k 1,{max(means[0]['k'], 2)}`"
+        return Answer(question, f"{text} ({_describe_images(results)}). {advice}.")
     mean = gains[-1] if gains else None
     sentence = _state_gain(results, means[0], means[-1], mean)
     return Answer(question, sentence, _state_meaning(results), state_gains(results), state_resolution(results))
