@@ -100,7 +100,7 @@ def describe_methods(name: str, comparison: chestfed.Comparison) -> Iterator[dic
             row |= {f"minus_{key}": tests.loc[method, key] for key in ("difference", "low", "high", "p", "p_holm")}
         if method in fairness.index:
             row |= {key: fairness.loc[method, key] for key in ("worst", "spread", "losing")}
-        row |= {f"auc_at_{place}": auc for place, auc in list_hospitals(comparison, method)}
+            row |= {f"auc_at_{place}": auc for place, auc in list_hospitals(comparison, method)}
         row["kilobytes_up_per_round"] = float(np.mean([entry["bytes_up"] for entry in rounds])) / 1e3
         row["rounds"] = len(rounds) / len(runs)
         row["gradients_per_client"] = settings.loc[method, "gradients per client"]
