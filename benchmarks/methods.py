@@ -1,11 +1,11 @@
 """Which method has the best AUC, at which hospital, at what cost: the table and figure of docs/comparisons.md.
 
-    python -m benchmarks.methods films=runs/comparison-0123456789ab digits=benchmarks/results/digits_ih.csv \
+    python -m benchmarks.methods films=runs/comparison-0123456789ab phantoms=benchmarks/results/phantoms_methods.csv \
         --save benchmarks/results/methods.csv --figure docs/images/methods.svg
 
 Reads finished comparisons (`chestfed study pipelines/films_methods_tuned.yaml`), whose first method is the reference;
 intervals and tests are over test patients and training seeds. Or a CSV with an AUC per run and seed
-(`digits=benchmarks/results/digits_ih.csv`), which can tell about seeds alone. p values are after Holm's correction over
+(`benchmarks/results/phantoms_methods.csv`), which can tell about seeds alone. p values are after Holm's correction over
 the methods of a data set. Pairs with the same federated step and another objective are compared with each other.
 """
 
@@ -52,8 +52,6 @@ PAIRS = (
     ("fedavg+soap", "fedavg"),
     ("centralized_auc", "centralized"),
 )
-#: The reference where FedAvg was not trained; with a small `prox` it is nearly the same.
-_STANDS_IN = "fedprox"
 _GRAY = "#808080"
 _COSTS = {"kilobytes_up_per_round": 1, "gradients_per_client": 0}
 _DIFFERENCE = ("difference", "low", "high")
@@ -161,8 +159,7 @@ def correct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def describe_seeds(name: str, of_seeds: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of `describe_methods` from AUCs `[seeds, methods]` alone: intervals and tests are over seeds."""
-    first = "fedavg" if "fedavg" in of_seeds else _STANDS_IN
-    methods = sorted(of_seeds, key=lambda method: method != first)
+    methods = sorted(of_seeds, key=lambda method: method != "fedavg")
     rows: list[dict[str, Any]] = []
     for method in methods:
         low, high = _find_interval(of_seeds[method])
@@ -177,9 +174,8 @@ def describe_seeds(name: str, of_seeds: pd.DataFrame) -> list[dict[str, Any]]:
 def compare_seeds(of_seeds: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """The rows of `compare_pairs` from AUCs `[seeds, methods]` alone."""
     for auc, entropy in PAIRS:
-        other = entropy if entropy in of_seeds else _STANDS_IN
-        if auc in of_seeds and other in of_seeds:
-            yield {"objective": auc, "minus": other, **_test_seeds(of_seeds[auc] - of_seeds[other])}
+        if auc in of_seeds and entropy in of_seeds:
+            yield {"objective": auc, "minus": entropy, **_test_seeds(of_seeds[auc] - of_seeds[entropy])}
 
 
 def _test_seeds(differences: pd.Series[float]) -> dict[str, float]:
