@@ -28,11 +28,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.__main__ import machine
 from benchmarks.gpu_study import measure_study
 from benchmarks.speed_parts.training import SIZE, Films, batches, cached
-from chestfed.engines.client import NetworkClient
-from chestfed.images.augment import Augment
-from chestfed.images.cache import CachedImages
-from chestfed.models import FlatModule, build_model, network_options
-from chestfed.objectives.cross_entropy import CrossEntropy
+from chestfed.data.images.augment import Augment
+from chestfed.data.images.cache import CachedImages
+from chestfed.learning.engines.client import NetworkClient
+from chestfed.learning.models import FlatModule, build_model, network_options
+from chestfed.learning.objectives.cross_entropy import CrossEntropy
 
 LIMIT = 8 * 60  # seconds, of which the last measurements keep to what is left
 PRECISIONS = ("float32", "tf32", "bf16")

@@ -20,14 +20,14 @@ import torch
 from benchmarks.scale import CHEXPERT_TEST, TABLES, table_2
 from benchmarks.speed_parts.training import cached
 from chestfed.core.bundled import bundled
-from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.images.cache import CachedImages
-from chestfed.training.data.clients import ClientData, TestSet
-from chestfed.training.data.experiment import Experiment
-from chestfed.training.loop import train_federated
-from chestfed.training.pretrain import CHECKPOINT_STEPS, Pretrained, new_network, pretrain
+from chestfed.data.images.cache import CachedImages
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.training.data.clients import ClientData, TestSet
+from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.loop import train_federated
+from chestfed.studies.training.pretrain import CHECKPOINT_STEPS, Pretrained, new_network, pretrain
 
 _SMALL = [
     "model={name: small, blocks: [1], pool: 8}",

@@ -110,7 +110,7 @@ def _run(clients: int, rounds: int) -> float:
 
 def _record() -> dict[str, Any]:
     """Milliseconds of the processor per study that is recorded, by how many the store has."""
-    from chestfed.tracking.store import Store, local_store
+    from chestfed.reports.tracking.store import Store, local_store
 
     entries = [
         (number, {f"round/{name}": 0.5 for name in range(_METRICS)}) for number in range(1, _RECORDED_ROUNDS + 1)

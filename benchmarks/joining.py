@@ -33,9 +33,9 @@ from typing import Any
 
 import pandas as pd
 
-from chestfed.cli import app
-from chestfed.results.collect import read_comparison
-from chestfed.results.frames import list_records
+from chestfed.app.cli import app
+from chestfed.results.tables.collect import read_comparison
+from chestfed.results.tables.frames import list_records
 
 _ROOT = Path(__file__).parents[1]
 #: No hospital should end below its own data by more than this.

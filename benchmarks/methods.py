@@ -21,9 +21,9 @@ import pandas as pd
 import scipy
 
 import chestfed
-from chestfed.results.differences import compare_with_first
-from chestfed.results.predictions import Predictions, load_predictions, merge_seeds
-from chestfed.results.run_folder import RunFolder
+from chestfed.results.tables.differences import compare_with_first
+from chestfed.results.tables.predictions import Predictions, load_predictions, merge_seeds
+from chestfed.results.tables.run_folder import RunFolder
 
 #: Family -> marker, color that is readable on white and on black, methods.
 FAMILIES = {

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.compositional.local_scgdam import LocalScgdam
-from chestfed.algorithms.compositional.local_sgdam import LocalSgdam
-from chestfed.algorithms.decentralized.edge_consensus import EdgeConsensus
-from chestfed.algorithms.decentralized.gossip import Gossip
-from chestfed.algorithms.minimization.fedprox import FedProx
-from chestfed.algorithms.minimization.local_sgdm import LocalSgdm
-from chestfed.algorithms.minimization.scaffold import Scaffold
-from chestfed.engines.topology import build_graph
+from chestfed.learning.algorithms.coda_plus import CodaPlus
+from chestfed.learning.algorithms.codasca import Codasca
+from chestfed.learning.algorithms.compositional.local_scgdam import LocalScgdam
+from chestfed.learning.algorithms.compositional.local_sgdam import LocalSgdam
+from chestfed.learning.algorithms.decentralized.edge_consensus import EdgeConsensus
+from chestfed.learning.algorithms.decentralized.gossip import Gossip
+from chestfed.learning.algorithms.minimization.fedprox import FedProx
+from chestfed.learning.algorithms.minimization.local_sgdm import LocalSgdm
+from chestfed.learning.algorithms.minimization.scaffold import Scaffold
+from chestfed.learning.engines.topology import build_graph
 from tests.invariants import quadratic_composition as composition
 from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.edge_consensus_checks import errors, run

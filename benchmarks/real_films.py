@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.source_addition import _processor
-from chestfed.results.answer import answer_study
-from chestfed.results.collect import read_comparison
-from chestfed.results.differences import compare_with_first
-from chestfed.results.frames import Results, list_records
-from chestfed.results.predictions import Predictions, load_predictions, merge_seeds
-from chestfed.results.run_folder import HOSPITALS
-from chestfed.results.views import make_hospital_grid
+from chestfed.results.tables.answer import answer_study
+from chestfed.results.tables.collect import read_comparison
+from chestfed.results.tables.differences import compare_with_first
+from chestfed.results.tables.frames import Results, list_records
+from chestfed.results.tables.predictions import Predictions, load_predictions, merge_seeds
+from chestfed.results.tables.run_folder import HOSPITALS
+from chestfed.results.tables.views import make_hospital_grid
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- real films: begin -->", "<!-- real films: end -->")

@@ -33,12 +33,12 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 import chestfed
-from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, named_tensors
 from chestfed.core.randomness import numpy_stream, stream_seed
-from chestfed.objectives.auc_margin import AucMargin
-from chestfed.public_datasets.collection import open_collection
+from chestfed.data.collections.collection import open_collection
+from chestfed.learning.algorithms.coda_plus import CodaPlus
+from chestfed.learning.algorithms.codasca import Codasca
+from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, named_tensors
+from chestfed.learning.objectives.auc_margin import AucMargin
 from tests.invariants import quadratic_saddle as saddle
 
 RESULTS = Path(__file__).parent / "results" / "rounds_against_clients.json"

@@ -30,20 +30,20 @@ from pydicom.uid import JPEG2000Lossless
 
 from benchmarks.__main__ import machine
 from benchmarks.speed_parts.prepare import film, write_dicom
-from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.variables import Point, byte_count
 from chestfed.core.bundled import bundled
-from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.methods import PipelineFile
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.variants import list_variants
-from chestfed.images.cache import pixels
-from chestfed.images.levels import Stored
-from chestfed.training.costs import Timings, bytes_per_client_round, time_steps
-from chestfed.training.data.experiment import make_experiment
-from chestfed.training.data.sites import open_sites
-from chestfed.training.plan import plan_study
+from chestfed.data.images.cache import pixels
+from chestfed.data.images.levels import Stored
+from chestfed.learning.algorithms.codasca import Codasca
+from chestfed.learning.algorithms.variables import Point, byte_count
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.methods import PipelineFile
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.variants import list_variants
+from chestfed.studies.training.costs import Timings, bytes_per_client_round, time_steps
+from chestfed.studies.training.data.experiment import make_experiment
+from chestfed.studies.training.data.sites import open_sites
+from chestfed.studies.training.plan import plan_study
 
 #: How each site's films are stored: suffix, height, width, bits.
 FILMS = {
@@ -194,7 +194,7 @@ def _sent(pipeline: Pipeline, costs: Costs, k: int) -> int:
 
 def table_2() -> dict[str, int]:
     """Images of each site in the source paper's Table 2."""
-    with resources.files("chestfed.sites").joinpath("paper_table2.csv").open(encoding="utf-8") as file:
+    with resources.files("chestfed.data.sites").joinpath("paper_table2.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file, comment="#", index_col="site")["samples"].to_dict()
 
 

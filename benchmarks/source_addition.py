@@ -28,10 +28,10 @@ import pandas as pd
 from scipy import stats
 
 from chestfed.core.diseases import DISEASES, TITLES
-from chestfed.report.run_figures import draw_seeds
-from chestfed.results.answer import answer_study
-from chestfed.results.collect import read_comparison
-from chestfed.results.frames import Results, list_records
+from chestfed.reports.pages.run_figures import draw_seeds
+from chestfed.results.tables.answer import answer_study
+from chestfed.results.tables.collect import read_comparison
+from chestfed.results.tables.frames import Results, list_records
 
 _ROOT = Path(__file__).parents[1]
 _MARKS = ("<!-- source addition: begin -->", "<!-- source addition: end -->")

@@ -15,11 +15,11 @@ from chestfed._version import __version__
 
 if TYPE_CHECKING:
     from chestfed import statistics
-    from chestfed.api import Tuned, compare, evaluate, load_pipeline, run, tune
-    from chestfed.experiment.methods import PipelineFile as Pipeline
-    from chestfed.report.comparison import Comparison
-    from chestfed.report.study import Study
-    from chestfed.sites.dataset import Site, load_site
+    from chestfed.app.api import Tuned, compare, evaluate, load_pipeline, run, tune
+    from chestfed.data.sites.dataset import Site, load_site
+    from chestfed.reports.pages.comparison import Comparison
+    from chestfed.reports.pages.study import Study
+    from chestfed.studies.experiment.methods import PipelineFile as Pipeline
 
 __all__ = [
     "Comparison",
@@ -38,17 +38,17 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Comparison": "chestfed.report.comparison:Comparison",
-    "Pipeline": "chestfed.experiment.methods:PipelineFile",
-    "Site": "chestfed.sites.dataset:Site",
-    "Study": "chestfed.report.study:Study",
-    "Tuned": "chestfed.api:Tuned",
-    "compare": "chestfed.api:compare",
-    "evaluate": "chestfed.api:evaluate",
-    "load_pipeline": "chestfed.api:load_pipeline",
-    "load_site": "chestfed.sites.dataset:load_site",
-    "run": "chestfed.api:run",
-    "tune": "chestfed.api:tune",
+    "Comparison": "chestfed.reports.pages.comparison:Comparison",
+    "Pipeline": "chestfed.studies.experiment.methods:PipelineFile",
+    "Site": "chestfed.data.sites.dataset:Site",
+    "Study": "chestfed.reports.pages.study:Study",
+    "Tuned": "chestfed.app.api:Tuned",
+    "compare": "chestfed.app.api:compare",
+    "evaluate": "chestfed.app.api:evaluate",
+    "load_pipeline": "chestfed.app.api:load_pipeline",
+    "load_site": "chestfed.data.sites.dataset:load_site",
+    "run": "chestfed.app.api:run",
+    "tune": "chestfed.app.api:tune",
 }
 
 

@@ -1,5 +1,5 @@
 """`python -m chestfed` is `chestfed`."""
 
-from chestfed.cli import main
+from chestfed.app.cli import main
 
 main()

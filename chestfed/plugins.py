@@ -6,7 +6,10 @@ shows one of each), a collection of images a `CollectionSpec` (docs/collections.
 
 from __future__ import annotations
 
-from chestfed.algorithms.declaration import (
+from chestfed.core.plugins import Options
+from chestfed.data.collections.declaration import Collection, CollectionSpec, Part
+from chestfed.data.collections.pixels import ArrayPixels, FilePixels, Pixels
+from chestfed.learning.algorithms.declaration import (
     AlgorithmSpec,
     ClientInfo,
     DecentralizedOptions,
@@ -14,7 +17,7 @@ from chestfed.algorithms.declaration import (
     Setting,
     Sizes,
 )
-from chestfed.algorithms.variables import (
+from chestfed.learning.algorithms.variables import (
     Algorithm,
     CompositionalGradients,
     Encoding,
@@ -32,11 +35,8 @@ from chestfed.algorithms.variables import (
     weighted_mean,
     with_parts,
 )
-from chestfed.core.plugins import Options
-from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Pooled, Population, Sampled
-from chestfed.public_datasets.declaration import Collection, CollectionSpec, Part
-from chestfed.public_datasets.pixels import ArrayPixels, FilePixels, Pixels
+from chestfed.learning.models.declaration import ModelOptions, ModelSpec
+from chestfed.learning.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Pooled, Population, Sampled
 
 __all__ = [
     "Algorithm",

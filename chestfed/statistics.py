@@ -25,16 +25,16 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from pydantic import ConfigDict, ValidationError, validate_call
 
-from chestfed.evaluation import comparison
-from chestfed.evaluation.comparison import compare as compare_scored
-from chestfed.evaluation.estimates import auc_estimates
-from chestfed.evaluation.intervals import DEFAULT, MethodName
-from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.evaluation.joining import contributions as joining
-from chestfed.evaluation.joining import planning
-from chestfed.evaluation.joining.contributions import Contribution, Subset
-from chestfed.evaluation.labeled import Scored
-from chestfed.evaluation.training_seeds import SeedsTest
+from chestfed.results.evaluation import comparison
+from chestfed.results.evaluation.comparison import compare as compare_scored
+from chestfed.results.evaluation.estimates import auc_estimates
+from chestfed.results.evaluation.intervals import DEFAULT, MethodName
+from chestfed.results.evaluation.intervals.methods import Intervals
+from chestfed.results.evaluation.joining import contributions as joining
+from chestfed.results.evaluation.joining import planning
+from chestfed.results.evaluation.joining.contributions import Contribution, Subset
+from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.training_seeds import SeedsTest
 
 __all__ = ["assume", "auc", "compare", "contributions", "holm", "learn", "list_subsets", "power"]
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import typer
 
-from chestfed.cli import app, main
+from chestfed.app.cli import app, main
 
 
 class Called(NamedTuple):
@@ -45,12 +45,12 @@ def undrawn() -> AbstractContextManager[object]:
     def draw(picture: object, out: io.BytesIO | Path, **about: object) -> None:
         out.write_bytes(b"") if isinstance(out, Path) else out.write(b"<svg/>")
 
-    return patch("chestfed.report.figures.Picture._draw", draw)
+    return patch("chestfed.reports.pages.figures.Picture._draw", draw)
 
 
 def copied_stores() -> AbstractContextManager[object]:
     """A new MLflow store is a copy of one that MLflow has made: it makes its tables in fifty steps, for a second."""
-    from chestfed.tracking import store
+    from chestfed.reports.tracking import store
 
     original = store.create_store
 
@@ -71,7 +71,7 @@ def _empty_store(create_store: Callable[[Path], None]) -> bytes:
 
 def timed_once() -> AbstractContextManager[object]:
     """A dry run measures each kind of step once, and not for a tenth of a second."""
-    from chestfed.training import costs
+    from chestfed.studies.training import costs
 
     original = costs._seconds
     return patch.object(costs, "_seconds", lambda action, enough=0.0: original(action, 0.0))
@@ -92,7 +92,7 @@ def call(*words: object, folder: Path | None = None, drawn: bool = False) -> Cal
         ExitStack() as stack,
     ):
         if words[:1] == ("study",) and "--no-tracking" not in words:
-            stack.enter_context(patch("chestfed.tracking.recording.write_report", _line))
+            stack.enter_context(patch("chestfed.reports.tracking.recording.write_report", _line))
             stack.enter_context(copied_stores())
         if "--dry-run" in words:
             stack.enter_context(timed_once())

@@ -32,20 +32,20 @@ settings.load_profile("few")
 
 #: Files that take longest, or have the longest tests.
 LONG = (
-    "training/test_seeds.py",
-    "tracking/test_recording.py",
+    "studies/training/test_seeds.py",
+    "reports/tracking/test_recording.py",
     "privacy/test_canaries.py",
-    "training/test_resume_algorithms.py",
-    "training/test_damage.py",
-    "training/test_held_out.py",
+    "studies/training/test_resume_algorithms.py",
+    "studies/training/test_damage.py",
+    "studies/training/test_held_out.py",
     "test_api.py",
-    "engines/test_ranks.py",
-    "tuning/test_tune.py",
+    "learning/engines/test_ranks.py",
+    "studies/tuning/test_tune.py",
     "test_own_method.py",
-    "new_site/test_commands.py",
-    "new_site/test_tutorial.py",
-    "training/test_public_study.py",
-    "report/test_report.py",
+    "data/drafts/test_commands.py",
+    "data/drafts/test_tutorial.py",
+    "studies/training/test_public_study.py",
+    "reports/pages/test_report.py",
 )
 
 
@@ -101,7 +101,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_hospitals(shared_folder: Path) -> Path:
     """The tiny hospitals, drawn once; nobody writes there."""
-    from chestfed.samples import write_hospitals
+    from chestfed.data.samples import write_hospitals
 
     folder = shared_folder / "tiny-hospitals"
     write_hospitals(folder, seed=1, size="tiny", workers=1)  # waits for another worker's, and finds them
@@ -111,7 +111,7 @@ def tiny_hospitals(shared_folder: Path) -> Path:
 @pytest.fixture
 def copied_hospitals(tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a command would draw the tiny hospitals, it gets copies of them."""
-    from chestfed.samples.writing import STAMP
+    from chestfed.data.samples.writing import STAMP
 
     def copy(folder: Path, todo: list[Any], films: object, seed: int, stamp: object, _: object) -> Iterator[None]:
         for hospital in todo:
@@ -119,16 +119,16 @@ def copied_hospitals(tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> N
             assert json.loads((folder / hospital.folder / STAMP).read_text()) == stamp
             yield
 
-    monkeypatch.setattr("chestfed.samples.writing._write_all", copy)
+    monkeypatch.setattr("chestfed.data.samples.writing._write_all", copy)
 
 
 @pytest.fixture(scope="session")
 def furnish(tiny_hospitals: Path, shared_folder: Path) -> Callable[[Path], Path]:
     """Puts the tiny hospitals into a folder, with a cache of their images as small studies have them."""
     from chestfed.core.bundled import bundled
-    from chestfed.experiment.loading import load_pipeline
-    from chestfed.training.data.experiment import load_images
-    from tests.training.tiny_studies import SMALL, read_rows
+    from chestfed.studies.experiment.loading import load_pipeline
+    from chestfed.studies.training.data.experiment import load_images
+    from tests.studies.training.tiny_studies import SMALL, read_rows
 
     cache, file = shared_folder / "tiny-cache", bundled("pipelines") / "source_addition_samples.yaml"
     with FileLock(shared_folder / "tiny-cache.lock"):
@@ -150,7 +150,7 @@ def tiny_study(furnish: Callable[[Path], Path], shared_folder: Path) -> Path:
 
     Tests may add files of their own beside `runs`, but change nothing: all workers have the same folder.
     """
-    from tests.training.tiny_studies import command
+    from tests.studies.training.tiny_studies import command
 
     folder = shared_folder / "tiny-study"
     with FileLock(shared_folder / "tiny-study.lock"):
@@ -187,7 +187,7 @@ def chestfed() -> Callable[..., Called]:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that change files of a run folder: no manifest is compared with them."""
-    monkeypatch.setattr("chestfed.results.files.find_damage", lambda *_: [])
+    monkeypatch.setattr("chestfed.results.tables.files.find_damage", lambda *_: [])
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Random changes to modules, and the share of them that the modules' tests notice.
 
     python -m tests.mutation                                     (all of TARGETS, for at most 20 minutes)
-    python -m tests.mutation chestfed/sites/partition.py --minutes 5 --seed 3
+    python -m tests.mutation chestfed/data/sites/partition.py --minutes 5 --seed 3
 
 A change is one operator, number, condition or truth value in the body of a function. The tests are collected and run
 once, with coverage. For each change, in an order drawn by the seed, a fork exchanges the function's code and runs the
@@ -32,10 +32,10 @@ from coverage import Coverage
 
 #: File or folder -> its tests.
 TARGETS = {
-    "chestfed/evaluation": "tests/evaluation",
-    "chestfed/results": "tests/results",
-    "chestfed/sites/partition.py": "tests/sites/test_partition.py",
-    "chestfed/training/data/overlap.py": "tests/training/test_overlap.py",
+    "chestfed/results/evaluation": "tests/results/evaluation",
+    "chestfed/results/tables": "tests/results/tables",
+    "chestfed/data/sites/partition.py": "tests/data/sites/test_partition.py",
+    "chestfed/studies/training/data/overlap.py": "tests/studies/training/test_overlap.py",
 }
 EXCHANGED: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},

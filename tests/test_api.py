@@ -16,12 +16,12 @@ import pytest
 import torch
 
 import chestfed
-from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.algorithms.minimization.fedprox import FedProx
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
+from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from tests.cases import assert_refused
-from tests.training.tiny_studies import SETTINGS
+from tests.studies.training.tiny_studies import SETTINGS
 
 DIGITS = [
     *("collection.clients=2", "federated.window=2", "federated.batch_size=4", "federated.stage_steps=4"),

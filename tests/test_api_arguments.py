@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import chestfed
-from chestfed.algorithms import ALGORITHMS
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
+from chestfed.learning.algorithms import ALGORITHMS
 from tests.cases import assert_refused
+from tests.studies.tuning.test_tune import TINY
 from tests.test_api import CHEXPERT, DIGITS, MINE
-from tests.tuning.test_tune import TINY
 
 STUDY = {"title": "Own: digits", "extends": "digits_ih", "federated": {"window": 4}, "seed": np.int64(3)}
 IMAGES = [(np.full((8, 8), 9 * number, np.uint8), number % 2) for number in range(6)]

@@ -11,10 +11,10 @@ from benchmarks import __main__ as speed
 from benchmarks import gpu, scale, source_addition
 from benchmarks.speed_parts import training
 from benchmarks.speed_parts.pairs import paired
-from chestfed.results.answer import answer_study
-from chestfed.results.collect import collect
-from chestfed.results.run_folder import RunFolder
-from tests.results.finished_runs import NAMES, write_run
+from chestfed.results.tables.answer import answer_study
+from chestfed.results.tables.collect import collect
+from chestfed.results.tables.run_folder import RunFolder
+from tests.results.tables.finished_runs import NAMES, write_run
 
 
 def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from chestfed.core.bundled import bundled
-from chestfed.engines.client import NetworkClient
-from chestfed.models import FlatModule, build_model, network_options
+from chestfed.learning.engines.client import NetworkClient
+from chestfed.learning.models import FlatModule, build_model, network_options
 from tests.command_line import call
-from tests.engines.small_teams import batches, build_team, pipelines
-from tests.training.tiny_studies import command, run
+from tests.learning.engines.small_teams import batches, build_team, pipelines
+from tests.studies.training.tiny_studies import command, run
 
 pytestmark = [
     pytest.mark.gpu,

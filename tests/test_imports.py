@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 import chestfed
-from tests.sites import own_tables
-from tests.sites.own_tables import save_rows, wide
+from tests.data.sites import own_tables
+from tests.data.sites.own_tables import save_rows, wide
 
 ROOT = Path(chestfed.__file__).parent
 
@@ -23,42 +23,16 @@ ROOT = Path(chestfed.__file__).parent
 ALLOWED: dict[str, set[str]] = {
     "_version": set(),
     "core": set(),
-    "dicom": set(),
-    "evaluation": set(),
-    "objectives": set(),
-    "algorithms": {"objectives"},
-    "models": set(),
-    "samples": set(),
-    "images": {"dicom"},
-    "public_datasets": {"images"},
-    "sites": {"dicom", "images"},
-    "films": set(),
-    "inspection": {"dicom", "images", "sites"},
-    "new_site": {"dicom", "sites"},
-    "engines": {"algorithms", "objectives", "models"},
-    "experiment": {
-        *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites", "public_datasets"),
-    },
-    "results": {"evaluation"},
-    "training": {
-        *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"),
-        *("public_datasets", "experiment", "results"),
-    },
-    "tuning": {"experiment", "training"},
-    "federation": {
-        *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"),
-        *("experiment", "results", "training"),
-    },
-    "scoring": {"models", "evaluation", "images", "sites", "experiment", "results", "training"},
-    "testing": {"algorithms", "objectives", "models", "engines", "experiment", "images", "inspection", "sites"},
-    "report": {"evaluation", "experiment", "images", "inspection", "scoring", "sites", "results"},
-    "leaderboard": {
-        *("evaluation", "experiment", "films", "images", "report", "results", "samples", "sites", "training"),
-    },
-    "tracking": {"evaluation", "images", "experiment", "results", "training", "scoring", "report"},
+    "data": set(),
+    "learning": set(),
+    "results": set(),
+    "studies": {"data", "learning", "results"},
+    "federation": {"data", "learning", "results", "studies"},
+    "reports": {"data", "learning", "results", "studies"},
+    "testing": {"data", "learning", "studies"},
 }
 #: The command line, the public face and `python -m chestfed` stand above every room.
-ABOVE = {"commands", "cli", "api", "plugins", "statistics", "__main__", "__init__"}
+ABOVE = {"app", "plugins", "statistics", "__main__", "__init__"}
 
 HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib"]
 
@@ -140,7 +114,7 @@ def test_functions_have_at_most_sixty_lines() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    program = f"import sys, chestfed.cli; print([name for name in {HEAVY} if name in sys.modules])"
+    program = f"import sys, chestfed.app.cli; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
@@ -154,13 +128,14 @@ def test_study_imports_late() -> None:
         "flwr",
         "openpyxl",
         "submitit",
-        "chestfed.report.page",
+        "chestfed.reports.pages.page",
     ]
     with_a_network = ["monai", "scipy.optimize", "scipy.sparse"]
     program = (
-        "import sys, chestfed.commands.study.run\n"
+        "import sys, chestfed.app.commands.study.run\n"
         f"print([name for name in {later + with_a_network} if name in sys.modules])\n"
-        "from chestfed.models import build_model, network_options\nbuild_model(network_options('small'), 5, 1)\n"
+        "from chestfed.learning.models import build_model, network_options\n"
+        "build_model(network_options('small'), 5, 1)\n"
         f"print([name for name in {later} if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -175,7 +150,7 @@ def test_site_check_imports_no_torch(tmp_path: Path) -> None:
     save_rows(tmp_path / "site/labels.csv", [wide(number) for number in range(3)])
     own_tables.config(tmp_path, {})
     program = (
-        "import sys; from chestfed.cli import main\n"
+        "import sys; from chestfed.app.cli import main\n"
         "try: main()\n"
         "finally: print([name for name in ('torch', 'monai', 'mlflow') if name in sys.modules])"
     )

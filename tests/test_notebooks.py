@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 
 from docs.notebooks import execute
 from docs.notebooks.execute import digest_of_code
-from tests.results.finished_runs import write_run
+from tests.results.tables.finished_runs import write_run
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import chestfed
 from chestfed import statistics
-from chestfed.evaluation.training_seeds import seeds_test
+from chestfed.results.evaluation.training_seeds import seeds_test
 
 RNG = np.random.default_rng(0)
 LABELS = (RNG.random((150, 2)) < 0.3).astype(float)

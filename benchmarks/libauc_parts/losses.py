@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.libauc_parts.library import Loss, as_loss, libauc_loss
-from chestfed.objectives.auc_margin import AucMargin
+from chestfed.learning.objectives.auc_margin import AucMargin
 
 SEEDS = range(5)
 POSITIVE_SHARES = (0.5, 0.1, 0.03)

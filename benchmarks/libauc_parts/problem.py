@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.libauc_parts.losses import chestfed_loss
-from chestfed.objectives.auc_margin import AucMargin
+from chestfed.learning.objectives.auc_margin import AucMargin
 
 
 @dataclass(frozen=True)

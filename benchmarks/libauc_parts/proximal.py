@@ -10,8 +10,8 @@ from torch import Tensor
 
 from benchmarks.libauc_parts.library import libauc_loss, libauc_optimizer, set_variables
 from benchmarks.libauc_parts.problem import Fact, distance, problem, start
-from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.variables import Point
+from chestfed.learning.algorithms.coda_plus import CodaPlus
+from chestfed.learning.algorithms.variables import Point
 
 STEPS = 50
 LR = 0.2

@@ -9,7 +9,7 @@ import torch
 from benchmarks.libauc_parts.library import libauc_loss
 from benchmarks.libauc_parts.losses import ROWS, draw
 from benchmarks.speed_parts.pairs import paired
-from chestfed.objectives.auc_margin import AucMargin
+from chestfed.learning.objectives.auc_margin import AucMargin
 
 #: LibAUC's loss and the number of diseases.
 TIMED = (("AUCMLoss", 1), ("MultiLabelAUCMLoss", 1), ("MultiLabelAUCMLoss", 5))

@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.speed_parts.pairs import paired
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation.intervals.bootstrap import jointly_resampled_aucs, resampled_aucs
-from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.evaluation.labeled import Scored
-from chestfed.evaluation.summary import summarize
+from chestfed.results.evaluation.intervals.bootstrap import jointly_resampled_aucs, resampled_aucs
+from chestfed.results.evaluation.intervals.methods import Intervals
+from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.summary import summarize
 
 DISEASES, RESAMPLES = 5, 2000
 LOOPED = 20  # resamples of the loop beside it

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed_parts.machine import alone, peak_of
-from chestfed.images.cache import COLUMNS
-from chestfed.images.database import KEY, Database, Row
+from chestfed.data.images.cache import COLUMNS
+from chestfed.data.images.database import KEY, Database, Row
 
 ROWS = 1_000_000
 
@@ -43,8 +43,8 @@ def measure_start() -> dict[str, Any]:
     """Seconds of processor time of a new interpreter that imports what a study needs, and its largest parts."""
     names = ("numpy", "torch", "monai.networks.nets", "mlflow")
     parts = {name: f"import {name}" for name in names}
-    study = "import atexit, gc; atexit.register(gc.freeze); gc.disable(); import chestfed.commands.study.run"
-    parts["chestfed.commands.study.run, as `chestfed study` does"] = study
+    study = "import atexit, gc; atexit.register(gc.freeze); gc.disable(); import chestfed.app.commands.study.run"
+    parts["chestfed.app.commands.study.run, as `chestfed study` does"] = study
     return {"seconds to import": {name: spent("-c", code)["processor seconds"] for name, code in parts.items()}}
 
 

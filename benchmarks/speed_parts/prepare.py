@@ -20,9 +20,9 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
 from benchmarks.speed_parts.pairs import paired
-from chestfed.images.cache import fill_cache, pixels
-from chestfed.images.levels import Stored
-from chestfed.images.preprocess import Preprocess
+from chestfed.data.images.cache import fill_cache, pixels
+from chestfed.data.images.levels import Stored
+from chestfed.data.images.preprocess import Preprocess
 
 COPIES, FEW = 512, 64  # of a film, prepared by one and by two processes
 

@@ -58,7 +58,7 @@ def _measured(case: str, rows: int) -> dict[str, object]:
 
 
 def _config(case: str) -> Any:
-    from chestfed.sites import SiteConfig
+    from chestfed.data.sites import SiteConfig
 
     if case == "dicom":
         columns = {"patient": "PatientID", "view": "ViewPosition", "age": "PatientAge", "findings": "ImageComments"}
@@ -108,14 +108,14 @@ def _meanings() -> dict[str, str]:
 
 
 def _open(case: str, folder: str) -> dict[str, object]:
-    from chestfed.sites import opening
+    from chestfed.data.sites import opening
 
     config = _config(case)
     # Labels only: nothing is looked for in folders.
     alone = None if case in ("dicom", "wide csv and images") else Path(folder, CASES[case][0])
     if case == "dicom":
         # The pool's process must not start others: headers one after the other.
-        from chestfed.sites.tables import dicom_headers
+        from chestfed.data.sites.tables import dicom_headers
 
         dicom_headers._SMALL_JOB = 1 << 30  # type: ignore[misc]
     started, worked = time.perf_counter(), time.process_time()

@@ -16,14 +16,14 @@ from torch.utils.data import DataLoader, Dataset
 from benchmarks.speed_parts.pairs import paired
 from benchmarks.speed_parts.prepare import film
 from chestfed.core.bundled import bundled
-from chestfed.engines.client import NetworkClient
-from chestfed.experiment.loading import load_pipeline
-from chestfed.images.augment import Augment
-from chestfed.images.batches import CPU, EvalBatches, TrainBatches
-from chestfed.images.cache import COLUMNS, CachedImages
-from chestfed.images.database import Database, Row, digest_pixels, pack_keys
-from chestfed.models import FlatModule, build_model
-from chestfed.objectives.cross_entropy import CrossEntropy
+from chestfed.data.images.augment import Augment
+from chestfed.data.images.batches import CPU, EvalBatches, TrainBatches
+from chestfed.data.images.cache import COLUMNS, CachedImages
+from chestfed.data.images.database import Database, Row, digest_pixels, pack_keys
+from chestfed.learning.engines.client import NetworkClient
+from chestfed.learning.models import FlatModule, build_model
+from chestfed.learning.objectives.cross_entropy import CrossEntropy
+from chestfed.studies.experiment.loading import load_pipeline
 
 SIZE, BATCH, IMAGES = 320, 32, 512
 

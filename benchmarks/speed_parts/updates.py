@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from benchmarks.speed_parts.pairs import paired
-from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.variables import Point
-from chestfed.models import build_model, network_options
+from chestfed.learning.algorithms.codasca import Codasca
+from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.models import build_model, network_options
 
 CLIENTS, WINDOW = 5, 32
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation.handshake import hospitals_in
+from chestfed.studies.experiment.pipeline import Pipeline
 
 #: What leaves of test images, by `leaves.results`.
 LEAVES: Final = {

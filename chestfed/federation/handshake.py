@@ -13,10 +13,10 @@ import torch
 
 from chestfed._version import __version__
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import identity, shareable
-from chestfed.models import try_network
-from chestfed.training.identity import RESULTS_VERSION
+from chestfed.learning.models import try_network
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import identity, shareable
+from chestfed.studies.training.identity import RESULTS_VERSION
 
 _LOCK = "install the locked versions on both sides (requirements/federation.txt): other ones compute other numbers"
 #: What is compared, in this order -> what to do if it differs.

@@ -1,4 +1,7 @@
-"""A question or an answer, whatever carries it: JSON values, and numbers packed by `chestfed.engines.messages.wire`."""
+"""A question or an answer, whatever carries it: JSON values, and numbers.
+
+The numbers are packed by `chestfed.learning.engines.messages.wire`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.messages.wire import Packed
+from chestfed.learning.engines.messages.wire import Packed
 
 #: Begin a refusal: the hospital was started anew, or does not answer yet.
 UNKNOWN, LATER = "unknown: ", "later: "

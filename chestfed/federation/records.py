@@ -14,9 +14,9 @@ from torch import Tensor
 
 from chestfed.core.config import StrictModel
 from chestfed.core.provenance import Origin
-from chestfed.engines.messages.wire import LARGEST_COUNT, WireError
-from chestfed.results.frames import Row
-from chestfed.training.client_summary import BINS
+from chestfed.learning.engines.messages.wire import LARGEST_COUNT, WireError
+from chestfed.results.tables.frames import Row
+from chestfed.studies.training.client_summary import BINS
 
 _ROW: Final = TypeAdapter(Row)
 #: Characters of a reason or warning.
@@ -44,7 +44,7 @@ class DiseaseCounts(StrictModel):
 
 
 class Card(StrictModel):
-    """What `sites.json` says of a hospital, or of test images; see `chestfed.training.client_summary`."""
+    """What `sites.json` says of a hospital, or of test images; see `chestfed.studies.training.client_summary`."""
 
     name: str
     role: str

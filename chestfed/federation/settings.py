@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from chestfed.core.config import StrictModel, expand_path, load_config
 from chestfed.core.errors import ConfigError
-from chestfed.sites.config import load_site_config
+from chestfed.data.sites.config import load_site_config
 
 
 def split_address(text: str) -> tuple[str, int]:

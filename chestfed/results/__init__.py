@@ -1,1 +1,1 @@
-"""What a finished run holds: tables, comparisons, timing."""
+"""AUCs with intervals and tests, and the tables of a study; no network."""

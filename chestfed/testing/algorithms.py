@@ -9,9 +9,10 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
-from chestfed.algorithms.variables import (
+from chestfed.core.plugins import Options
+from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.learning.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
+from chestfed.learning.algorithms.variables import (
     Encoding,
     Iterate,
     Move,
@@ -22,15 +23,14 @@ from chestfed.algorithms.variables import (
     mean_of,
     named_tensors,
 )
-from chestfed.core.plugins import Options
-from chestfed.engines.engine import Engine, EngineState
-from chestfed.engines.fleet import LocalFleet
-from chestfed.engines.messages.requests import Work
-from chestfed.engines.peers import PeerEngine
-from chestfed.engines.server import ServerEngine
-from chestfed.engines.topology import build_graph
-from chestfed.experiment.ranges import declared_range
-from chestfed.objectives import OBJECTIVES
+from chestfed.learning.engines.engine import Engine, EngineState
+from chestfed.learning.engines.fleet import LocalFleet
+from chestfed.learning.engines.messages.requests import Work
+from chestfed.learning.engines.peers import PeerEngine
+from chestfed.learning.engines.server import ServerEngine
+from chestfed.learning.engines.topology import build_graph
+from chestfed.learning.objectives import OBJECTIVES
+from chestfed.studies.experiment.ranges import declared_range
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 from chestfed.testing.quadratics import (
     CLIENTS,
@@ -61,7 +61,7 @@ TENSORS = "states and messages are dataclasses of tensors"
 
 
 def check_algorithm(algorithm: AlgorithmSpec | str, **options: object) -> list[str]:
-    """Check an algorithm against the contract of `chestfed.algorithms.variables` and its own declaration.
+    """Check an algorithm against the contract of `chestfed.learning.algorithms.variables` and its own declaration.
 
     `algorithm` is a declaration, or a name or reference as in a pipeline; its claims are checked under these `options`.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
-from chestfed.models import (
+from chestfed.learning.models import (
     MODELS,
     FlatModule,
     ModelOptions,
@@ -27,7 +27,7 @@ IMAGES = 4
 
 
 def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **options: object) -> list[str]:
-    """Check a network against the contract of `chestfed.models.ModelSpec`.
+    """Check a network against the contract of `chestfed.learning.models.ModelSpec`.
 
     `model` is a declaration, or a name or reference as in a pipeline; `size` is the side of the images, `outputs` the
     number of diseases; `options` are options of the network.

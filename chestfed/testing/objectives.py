@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
 from chestfed.core.plugins import Options
-from chestfed.objectives import OBJECTIVES, ObjectiveSpec
-from chestfed.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
+from chestfed.learning.objectives import OBJECTIVES, ObjectiveSpec
+from chestfed.learning.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
@@ -22,7 +22,7 @@ SAMPLED = "with an empty memory it is the loss of the batch"
 
 
 def check_objective(objective: ObjectiveSpec | str, **options: object) -> list[str]:
-    """Check an objective against the contract of `chestfed.objectives.declaration`.
+    """Check an objective against the contract of `chestfed.learning.objectives.declaration`.
 
     `objective` is a declaration, or a name or reference as in a pipeline; `options` are options of the objective.
 

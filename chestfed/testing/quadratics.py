@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point, weighted_mean
 from chestfed.core.randomness import stream_seed
-from chestfed.objectives import OBJECTIVES
-from chestfed.objectives.declaration import Population, pool_shape
+from chestfed.learning.algorithms.variables import Point, weighted_mean
+from chestfed.learning.objectives import OBJECTIVES
+from chestfed.learning.objectives.declaration import Population, pool_shape
 
 #: d weights, then a and b of J diseases; J dual variables.
 WEIGHTS, DISEASES = 5, 2

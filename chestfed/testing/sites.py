@@ -17,12 +17,12 @@ import numpy as np
 
 from chestfed.core.errors import ChestfedError
 from chestfed.core.plugins import freeze_plugins
-from chestfed.inspection import check_site as inspect_site
-from chestfed.sites.config import SiteConfig, load_site_config
-from chestfed.sites.label_files.source import Source
-from chestfed.sites.label_files.text import DELIMITERS
-from chestfed.sites.opening import open_site
-from chestfed.sites.table import SiteTable
+from chestfed.data.checks import check_site as inspect_site
+from chestfed.data.sites.config import SiteConfig, load_site_config
+from chestfed.data.sites.label_files.source import Source
+from chestfed.data.sites.label_files.text import DELIMITERS
+from chestfed.data.sites.opening import open_site
+from chestfed.data.sites.table import SiteTable
 from chestfed.testing.contract import ContractError
 
 #: Key of a check -> what must hold.

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import (
+from chestfed.learning.algorithms.variables import (
     Finishing,
     Partial,
     PeerAlgorithm,

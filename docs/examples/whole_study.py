@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 import chestfed
-from chestfed.algorithms import ALGORITHMS
-from chestfed.evaluation.estimates import auc_estimates
-from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.evaluation.labeled import Scored
-from chestfed.models import FlatModule, build_model, network_options, reset_classifier
-from chestfed.objectives import OBJECTIVES
+from chestfed.data.samples import write_hospitals
+from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.models import FlatModule, build_model, network_options, reset_classifier
+from chestfed.learning.objectives import OBJECTIVES
 from chestfed.plugins import Objective, Point, Population, Setting
-from chestfed.samples import write_hospitals
+from chestfed.results.evaluation.estimates import auc_estimates
+from chestfed.results.evaluation.intervals.methods import Intervals
+from chestfed.results.evaluation.labeled import Scored
 
 SITES = ("chexpert", "mimic_cxr", "chestxray8")  # in the order of addition; the first is the target
 SEED, IMAGE_SIZE, BATCH = 1, 64, 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chestfed.commands.algorithms import as_markdown
+from chestfed.app.commands.algorithms import as_markdown
 
 HEAD = """# Table of algorithms
 

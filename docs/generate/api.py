@@ -15,17 +15,17 @@ HEAD = """# Python API
 What a script, a notebook or a package of your own may rely on.
 """
 #: Modules of which every name in `__all__` is public.
-MODULES = ("chestfed", "chestfed.plugins", "chestfed.statistics", "chestfed.testing", "chestfed.sites.reader")
+MODULES = ("chestfed", "chestfed.plugins", "chestfed.statistics", "chestfed.testing", "chestfed.data.sites.reader")
 #: Other modules and their public names: the parts of a study, for a training loop of one's own.
 PARTS = {
-    "chestfed.samples": ("write_hospitals",),
-    "chestfed.models": ("FlatModule", "build_model", "network_options", "reset_classifier"),
-    "chestfed.objectives": ("OBJECTIVES",),
-    "chestfed.public_datasets.memory": ("Samples",),
-    "chestfed.algorithms": ("ALGORITHMS",),
-    "chestfed.evaluation.estimates": ("Estimate", "auc_estimates"),
-    "chestfed.evaluation.intervals.methods": ("Intervals",),
-    "chestfed.evaluation.labeled": ("Scored",),
+    "chestfed.data.samples": ("write_hospitals",),
+    "chestfed.learning.models": ("FlatModule", "build_model", "network_options", "reset_classifier"),
+    "chestfed.learning.objectives": ("OBJECTIVES",),
+    "chestfed.data.collections.memory": ("Samples",),
+    "chestfed.learning.algorithms": ("ALGORITHMS",),
+    "chestfed.results.evaluation.estimates": ("Estimate", "auc_estimates"),
+    "chestfed.results.evaluation.intervals.methods": ("Intervals",),
+    "chestfed.results.evaluation.labeled": ("Scored",),
 }
 #: A heading of a numpy docstring: a word with dashes below.
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-{3,}\n", re.MULTILINE)

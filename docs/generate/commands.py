@@ -22,7 +22,7 @@ Every command also has `--quiet` (the answer and errors), `--json` (one object) 
 
 def page() -> str:
     """The whole page, as Markdown."""
-    from chestfed.cli import app
+    from chestfed.app.cli import app
 
     return "\n".join([HEAD, *_sections(typer.main.get_command(app), "chestfed")])
 

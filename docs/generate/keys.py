@@ -35,7 +35,7 @@ ANY_CELL = {"string", "integer", "number", "boolean"}
 
 def pages() -> dict[str, str]:
     """File name (without .md) -> text."""
-    from chestfed.commands.machine.schema import schemas
+    from chestfed.app.commands.machine.schema import schemas
 
     return {f"{kind}_keys": page(kind, schema) for kind, schema in schemas().items()}
 

@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 import pytest
 
-from chestfed.cli import main
-from tests.training.test_damage import SAME, study_in
-from tests.training.tiny_studies import SETTINGS
+from chestfed.app.cli import main
+from tests.studies.training.test_damage import SAME, study_in
+from tests.studies.training.tiny_studies import SETTINGS
 
 STUDY = ("study", *(word for setting in SETTINGS for word in ("--set", setting)))
 T = TypeVar("T")
@@ -168,7 +168,7 @@ def import_modules(words: tuple[str, ...], folder: Path, before: Callable[[], ob
 
 def make_store(out: Path) -> None:
     """MLflow's store in a folder, with a run."""
-    from chestfed.tracking.store import Store, local_store
+    from chestfed.reports.tracking.store import Store, local_store
 
     Store(local_store(out), out / "artifacts").start_run("x", {})
 

@@ -21,8 +21,8 @@ SECONDS, MEGABYTES = 60, 4096
 
 def _yaml(home: Path) -> Callable[[bytes], object]:
     """A site's YAML and a pipeline's."""
-    from chestfed.experiment.loading import load_pipeline
-    from chestfed.sites import load_site_config
+    from chestfed.data.sites import load_site_config
+    from chestfed.studies.experiment.loading import load_pipeline
 
     def read(content: bytes) -> None:
         (home / "x.yaml").write_bytes(content)
@@ -35,7 +35,7 @@ def _labels(home: Path) -> Callable[[bytes], object]:
     """A hospital's table, as text or workbook."""
     import yaml
 
-    from chestfed.sites import load_site_config, open_site
+    from chestfed.data.sites import load_site_config, open_site
 
     columns = {"image": "File", "patient": "Patient", "view": "View", "age": "Age"}
     common = {
@@ -63,7 +63,7 @@ def _labels(home: Path) -> Callable[[bytes], object]:
 
 def _picture(home: Path) -> Callable[[bytes], object]:
     """A picture of any format, DICOM before all."""
-    from chestfed.images.decode import decode
+    from chestfed.data.images.decode import decode
 
     def read(content: bytes) -> None:
         (home / "picture").write_bytes(content)
@@ -75,7 +75,7 @@ def _picture(home: Path) -> Callable[[bytes], object]:
 def _results(home: Path) -> Callable[[bytes], object]:
     """The files of a run folder; the first byte says which."""
     from chestfed.core.checkpoint import load_checkpoint
-    from chestfed.results import files, frames
+    from chestfed.results.tables import files, frames
 
     readers: dict[bytes, Callable[[Path], object]] = {
         b"P": files.read_predictions,  # parquet begins with it
@@ -96,10 +96,10 @@ def _message(home: Path) -> Callable[[bytes], object]:
     import numpy as np
     import torch
 
-    from chestfed.algorithms.codasca import Codasca
-    from chestfed.engines.messages.requests import Work
-    from chestfed.engines.messages.shapes import Shapes
-    from chestfed.engines.messages.wire import Packed, peek, unpack
+    from chestfed.learning.algorithms.codasca import Codasca
+    from chestfed.learning.engines.messages.requests import Work
+    from chestfed.learning.engines.messages.shapes import Shapes
+    from chestfed.learning.engines.messages.wire import Packed, peek, unpack
 
     shapes = Shapes(Codasca(2, 0.1, 0.1), 6, 2, 3)
     arrays = {"float32": np.zeros(16 + 3 + 6, np.float32), "int64": np.zeros(2, np.int64)}

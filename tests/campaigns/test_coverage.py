@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation.estimates import compute_auc
-from chestfed.evaluation.intervals.methods import METHODS, Contrast, Intervals
-from chestfed.evaluation.labeled import Scored
+from chestfed.results.evaluation.estimates import compute_auc
+from chestfed.results.evaluation.intervals.methods import METHODS, Contrast, Intervals
+from chestfed.results.evaluation.labeled import Scored
 
 NORMAL = NormalDist()
 

@@ -11,10 +11,10 @@ import pytest
 
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ChestfedError
-from chestfed.results.collect import load_results
-from chestfed.results.run_folder import RunFolder
+from chestfed.results.tables.collect import load_results
+from chestfed.results.tables.run_folder import RunFolder
 from tests.campaigns.children import STUDY, Campaign, list_differences, run
-from tests.training.test_damage import DAMAGES, damage, flip_bit
+from tests.studies.training.test_damage import DAMAGES, damage, flip_bit
 
 pytestmark = pytest.mark.campaign
 #: Written for people or as a lock: nothing reads them.

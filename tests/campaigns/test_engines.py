@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import read_json
-from tests.training.tiny_studies import SMALL
+from tests.studies.training.tiny_studies import SMALL
 
 pytestmark = pytest.mark.campaign
 ROOT = Path(__file__).parents[2]

@@ -29,7 +29,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key
 from chestfed.federation.settings import HOSPITAL_FILE
 from tests.federation.straight_line import unmarked
-from tests.training.tiny_studies import SMALL
+from tests.studies.training.tiny_studies import SMALL
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
 from tests.federation.loopback import ROOT, RUN, SERVER, Loopback, loopback

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import chestfed
-from chestfed.algorithms.variables import from_named_tensors, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.host import Host
-from chestfed.training import assemble
+from chestfed.learning.algorithms.variables import from_named_tensors, named_tensors
+from chestfed.learning.engines.host import Host
+from chestfed.studies.training import assemble
 
 pytestmark = pytest.mark.campaign
 CLIENTS, SCALE = 5, 10.0

@@ -32,11 +32,11 @@ from pydicom.uid import (
 )
 
 from chestfed.core.errors import ImageError
-from chestfed.images.decode import decode, picture_digest
-from chestfed.images.decoding.compressed import MAX_PIXELS, MAX_SCANNED_PIXELS, PNG
+from chestfed.data.images.decode import decode, picture_digest
+from chestfed.data.images.decoding.compressed import MAX_PIXELS, MAX_SCANNED_PIXELS, PNG
 from tests.campaigns.children import sample_cases, start, wait
-from tests.inspection.planted import FILES, dicom, film
-from tests.training.test_damage import flip_bit
+from tests.data.checks.planted import FILES, dicom, film
+from tests.studies.training.test_damage import flip_bit
 
 #: What one image may take.
 SECONDS, MEBIBYTES = 2.0, 300.0

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chestfed.images.decode import decode, decode_stored
-from chestfed.images.decoding.polarity import MEAN_FILM, UNSURE, standardize_polarity
-from chestfed.images.levels import Levels, Stored
-from chestfed.images.preprocess import Preprocess
-from tests.images.test_decode import dicom, save
+from chestfed.data.images.decode import decode, decode_stored
+from chestfed.data.images.decoding.polarity import MEAN_FILM, UNSURE, standardize_polarity
+from chestfed.data.images.levels import Levels, Stored
+from chestfed.data.images.preprocess import Preprocess
+from tests.data.images.test_decode import dicom, save
 
 pytestmark = [pytest.mark.campaign, pytest.mark.real_data]
 Save = Callable[[str, Any], None]

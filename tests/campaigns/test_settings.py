@@ -9,7 +9,7 @@ import pytest
 
 from chestfed.core.bundled import bundled
 from tests.campaigns.children import Campaign, run, sample_cases
-from tests.training.tiny_studies import SETTINGS as SMALL
+from tests.studies.training.tiny_studies import SETTINGS as SMALL
 
 _DIGITS, _HUGE = "9" * 5000, "1000000000000"
 SETTINGS = (

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.campaigns.children import Campaign, start, wait
-from tests.training.tiny_studies import SETTINGS
+from tests.studies.training.tiny_studies import SETTINGS
 
 pytestmark = pytest.mark.campaign
 STUDIES = 30

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from chestfed.commands.machine.key import count_common, write_names
+from chestfed.app.commands.machine.key import count_common, write_names
 from chestfed.core import pseudonyms as keys
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import (
@@ -29,11 +29,11 @@ from chestfed.core.pseudonyms import (
     read_key,
     refuse_key_within,
 )
-from chestfed.results.differences import compare_with_first
-from chestfed.results.predictions import load_predictions
+from chestfed.results.tables.differences import compare_with_first
+from chestfed.results.tables.predictions import load_predictions
 from tests.cases import assert_refused
-from tests.results.finished_runs import write_run
-from tests.sites.own_tables import config, save_rows, wide
+from tests.data.sites.own_tables import config, save_rows, wide
+from tests.results.tables.finished_runs import write_run
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 

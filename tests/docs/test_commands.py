@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from chestfed.cli import app
+from chestfed.app.cli import app
 from chestfed.core.bundled import list_pipelines, list_sites
 
 ROOT = Path(__file__).parents[2]

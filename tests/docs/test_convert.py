@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from chestfed.sites import load_site_config, open_site
+from chestfed.data.sites import load_site_config, open_site
 from tests.cases import each
 
 PAGE = (Path(__file__).parents[2] / "docs" / "convert.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from chestfed.models import build_model, network_options
-from chestfed.models.building import try_network
+from chestfed.learning.models import build_model, network_options
+from chestfed.learning.models.building import try_network
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: `model:` lines of YAML in the docs, with their comments.

@@ -20,11 +20,11 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
-from chestfed.algorithms import ALGORITHMS
-from chestfed.cli import app
-from chestfed.commands.machine.schema import for_editors, schemas
+from chestfed.app.cli import app
+from chestfed.app.commands.machine.schema import for_editors, schemas
 from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
+from chestfed.learning.algorithms import ALGORITHMS
 from docs.generate import algorithms, api, commands, keys
 from docs.generate.markdown import escaped
 
@@ -169,7 +169,7 @@ def test_named_parts_have_a_section_each() -> None:
 def test_api_page_has_every_public_name() -> None:
     text = api.page()
     for module in map(
-        importlib.import_module, ("chestfed", "chestfed.plugins", "chestfed.testing", "chestfed.sites.reader")
+        importlib.import_module, ("chestfed", "chestfed.plugins", "chestfed.testing", "chestfed.data.sites.reader")
     ):
         missing = [name for name in module.__all__ if name[0] != "_" and f"### `{module.__name__}.{name}`" not in text]
         assert missing == []

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.messages.wire import Packed
+from chestfed.data.sites.opening import SYNTHETIC_MARKER
 from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.parcels import LineLost, Parcel
 from chestfed.federation.settings import Hospital, HospitalFile, Leaves, Policy
-from chestfed.sites.opening import SYNTHETIC_MARKER
+from chestfed.learning.engines.messages.wire import Packed
 
 #: Changes a reply on its way: `tamper(hospital, reply)`.
 Tamper = Callable[[str, Parcel], Parcel]

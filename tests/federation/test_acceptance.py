@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ChestfedError
-from tests.training.tiny_studies import SMALL
+from tests.studies.training.tiny_studies import SMALL
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
 from chestfed.federation.server.founding import add, rekey

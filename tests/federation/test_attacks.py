@@ -1,6 +1,6 @@
 """What a hospital refuses of a server that means harm: each attack, and the kind of the refusal.
 
-Of a hospital that means harm: `tests/engines/test_wire.py` (records), `test_study.py` (answers, claims),
+Of a hospital that means harm: `tests/learning/engines/test_wire.py` (records), `test_study.py` (answers, claims),
 `secure_sum` (false keys, shares, lists). Of others on the network: `test_gate.py` and, with a server,
 `tests/campaigns/test_federation_attacks.py`.
 """
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.messages.wire import LARGEST_COUNT, Packed, WireError
 from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.hospital.study import read_members
 from chestfed.federation.parcels import Parcel, Refused
+from chestfed.learning.engines.messages.wire import LARGEST_COUNT, Packed, WireError
 from tests.cases import assert_refused
 from tests.federation.straight_line import sample_hospital
 from tests.federation.test_participant import DIGEST, greeting, pipeline
@@ -52,7 +52,7 @@ PIPELINES: dict[str, tuple[dict[str, Any], str]] = {
     "a network that is not listed": ({"model": {"name": "torchvision.models:resnet18"}}, "unlisted code"),
     "a function as the algorithm": ({"federated": {"algorithm": "torch:os.popen"}}, "unlisted code"),
     "an objective that is not listed": (
-        {"federated": {"objective": "tests.models.tiny_transformer:TINY"}},
+        {"federated": {"objective": "tests.learning.models.tiny_transformer:TINY"}},
         "unlisted code",
     ),
     "weights of any file": ({"model": {"name": "small", "initial_weights": "/etc/hostname"}}, "unlisted file"),

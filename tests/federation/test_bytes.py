@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from chestfed.algorithms import ALGORITHMS
-from chestfed.algorithms.declaration import AlgorithmSpec
-from chestfed.engines.messages.requests import Located, Stepped, Steps, Work
-from chestfed.engines.messages.wire import count_bytes
-from chestfed.experiment.rules import build_stage_graph
-from chestfed.experiment.stage_2 import Federated
-from chestfed.models import NetworkGroups, network_options
-from chestfed.objectives.declaration import Population
-from chestfed.training.assemble import Federation
+from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.algorithms.declaration import AlgorithmSpec
+from chestfed.learning.engines.messages.requests import Located, Stepped, Steps, Work
+from chestfed.learning.engines.messages.wire import count_bytes
+from chestfed.learning.models import NetworkGroups, network_options
+from chestfed.learning.objectives.declaration import Population
+from chestfed.studies.experiment.rules import build_stage_graph
+from chestfed.studies.experiment.stage_2 import Federated
+from chestfed.studies.training.assemble import Federation
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
 #: Parameters and running statistics of DenseNet121, hospitals and diseases, as the page says.

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from chestfed.cli import app
+from chestfed.app.cli import app
 from chestfed.federation.settings import HospitalFile
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from chestfed.commands.federation import server as commands
+from chestfed.app.commands.federation import server as commands
 from chestfed.core.errors import ChestfedError, TrainingError
 from chestfed.federation.parcels import LineLost, Parcel, Undelivered
 from chestfed.federation.server import conversation

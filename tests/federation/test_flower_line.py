@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.messages.wire import Packed
 from chestfed.federation.parcels import Parcel, Undelivered
 from chestfed.federation.settings import read_federation
+from chestfed.learning.engines.messages.wire import Packed
 from tests.federation.straight_line import Clock
 
 line = pytest.importorskip("chestfed.federation.flower.line", reason="needs chestfed[flower]", exc_type=ImportError)

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from chestfed.core.errors import ConfigError, TrainingError
-from chestfed.evaluation.estimates import Estimate
-from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.loading import load_pipeline
 from chestfed.federation.server import conversation
 from chestfed.federation.server.membership import Membership
 from chestfed.federation.server.study import require_members, run_over_hospitals
-from chestfed.report.page import make_report
-from chestfed.results.frames import read_row
-from chestfed.results.run_folder import RunFolder
-from chestfed.training.data.experiment import load_images, make_experiment
-from chestfed.training.data.sites import open_sites
-from chestfed.training.reporting import Reporters
-from chestfed.training.run import run_study
+from chestfed.reports.pages.page import make_report
+from chestfed.results.evaluation.estimates import Estimate
+from chestfed.results.tables.frames import read_row
+from chestfed.results.tables.run_folder import RunFolder
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.training.data.experiment import load_images, make_experiment
+from chestfed.studies.training.data.sites import open_sites
+from chestfed.studies.training.reporting import Reporters
+from chestfed.studies.training.run import run_study
 from tests.cases import assert_refused
 from tests.federation.straight_line import Clock
 from tests.federation.test_study import FILE, NAMES, SETTINGS, absences, federation, line_at, pipeline, run_at

@@ -16,24 +16,24 @@ from safetensors import SafetensorError
 
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.errors import ConfigError, DamagedError, TrainingError
-from chestfed.engines.host import Host
-from chestfed.engines.messages.requests import Finish
-from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
 from chestfed.federation.hospital.local import OwnData, restore_host, suppress_counts
 from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.parcels import Parcel
+from chestfed.learning.engines.host import Host
+from chestfed.learning.engines.messages.requests import Finish
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
+from chestfed.studies.training.data.clients import ClientData
+from chestfed.studies.training.pretrain import Pretrained
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
-from chestfed.training.data.clients import ClientData
-from chestfed.training.pretrain import Pretrained
 from tests.cases import assert_refused
-from tests.engines.test_wire import RULE
 from tests.federation.straight_line import sample_hospital
-from tests.models import tiny_transformer
-from tests.models.tiny_transformer import TinyTransformer
-from tests.training.tiny_studies import SMALL
+from tests.learning.engines.test_wire import RULE
+from tests.learning.models import tiny_transformer
+from tests.learning.models.tiny_transformer import TinyTransformer
+from tests.studies.training.tiny_studies import SMALL
 
 FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
 DIGEST = "0123456789abcdef"

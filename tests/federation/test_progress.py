@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.commands.federation.server import describe_progress
+from chestfed.app.commands.federation.server import describe_progress
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.federation.server.progress import FILE, Progress, Running, read_progress, stop_study
 from tests.cases import assert_refused

@@ -16,11 +16,6 @@ import yaml
 
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.pseudonyms import read_key
-from chestfed.engines.messages.wire import Packed, WireError
-from chestfed.evaluation.estimates import Estimate
-from chestfed.evaluation.intervals.interval import Interval
-from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation.hospital import participant
 from chestfed.federation.hospital.log import open_log
 from chestfed.federation.parcels import Parcel
@@ -28,17 +23,22 @@ from chestfed.federation.records import Opened, plain_row, read_row, read_values
 from chestfed.federation.server import conversation
 from chestfed.federation.server.study import run_over_hospitals
 from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves
-from chestfed.report.page import make_report
-from chestfed.results.files import read_predictions
-from chestfed.results.frames import Row
-from chestfed.results.run_folder import RunFolder
-from chestfed.training.loop import History
-from chestfed.training.pretrain import STATE
-from chestfed.training.reporting import Reporter, Reporters
-from chestfed.training.run import StudyResult
+from chestfed.learning.engines.messages.wire import Packed, WireError
+from chestfed.reports.pages.page import make_report
+from chestfed.results.evaluation.estimates import Estimate
+from chestfed.results.evaluation.intervals.interval import Interval
+from chestfed.results.tables.files import read_predictions
+from chestfed.results.tables.frames import Row
+from chestfed.results.tables.run_folder import RunFolder
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.training.loop import History
+from chestfed.studies.training.pretrain import STATE
+from chestfed.studies.training.reporting import Reporter, Reporters
+from chestfed.studies.training.run import StudyResult
 from tests.cases import assert_refused
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
-from tests.training.tiny_studies import SMALL, run, study
+from tests.studies.training.tiny_studies import SMALL, run, study
 
 NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
 SETTINGS = [*SMALL, "k=[3]", "evaluation.every=4", "model.norm=batch"]

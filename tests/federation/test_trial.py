@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.tiny_studies import run
+from tests.studies.training.tiny_studies import run
 
 ROOT = Path(__file__).parents[2]
 

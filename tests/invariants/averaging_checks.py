@@ -8,8 +8,8 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from chestfed.algorithms import codasca
-from chestfed.algorithms.variables import Point
+from chestfed.learning.algorithms import codasca
+from chestfed.learning.algorithms.variables import Point
 from tests.invariants import quadratic_saddle as saddle
 
 WEIGHTS = [0.1, 0.2, 0.3, 0.4]

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from chestfed.algorithms.variables import Point
+from chestfed.learning.algorithms.variables import Point
 from tests.invariants import quadratic_composition as composition
 from tests.invariants import quadratic_saddle as saddle
 

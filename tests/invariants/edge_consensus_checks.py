@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from chestfed.algorithms.variables import Point
-from chestfed.engines.fleet import LocalFleet
-from chestfed.engines.peers import PeerEngine, Schedule
-from chestfed.engines.topology import Graph, build_graph
-from tests.engines.quadratic_client import QuadraticClient
+from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.engines.fleet import LocalFleet
+from chestfed.learning.engines.peers import PeerEngine, Schedule
+from chestfed.learning.engines.topology import Graph, build_graph
 from tests.invariants import quadratic_saddle as saddle
+from tests.learning.engines.quadratic_client import QuadraticClient
 
 NONE = torch.zeros(0, dtype=torch.float64)
 #: A tree with two more edges; degrees 1 to 4.

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from chestfed.algorithms.coda import Coda
-from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.codasca_minimal import CodascaMinimal
-from chestfed.algorithms.minimization.scaffold import Scaffold
-from chestfed.engines.fleet import LocalFleet
-from tests.engines.quadratic_client import QuadraticClient
+from chestfed.learning.algorithms.coda import Coda
+from chestfed.learning.algorithms.coda_plus import CodaPlus
+from chestfed.learning.algorithms.codasca import Codasca
+from chestfed.learning.algorithms.codasca_minimal import CodascaMinimal
+from chestfed.learning.algorithms.minimization.scaffold import Scaffold
+from chestfed.learning.engines.fleet import LocalFleet
 from tests.invariants import quadratic_saddle as saddle
+from tests.learning.engines.quadratic_client import QuadraticClient
 
 ZEROS = torch.zeros(2, dtype=torch.float64)
 

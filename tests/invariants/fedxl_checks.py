@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chestfed.algorithms import fedxl
-from chestfed.algorithms.declaration import Setting
-from chestfed.algorithms.variables import Point, Stateless
-from chestfed.objectives import score_pool
+from chestfed.learning.algorithms import fedxl
+from chestfed.learning.algorithms.declaration import Setting
+from chestfed.learning.algorithms.variables import Point, Stateless
+from chestfed.learning.objectives import score_pool
 
 J, D, B, WINDOW, ROUNDS, LR, WEIGHTS = 2, 3, 6, 3, 4, 0.4, (0.5, 0.3, 0.2)
 MARGIN, SPREAD, RATE, BETA, P = 0.9, 0.7, 0.4, 0.3, (0.4, 0.25)

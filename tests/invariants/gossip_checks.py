@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from chestfed.engines.topology import build_graph
+from chestfed.learning.engines.topology import build_graph
 from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.edge_consensus_checks import IRREGULAR, START, errors, run
 

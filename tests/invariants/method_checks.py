@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.minimization.fedprox import FedProx
-from chestfed.algorithms.variables import Encoding, Personal, Point, Preparing
+from chestfed.learning.algorithms.minimization.fedprox import FedProx
+from chestfed.learning.algorithms.variables import Encoding, Personal, Point, Preparing
 from chestfed.testing.quadratics import ExactGradients, problems
 
 WEIGHTS, LR, ROUNDS, D = (0.1, 0.2, 0.3, 0.4), 0.05, 4, 5

@@ -11,8 +11,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import torch
 
-from chestfed.algorithms.minimization.local_sgdm import LocalSgdm
-from chestfed.algorithms.variables import Point
+from chestfed.learning.algorithms.minimization.local_sgdm import LocalSgdm
+from chestfed.learning.algorithms.variables import Point
 from tests.invariants import quadratic_saddle as saddle
 
 WEIGHTS = [0.1, 0.2, 0.3, 0.4]

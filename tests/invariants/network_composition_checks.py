@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chestfed.models import FlatModule
-from chestfed.objectives.auc_margin import AucMargin
-from chestfed.objectives.compositional import CompositionalAuc
+from chestfed.learning.models import FlatModule
+from chestfed.learning.objectives.auc_margin import AucMargin
+from chestfed.learning.objectives.compositional import CompositionalAuc
 
 Batches = list[tuple[Tensor, Tensor]]
 RATIOS = torch.tensor([0.3, 0.4]).double()

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point
+from chestfed.learning.algorithms.variables import Point
 from tests.invariants import quadratic_saddle as saddle
 
 

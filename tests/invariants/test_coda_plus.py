@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.variables import Point
+from chestfed.learning.algorithms.coda_plus import CodaPlus
+from chestfed.learning.algorithms.variables import Point
 from tests.invariants import quadratic_saddle as saddle
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chestfed.algorithms.coda_plus import CodaPlus
+from chestfed.learning.algorithms.coda_plus import CodaPlus
 from tests.invariants import quadratic_saddle as saddle
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.codasca_minimal import CodascaMinimal
-from chestfed.algorithms.variables import byte_count
+from chestfed.learning.algorithms.codasca import Codasca
+from chestfed.learning.algorithms.codasca_minimal import CodascaMinimal
+from chestfed.learning.algorithms.variables import byte_count
 from tests.invariants import quadratic_saddle as saddle
 
 

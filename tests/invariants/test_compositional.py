@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from chestfed.algorithms.compositional.local_scgdam import LocalScgdam
-from chestfed.algorithms.compositional.local_sgdam import LocalSgdam
-from chestfed.algorithms.variables import byte_count
-from chestfed.engines.compositional import NetworkComposition
-from chestfed.models import FlatModule, build_model, network_options
-from chestfed.objectives.auc_margin import AucMargin
-from chestfed.objectives.compositional import CompositionalAuc
+from chestfed.learning.algorithms.compositional.local_scgdam import LocalScgdam
+from chestfed.learning.algorithms.compositional.local_sgdam import LocalSgdam
+from chestfed.learning.algorithms.variables import byte_count
+from chestfed.learning.engines.compositional import NetworkComposition
+from chestfed.learning.models import FlatModule, build_model, network_options
+from chestfed.learning.objectives.auc_margin import AucMargin
+from chestfed.learning.objectives.compositional import CompositionalAuc
 from tests.invariants import quadratic_composition as composition
 from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.compositional_checks import start

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chestfed.algorithms.decentralized.edge_consensus import tuning_free_eta
-from chestfed.algorithms.decentralized.gossip import Gossip
-from chestfed.engines.topology import build_graph
+from chestfed.learning.algorithms.decentralized.edge_consensus import tuning_free_eta
+from chestfed.learning.algorithms.decentralized.gossip import Gossip
+from chestfed.learning.engines.topology import build_graph
 from tests.invariants.edge_consensus_checks import IRREGULAR, errors, run
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chestfed.algorithms.minimization.fedprox import FedProx
-from chestfed.algorithms.minimization.local_sgdm import LocalSgdm
-from chestfed.algorithms.minimization.scaffold import Client, Scaffold, State
-from chestfed.algorithms.variables import byte_count
+from chestfed.learning.algorithms.minimization.fedprox import FedProx
+from chestfed.learning.algorithms.minimization.local_sgdm import LocalSgdm
+from chestfed.learning.algorithms.minimization.scaffold import Client, Scaffold, State
+from chestfed.learning.algorithms.variables import byte_count
 from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.minimizers_checks import problems, start
 

@@ -20,18 +20,18 @@ import pandas as pd
 import pytest
 import yaml
 
-from chestfed.cli import app
+from chestfed.app.cli import app
 from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key, read_key
-from chestfed.experiment.loading import load_pipeline
+from chestfed.data.images.database import Database
+from chestfed.data.sites import load_site_config, open_site
 from chestfed.federation.hospital.local import OwnData
-from chestfed.images.database import Database
-from chestfed.sites import load_site_config, open_site
-from chestfed.training.data.experiment import load_images
-from chestfed.training.reporting import Reporters, use
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.training.data.experiment import load_images
+from chestfed.studies.training.reporting import Reporters, use
 from tests.command_line import undrawn
 from tests.privacy.canaries import DATE, MARK, NAME, NUMBER, UID, found_in, planted, save
-from tests.training.tiny_studies import read_rows
+from tests.studies.training.tiny_studies import read_rows
 
 SITE = {
     "site": "st-canary",

@@ -12,7 +12,7 @@ from tests.testing.packages import offer
 
 READER = """
 import numpy as np
-from chestfed.sites.reader import SiteReader, join_rows, raw_rows, column_findings
+from chestfed.data.sites.reader import SiteReader, join_rows, raw_rows, column_findings
 
 def read(source, options):
     path = source.find("labels")

@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from chestfed.algorithms import ALGORITHMS
-from chestfed.algorithms.minimization.fedprox import FedProx
-from chestfed.algorithms.personal.local_parts import Client, LocalParts, Shared
-from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError
-from chestfed.objectives import OBJECTIVES
-from chestfed.objectives.cross_entropy import CrossEntropy
+from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.algorithms.minimization.fedprox import FedProx
+from chestfed.learning.algorithms.personal.local_parts import Client, LocalParts, Shared
+from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.objectives import OBJECTIVES
+from chestfed.learning.objectives.cross_entropy import CrossEntropy
 from chestfed.testing import algorithms
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.contract import ContractError
 from chestfed.testing.objectives import check_objective
 from tests.cases import assert_refused
-from tests.training.test_resume_algorithms import make_pipeline, train
+from tests.studies.training.test_resume_algorithms import make_pipeline, train
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "own_method"
 FEDAVG, FEDREP, ENTROPY = ALGORITHMS.find("fedavg"), ALGORITHMS.find("fedrep"), OBJECTIVES.find("cross_entropy")

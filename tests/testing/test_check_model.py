@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from torch import nn
 
 from chestfed.core.errors import ConfigError
-from chestfed.models import ModelOptions, ModelSpec
+from chestfed.learning.models import ModelOptions, ModelSpec
 from chestfed.testing import ContractError, check_algorithm, check_model
 from tests.cases import assert_refused
-from tests.models.tiny_transformer import TINY
+from tests.learning.models.tiny_transformer import TINY
 
 RULES = 10
 

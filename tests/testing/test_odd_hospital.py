@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 
 from chestfed.core.errors import ConfigError, Problem, SiteError
-from chestfed.sites import load_site_config, open_site
+from chestfed.data.sites import load_site_config, open_site
 from chestfed.testing import CHECKS, check_site
 from tests.cases import assert_refused
-from tests.sites.own_tables import labels
-from tests.sites.small_sites import CONFIGS, column
+from tests.data.sites.own_tables import labels
+from tests.data.sites.small_sites import CONFIGS, column
 
 EXAMPLE = CONFIGS.parent / "docs" / "examples" / "odd_hospital"
 CONFIG = EXAMPLE / "odd_hospital.yaml"

@@ -11,8 +11,8 @@ from PIL import Image
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.testing import CHECKS, ContractError, check_site
-from tests.sites import own_tables
-from tests.sites.own_tables import save_rows, wide
+from tests.data.sites import own_tables
+from tests.data.sites.own_tables import save_rows, wide
 from tests.testing.plain_site import write_reader, write_site
 
 

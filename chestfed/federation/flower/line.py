@@ -13,13 +13,13 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.messages.wire import WireError
 from chestfed.federation.flower.gate import OPERATOR_HEADER
 from chestfed.federation.flower.interior import PATIENCE, Interfaces, TaskList, explain
 from chestfed.federation.flower.records import from_record, to_record
 from chestfed.federation.keys import read_secret
 from chestfed.federation.parcels import LineLost, Parcel, Undelivered
 from chestfed.federation.settings import Federation
+from chestfed.learning.engines.messages.wire import WireError
 
 #: Seconds between two looks for a message or a task; of a hospital without a question for `IDLE_AFTER`: `IDLE`.
 POLL, IDLE, IDLE_AFTER = 0.25, 1.0, 5.0

@@ -1,6 +1,7 @@
 """A parcel as Flower's records: one JSON text, and one array of raw bytes per type of number.
 
-Nothing is unpickled, and no file format is parsed. `chestfed.engines.messages.wire` checks what the numbers mean.
+Nothing is unpickled, and no file format is parsed. `chestfed.learning.engines.messages.wire` checks what the numbers
+mean.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from chestfed.engines.messages.wire import TYPES, Packed, WireError
 from chestfed.federation.parcels import Parcel
+from chestfed.learning.engines.messages.wire import TYPES, Packed, WireError
 
 #: How bytes are written, as each array says. Flower's own kind is NumPy's file format.
 RAW = "chestfed.little-endian"

@@ -11,27 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
 from chestfed.core.checkpoint import load_state, report_damage, save_state, write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey, make_key, read_key
-from chestfed.engines.host import Host, Snapshot
-from chestfed.engines.messages.requests import Answer, Request, Start
-from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Evaluation, Pipeline
+from chestfed.data.sites.config import load_site_config
 from chestfed.federation import handshake
 from chestfed.federation.parcels import Refused
 from chestfed.federation.records import Counts, TestLabels, without_nan
 from chestfed.federation.settings import Hospital
-from chestfed.models import FlatModule
-from chestfed.results.frames import Row
-from chestfed.sites.config import load_site_config
-from chestfed.training.assemble import Federation
-from chestfed.training.client_summary import make_site_card
-from chestfed.training.data.clients import ClientData, Outputs, TestSet
-from chestfed.training.data.experiment import Experiment, list_joins, load_images, make_experiment
-from chestfed.training.data.sites import OWN_TEST, TEST, UNUSED, VALID, open_sites
+from chestfed.learning.algorithms.variables import Point, from_named_tensors, named_tensors
+from chestfed.learning.engines.host import Host, Snapshot
+from chestfed.learning.engines.messages.requests import Answer, Request, Start
+from chestfed.learning.models import FlatModule
+from chestfed.results.evaluation.intervals.methods import Intervals
+from chestfed.results.tables.frames import Row
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Evaluation, Pipeline
+from chestfed.studies.training.assemble import Federation
+from chestfed.studies.training.client_summary import make_site_card
+from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet
+from chestfed.studies.training.data.experiment import Experiment, list_joins, load_images, make_experiment
+from chestfed.studies.training.data.sites import OWN_TEST, TEST, UNUSED, VALID, open_sites
 
 #: In the state folder: which key the names of earlier studies were made with.
 FINGERPRINT = "names_key.fingerprint"

@@ -12,10 +12,10 @@ from logging.handlers import RotatingFileHandler
 from typing import Any
 
 from chestfed.core.errors import ChestfedError
-from chestfed.engines.messages.wire import WireError, peek
 from chestfed.federation.hospital.audit import LOG
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.settings import Hospital
+from chestfed.learning.engines.messages.wire import WireError, peek
 
 #: The kinds of requests that are answered.
 KINDS = ("greet", "open", "pretrain", "begin", "ask", "sum", "score")

@@ -5,7 +5,7 @@ open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
 sum        a step of a round whose updates are summed with masks
-ask        a request of `chestfed.engines.messages.requests` to this hospital's client
+ask        a request of `chestfed.learning.engines.messages.requests` to this hospital's client
 score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
 """
 
@@ -26,12 +26,6 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, allow_references, freeze_plugins
 from chestfed.core.processes import stopping
-from chestfed.engines.messages.requests import Export, Import, Locate, Start, Take, Work, Worked
-from chestfed.engines.messages.wire import WireError, pack, unpack
-from chestfed.engines.sums.fixed_point import Masked, weigh
-from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
 from chestfed.federation.hospital import policy
 from chestfed.federation.hospital.local import (
@@ -51,10 +45,16 @@ from chestfed.federation.hospital.summing import STEPS, Summing
 from chestfed.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, sanitize
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
-from chestfed.models.pretrained import IMAGENET
-from chestfed.training.assemble import Federation, make_member_host, starting_network
-from chestfed.training.data.clients import TestSet, score
-from chestfed.training.pretrain import Pretrained, new_network, pretrain
+from chestfed.learning.engines.messages.requests import Export, Import, Locate, Start, Take, Work, Worked
+from chestfed.learning.engines.messages.wire import WireError, pack, unpack
+from chestfed.learning.engines.sums.fixed_point import Masked, weigh
+from chestfed.learning.models.pretrained import IMAGENET
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
+from chestfed.studies.training.assemble import Federation, make_member_host, starting_network
+from chestfed.studies.training.data.clients import TestSet, score
+from chestfed.studies.training.pretrain import Pretrained, new_network, pretrain
 
 #: Seconds of stage 1 after which a hospital answers how far it is.
 STAGE_1_SECONDS = 60.0

@@ -17,11 +17,11 @@ from pydantic import Field, ValidationError
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
 from chestfed.federation.parcels import Later, Refused
 from chestfed.federation.settings import Hospital, Policy
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
 
 _APPROVED, _PENDING = "approved.json", "pending"
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chestfed.engines.host import Host
-from chestfed.engines.messages.requests import Request
-from chestfed.engines.messages.shapes import Shapes
-from chestfed.engines.messages.wire import LARGEST_COUNT, peek, unpack
-from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation.hospital.local import OwnData
 from chestfed.federation.hospital.policy import Usage
 from chestfed.federation.hospital.summing import Summing
 from chestfed.federation.parcels import UNKNOWN, Parcel, Refused
-from chestfed.models import FlatModule
+from chestfed.learning.engines.host import Host
+from chestfed.learning.engines.messages.requests import Request
+from chestfed.learning.engines.messages.shapes import Shapes
+from chestfed.learning.engines.messages.wire import LARGEST_COUNT, peek, unpack
+from chestfed.learning.models import FlatModule
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Pipeline
 
 
 @dataclass

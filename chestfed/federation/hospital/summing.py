@@ -25,11 +25,11 @@ from pydantic import TypeAdapter, ValidationError
 from chestfed.core.checkpoint import write_json
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
-from chestfed.engines.messages.wire import LARGEST_COUNT
 from chestfed.federation import keys
 from chestfed.federation.parcels import Refused
 from chestfed.federation.secure_sum.member import Keys, Member
 from chestfed.federation.settings import Hospital
+from chestfed.learning.engines.messages.wire import LARGEST_COUNT
 
 Value = TypeVar("Value")
 

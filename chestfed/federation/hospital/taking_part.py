@@ -9,6 +9,7 @@ from filelock import FileLock, Timeout
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import PUBLISHED
+from chestfed.data.sites import load_site_config, open_site
 from chestfed.federation.description import LEAVES
 from chestfed.federation.flower.node import Node
 from chestfed.federation.hospital.local import names_key
@@ -16,7 +17,6 @@ from chestfed.federation.hospital.log import open_log
 from chestfed.federation.hospital.participant import Participant
 from chestfed.federation.keys import read_secret
 from chestfed.federation.settings import Hospital
-from chestfed.sites import load_site_config, open_site
 
 Say = Callable[[str], object]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chestfed.core.errors import ChestfedError, TrainingError
-from chestfed.engines.messages.wire import Packed, WireError
 from chestfed.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, sanitize
 from chestfed.federation.settings import Faults
+from chestfed.learning.engines.messages.wire import Packed, WireError
 
 #: Seconds between two looks for answers, and at who is online.
 POLL, LOOK = 0.25, 2.0

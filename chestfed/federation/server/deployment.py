@@ -13,12 +13,6 @@ from torch import Tensor
 
 from chestfed.core.checkpoint import write_json
 from chestfed.core.errors import ConfigError
-from chestfed.engines.fleet import Fleet
-from chestfed.engines.messages.wire import WireError, pack, unpack
-from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
 from chestfed.federation.hospital.local import scored_hospitals
 from chestfed.federation.parcels import Parcel
@@ -41,14 +35,20 @@ from chestfed.federation.server.conversation import Conversation, Question
 from chestfed.federation.server.fleet import HospitalFleet
 from chestfed.federation.server.membership import Membership
 from chestfed.federation.settings import Faults
-from chestfed.models import FlatModule
-from chestfed.results.frames import Row
-from chestfed.results.run_folder import FEDERATION
-from chestfed.training.assemble import Deployment, Federation
-from chestfed.training.client_summary import BINS, add_weights
-from chestfed.training.data.clients import ClientData, Outputs, TestSet
-from chestfed.training.data.experiment import Experiment
-from chestfed.training.pretrain import Pretrained
+from chestfed.learning.engines.fleet import Fleet
+from chestfed.learning.engines.messages.wire import WireError, pack, unpack
+from chestfed.learning.models import FlatModule
+from chestfed.results.evaluation.intervals.methods import Intervals
+from chestfed.results.tables.frames import Row
+from chestfed.results.tables.run_folder import FEDERATION
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
+from chestfed.studies.training.assemble import Deployment, Federation
+from chestfed.studies.training.client_summary import BINS, add_weights
+from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet
+from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.pretrain import Pretrained
 
 Read = TypeVar("Read")
 
@@ -178,7 +178,7 @@ class Hospitals(Deployment):
         return Experiment(self._pipeline, machine, joins=joins, clients=tuple(clients), digests=digests, **read)
 
     def pretrain(self, setup: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
-        """Stage 1, at the target hospital, which says how far it is; see `chestfed.training.pretrain.pretrain`."""
+        """Stage 1, at the target hospital, which says how far it is; see `studies.training.pretrain`."""
         steps, reached = setup.pipeline.pretrain.steps(setup.clients[0].training_rows), -1
 
         def read(parcel: Parcel) -> Pretrained | StageOne:

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Message, Move, Record
-from chestfed.engines.fleet import Fleet
-from chestfed.engines.messages.requests import Answer, Request, Work, Worked
-from chestfed.engines.messages.shapes import Shapes
-from chestfed.engines.messages.wire import pack, unpack
-from chestfed.engines.sums.fixed_point import Masked, unweigh
 from chestfed.federation.handshake import digest
 from chestfed.federation.server.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.server.summing import SumServer
 from chestfed.federation.settings import Faults
-from chestfed.training.assemble import Federation
+from chestfed.learning.algorithms.variables import Message, Move, Record
+from chestfed.learning.engines.fleet import Fleet
+from chestfed.learning.engines.messages.requests import Answer, Request, Work, Worked
+from chestfed.learning.engines.messages.shapes import Shapes
+from chestfed.learning.engines.messages.wire import pack, unpack
+from chestfed.learning.engines.sums.fixed_point import Masked, unweigh
+from chestfed.studies.training.assemble import Federation
 
 
 class HospitalFleet(Fleet):

@@ -15,9 +15,9 @@ from chestfed.core.bundled import install_command
 from chestfed.core.checkpoint import write_json
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.training.loop import History
-from chestfed.training.reporting import Reporter
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.training.loop import History
+from chestfed.studies.training.reporting import Reporter
 
 FILE = "running.json"
 #: Events after which the study waits for a hospital, or the server.

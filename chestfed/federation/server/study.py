@@ -12,10 +12,6 @@ from typing import Any
 from chestfed.core.checkpoint import load_checkpoint, read_json, write_json
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import Part, write_manifest
-from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import identity
-from chestfed.experiment.rules import check_runs
 from chestfed.federation import handshake
 from chestfed.federation.description import describe
 from chestfed.federation.parcels import Line
@@ -25,11 +21,15 @@ from chestfed.federation.server.membership import Membership
 from chestfed.federation.server.progress import Progress
 from chestfed.federation.server.summing import read_open_sum
 from chestfed.federation.settings import Federation
-from chestfed.results.run_folder import FEDERATION, FILES, RESULT, RunFolder
-from chestfed.training.data.experiment import Experiment
-from chestfed.training.pretrain import STATE
-from chestfed.training.reporting import Reporters, warn
-from chestfed.training.run import StudyResult, name_folder, run_study
+from chestfed.results.tables.run_folder import FEDERATION, FILES, RESULT, RunFolder
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import identity
+from chestfed.studies.experiment.rules import check_runs
+from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.pretrain import STATE
+from chestfed.studies.training.reporting import Reporters, warn
+from chestfed.studies.training.run import StudyResult, name_folder, run_study
 
 
 class Events:

@@ -15,12 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError, DamagedError, TrainingError
-from chestfed.engines.messages.wire import Packed, WireError, unpack
-from chestfed.engines.sums.fixed_point import Masked
 from chestfed.federation.hospital.summing import SumRound, choose_threshold
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.secure_sum.member import Keys, recover_sum
 from chestfed.federation.server.conversation import Conversation, Question
+from chestfed.learning.engines.messages.wire import Packed, WireError, unpack
+from chestfed.learning.engines.sums.fixed_point import Masked
 
 _LISTS, _TEXTS, _NAMES = TypeAdapter(tuple[str, str, str]), TypeAdapter(dict[str, str]), TypeAdapter(list[str])
 

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from chestfed.sites.reader import (
+from chestfed.data.sites.reader import (
     BLANK,
     NEGATIVE,
     POSITIVE,

@@ -6,8 +6,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import chestfed
-from chestfed.models import build_model, network_options
-from chestfed.samples import write_hospitals
+from chestfed.data.samples import write_hospitals
+from chestfed.learning.models import build_model, network_options
 
 HOSPITALS = Path("hospitals")
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.errors import TrainingError
-from chestfed.engines.sums.fixed_point import decode, encode
 from chestfed.federation.secure_sum.member import Keys, Member, check_threshold, expand_seed, recover_sum
 from chestfed.federation.secure_sum.shares import divide_secret, join_shares
+from chestfed.learning.engines.sums.fixed_point import decode, encode
 from tests.cases import assert_refused
 
 CONTEXT = b"study|k5|stage 1|round 7"

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError, TrainingError
-from chestfed.engines.messages.requests import Worked
-from chestfed.engines.sums.fixed_point import decode, unweigh, weigh
 from chestfed.federation import keys
 from chestfed.federation.hospital.summing import Summing
 from chestfed.federation.parcels import Parcel, Refused
 from chestfed.federation.server import conversation
+from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.engines.messages.requests import Worked
+from chestfed.learning.engines.sums.fixed_point import decode, unweigh, weigh
 from tests.cases import assert_refused
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
 from tests.federation.test_study import SETTINGS, line_at, over_hospitals, pipeline, run_at, table_in
-from tests.training.tiny_studies import run, study
+from tests.studies.training.tiny_studies import run, study
 
 
 @pytest.fixture(autouse=True)

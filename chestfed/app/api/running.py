@@ -1,0 +1,257 @@
+"""`chestfed.run` and `chestfed.tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chestfed.app.api import arguments
+from chestfed.app.api.arguments import Declarations, Part, PipelineSource
+from chestfed.core.bundled import site_file
+from chestfed.core.config import as_path, listed
+from chestfed.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chestfed.data.collections.memory import Samples
+    from chestfed.reports.pages.comparison import Comparison
+    from chestfed.reports.pages.study import Study
+    from chestfed.studies.experiment.methods import PipelineFile as Pipeline
+    from chestfed.studies.training.run import StudyResult
+
+#: The pipeline that runs where none is named.
+_DEFAULT = "source_addition_samples"
+
+
+def run(
+    pipeline: PipelineSource | None = None,
+    *,
+    methods: Sequence[Part] | None = None,
+    windows: Sequence[int] | None = None,
+    algorithm: Part | None = None,
+    objective: Part | None = None,
+    model: Part | None = None,
+    clients: Sequence[Samples] | None = None,
+    test: Samples | None = None,
+    tasks: Sequence[str] | None = None,
+    k: int | Sequence[int] | None = None,
+    seed: int | None = None,
+    seeds: int | Sequence[int] | None = None,
+    jobs: int = 1,
+    device: str | None = None,
+    data: str | Path | None = None,
+    out: str | Path = "runs",
+    cache: str | Path = "cache",
+    overrides: Sequence[str] = (),
+    add_sites: Sequence[str | Path] = (),
+    skip_unreadable: bool = False,
+    tracking: bool = False,
+    quiet: bool = False,
+) -> Study | Comparison:
+    """Run a study, with one training seed or several, or what is left of it, and return it.
+
+    Parameters
+    ----------
+    pipeline
+        A YAML, the name of a bundled one, a mapping of its keys, or a `Pipeline`. Default: the study on the samples.
+    methods, windows
+        What to compare: names, declarations, or mappings as in `methods` of a pipeline; windows (local steps per
+        round). Without them the first selected method of the pipeline is run, with every K.
+    algorithm, objective, model
+        What to train with: the name of a method of it, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox": 0.1}`, or
+        a declaration, also one that was made in a notebook.
+    clients, test, tasks
+        Data sets of pairs of image and label (`chestfed.data.collections.memory.Samples`), one per client, and one to
+        score, in place of the pipeline's hospitals; names of the tasks, one per column of labels.
+    k, seeds
+        Numbers of clients; several training seeds, or how many from the pipeline's on, which are read together.
+    jobs
+        Studies, or K of one, that run at a time in processes of their own.
+    data, overrides
+        Folder that contains the sites' folders; any keys, as after `--set`: `["federated.window=8"]`.
+
+    Returns
+    -------
+    Study or Comparison
+        A comparison if several methods or windows were run.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration is invalid. Nothing was started then.
+    ChestfedError
+        If data are missing or damaged, or training fails. What is finished is kept, and resumed by the same call.
+    """
+    return _run(_Request(**locals()))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of `run`."""
+
+    pipeline: PipelineSource | None
+    methods: Sequence[Part] | None
+    windows: Sequence[int] | None
+    algorithm: Part | None
+    objective: Part | None
+    model: Part | None
+    clients: Sequence[Samples] | None
+    test: Samples | None
+    tasks: Sequence[str] | None
+    k: int | Sequence[int] | None
+    seed: int | None
+    seeds: int | Sequence[int] | None
+    jobs: int
+    device: str | None
+    data: str | Path | None
+    out: str | Path
+    cache: str | Path
+    overrides: Sequence[str]
+    add_sites: Sequence[str | Path]
+    skip_unreadable: bool
+    tracking: bool
+    quiet: bool
+
+    def locate_pipeline(self, declared: Declarations) -> tuple[Path, list[str]]:
+        """The pipeline's file, and all keys that are set in it."""
+        settings, pipeline = listed(self.overrides, "overrides", str), self.pipeline
+        several = arguments.check_seeds(self.seeds)
+        clients = None if self.clients is None else listed(self.clients, "clients")
+        if not clients and self.test is None and self.tasks is None:
+            pipeline = _DEFAULT if pipeline is None else pipeline
+        else:
+            base, keys = arguments.list_samples_keys(clients, self.test, self.tasks, own_k=self.k is not None)
+            settings += [] if pipeline is None else keys
+            pipeline = base if pipeline is None else pipeline
+        file = arguments.locate_pipeline(pipeline, as_path(self.out, "out"), declared)
+        if self.methods is not None:
+            settings += arguments.select_methods(file, listed(self.methods, "methods"), declared)
+        else:
+            settings += arguments.select_algorithm(file, settings, self.algorithm, declared)
+        settings += arguments.list_parts(self.objective, self.model, declared)
+        windows = () if self.windows is None else listed(self.windows, "windows")
+        windows = arguments.check_whole_numbers(windows, "windows")
+        settings += [f"windows={windows}", f"seeds={several}"]
+        return file, [*settings, *arguments.list_plain_keys(self.k, self.seed, self.device)]
+
+
+def _run(request: _Request) -> Study | Comparison:
+    from chestfed.app.commands.study import run as study_run
+    from chestfed.core.console import open_console
+    from chestfed.learning.engines.declaration import refuse_several
+
+    if request.methods is not None and request.algorithm is not None:
+        raise ConfigError("methods, algorithm: give one of them", kind="two selections")
+    declared, jobs = Declarations(), arguments.check_positive(request.jobs, "jobs")
+    added = [*map(site_file, listed(request.add_sites, "add_sites"))]
+    file, settings = request.locate_pipeline(declared)
+    declared.refuse_several_processes(jobs)
+    refuse_several("chestfed.run()")
+    root, out = arguments.optional_path(request.data, "data"), as_path(request.out, "out")
+    cache = as_path(request.cache, "cache")
+    studies = study_run.prepare(open_console(quiet=request.quiet), file, settings, added, root, jobs=jobs)
+    if studies.pipeline.held_out is not None:
+        text = f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`"
+        raise ConfigError(text, kind="several studies", file=file)
+    choices = {"tracking": request.tracking, "skip_unreadable": request.skip_unreadable}
+    return _open(study_run.run(studies, out, cache, None, **choices))
+
+
+def load_pipeline(pipeline: PipelineSource, overrides: Sequence[str] = (), out: str | Path = "runs") -> Pipeline:
+    """Read and check a pipeline: a YAML, the name of a bundled one, or a mapping, which is written below `out`.
+
+    Raises
+    ------
+    ConfigError
+        All mistakes, each with its place.
+    """
+    from chestfed.studies.experiment import loading
+
+    file = arguments.locate_pipeline(pipeline, as_path(out, "out"), Declarations())
+    return loading.load_pipeline(file, listed(overrides, "overrides", str))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `chestfed.tune` returns.
+
+    Attributes
+    ----------
+    file
+        The pipeline with the selected settings, for `chestfed.run` and `chestfed study`.
+    trials
+        One row per trial and training seed: method, settings, validation AUC.
+    result
+        The selected settings on the test set.
+    """
+
+    file: Path
+    trials: pd.DataFrame
+    result: Study | Comparison
+
+
+def tune(
+    pipeline: PipelineSource = _DEFAULT,
+    *,
+    methods: Sequence[Part] | None = None,
+    trials: int = 20,
+    seeds: int = 3,
+    device: str | None = None,
+    data: str | Path | None = None,
+    out: str | Path = "runs",
+    cache: str | Path = "cache",
+    overrides: Sequence[str] = (),
+    skip_unreadable: bool = False,
+    tracking: bool = False,
+    quiet: bool = False,
+) -> Tuned:
+    """Select the settings of each method on validation patients, and test the selected ones once.
+
+    What is searched, and how, is the same as with `chestfed tune`. The same call resumes.
+
+    Parameters
+    ----------
+    pipeline, methods
+        As for `chestfed.run`; without `methods` all that the pipeline selects.
+    trials, seeds
+        Settings that are tried per method; training seeds of each trial, and of the test.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration is invalid, or there is nothing to search. Nothing was started then.
+    ChestfedError
+        If all trials of a method diverge, or as for `chestfed.run`.
+    """
+    import pandas as pd
+
+    from chestfed.app.commands.tune import run as tune_run
+    from chestfed.core.console import open_console
+
+    declared, folder, store = Declarations(), as_path(out, "out"), as_path(cache, "cache")
+    settings = listed(overrides, "overrides", str)
+    counts = {"trials": arguments.check_positive(trials, "trials"), "seeds": arguments.check_positive(seeds, "seeds")}
+    file = arguments.locate_pipeline(pipeline, folder, declared)
+    if methods is not None:
+        settings += arguments.select_methods(file, listed(methods, "methods"), declared)
+    settings += arguments.list_plain_keys(None, None, device)
+    root = arguments.optional_path(data, "data")
+    tuning = tune_run.prepare(open_console(quiet=quiet), file, settings, root, **counts)
+    tuned, tested = tune_run.run(tuning, folder, store, None, tracking=tracking, skip_unreadable=skip_unreadable)
+    return Tuned(tuned, pd.read_csv(tuned.parent / "trials.csv"), _open(tested))
+
+
+def _open(done: Sequence[StudyResult]) -> Study | Comparison:
+    """The finished studies: those of one method as a study, others as a comparison."""
+    from chestfed.reports.pages.comparison import Comparison
+    from chestfed.reports.pages.study import Study
+    from chestfed.results.tables.run_folder import RunFolder
+
+    folders = [study.folder for study in done]
+    settings = [RunFolder(folder).settings for folder in folders]
+    if len({(setting.method, setting.window) for setting in settings}) > 1:
+        return Comparison.of(folders)
+    return Study.of(folders)

@@ -1,0 +1,179 @@
+"""The command line, assembled from the commands in `chestfed.app.commands`, and the exit codes.
+
+0: done; 1: an error that the user can fix; 2: usage error; 70: a bug in chestfed; 130: Ctrl-C; 143: another signal
+that asks to end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import platform
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from chestfed._version import __version__
+from chestfed.app.commands.algorithms import algorithms
+from chestfed.app.commands.compare import compare
+from chestfed.app.commands.evaluate import evaluate
+from chestfed.app.commands.federation.hospital import (
+    federation_audit,
+    federation_hospital,
+    federation_join,
+    federation_rekey,
+)
+from chestfed.app.commands.federation.run import federation_run
+from chestfed.app.commands.federation.server import (
+    federation_add,
+    federation_init,
+    federation_remove,
+    federation_renew,
+    federation_server,
+    federation_status,
+    federation_stop,
+)
+from chestfed.app.commands.films import films_get, films_list, films_show
+from chestfed.app.commands.leaderboard import leaderboard, submit
+from chestfed.app.commands.machine.cache import cache_list, cache_prune
+from chestfed.app.commands.machine.doctor import doctor
+from chestfed.app.commands.machine.key import key
+from chestfed.app.commands.machine.runs import runs
+from chestfed.app.commands.machine.schema import schema
+from chestfed.app.commands.machine.ui import ui
+from chestfed.app.commands.options import print_error
+from chestfed.app.commands.power import power
+from chestfed.app.commands.report import report
+from chestfed.app.commands.samples import samples
+from chestfed.app.commands.shell import Command, Commands, Lists, Root, show_all_help, with_output
+from chestfed.app.commands.site.check import site_card, site_check
+from chestfed.app.commands.site.new import site_new
+from chestfed.app.commands.site.stats import site_stats, site_table
+from chestfed.app.commands.study.command import study
+from chestfed.app.commands.tune.command import tune
+from chestfed.core.console import open_console, say
+from chestfed.core.errors import ChestfedError, ChestfedWarning
+from chestfed.core.processes.stopping import handle_signals
+
+_MORE: Final = "More"
+
+app = typer.Typer(
+    name="chestfed",
+    cls=Root,
+    help="Federated learning on the chest X-rays of several hospitals.\n\n"
+    "Start with `chestfed study`: it runs the source-addition study on synthetic sample hospitals, in minutes, "
+    "without downloading data and without a GPU.",
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _group(name: str, text: str, *commands: Callable[..., None], kind: type[Commands] = Commands) -> typer.Typer:
+    group = typer.Typer(name=name, cls=kind, help=text, rich_markup_mode="markdown")
+    for command in commands:
+        group.command(command.__name__.removeprefix(f"{name}_"), cls=Command)(with_output(command))
+    return group
+
+
+_FIRST: tuple[Callable[..., None], ...] = (study, report, evaluate, compare, algorithms, runs)
+_OTHERS: tuple[Callable[..., None], ...] = (tune, power, samples, submit, leaderboard, ui, key, schema, doctor)
+for _command in (*_FIRST, *_OTHERS):
+    app.command(cls=Command, rich_help_panel=None if _command in _FIRST else _MORE)(with_output(_command))
+_ABOUT = "Describe a new hospital, check it, write its card; count images and labels."
+app.add_typer(_group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table))
+_ABOUT = "List open releases of chest X-rays that need no registration, and download them."
+app.add_typer(_group("films", _ABOUT, films_list, films_show, films_get, kind=Lists))
+_ABOUT = "List and prune the caches of decoded images."
+app.add_typer(_group("cache", _ABOUT, cache_list, cache_prune), rich_help_panel=_MORE)
+_ABOUT = "Run a study across real hospitals, each of which keeps its images."
+_PARTS = (
+    *(federation_init, federation_add, federation_remove, federation_renew, federation_server),
+    *(federation_run, federation_status, federation_stop),
+    *(federation_join, federation_rekey, federation_hospital, federation_audit),
+)
+app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_MORE)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"chestfed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    help_all: Annotated[
+        bool, typer.Option("--help-all", callback=show_all_help, is_eager=True, help="List all commands, and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point: an error that the user can fix is printed as one message, without a traceback."""
+    atexit.register(gc.freeze)  # else Python ends with a search for cycles among all modules: 0.7 s with PyTorch
+    with warnings.catch_warnings(), handle_signals():
+        warnings.simplefilter("default", ChestfedWarning)
+        warnings.showwarning = _print_warning
+        try:
+            app(prog_name="chestfed")
+        except ChestfedError as error:
+            print_error(error)
+            sys.exit(1)
+        except Exception as error:
+            sys.exit(_unforeseen(error))
+
+
+def _unforeseen(error: Exception) -> int:
+    """Print an error that nobody caught: one message if the machine is to blame, else a report of a defect."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        print_error(ChestfedError(f"{place}{error.strerror}. Finished work is kept; run the same command to resume"))
+        return 1
+    text = str(error)
+    if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
+        advice = "Use a smaller batch size, image size or network, and run the same command again"
+        print_error(ChestfedError(f"not enough memory. {advice}. Finished work is kept"))
+        return 1
+    about = f"chestfed {__version__}, Python {platform.python_version()}, {platform.system()}"
+    traceback.print_exception(error)
+    from chestfed.core.plugins import modules_in_use
+
+    report = (
+        "report it with the lines above and the command, see CONTRIBUTING.md and SECURITY.md; remove names of folders "
+        "and patients first. Finished work is kept."
+    )
+    text = f"a bug in chestfed ({about}). Please {report}"
+    if own := ", ".join(modules_in_use()):
+        text = (
+            f"a bug in {own}, or in chestfed ({about}). Check your own parts first: check_algorithm, check_objective, "
+            f"check_model, check_site in chestfed.testing say what is wrong. If they pass, please {report}"
+        )
+    print_error(ChestfedError(text))
+    return 70
+
+
+def _print_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of ours as one line; those of libraries as Python prints them."""
+    ours = issubclass(category, ChestfedWarning)
+    text = f"warning: {message}" if ours else warnings.formatwarning(message, category, filename, lineno, line).rstrip()
+    say(open_console(stderr=True), text, "yellow" if ours else None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""`chestfed compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.app.commands import options
+from chestfed.core.console import open_console, say, show_answer
+from chestfed.core.output import add_result
+from chestfed.results.evaluation.intervals import DEFAULT
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            callback=options.run_paths,
+            autocompletion=options.known_runs,
+            help="Runs by name or folder, kN folders, folders of evaluations or predictions.parquet files. The first "
+            "is the reference.",
+            show_default=False,
+        ),
+    ],
+    k: options.K = None,
+    group_seeds: Annotated[
+        bool, typer.Option("--group-seeds", help="Treat runs that differ only in their seed as one model.")
+    ] = False,
+    interval: options.Interval = None,
+    resamples: options.Resamples = 2000,
+    out: Annotated[Path | None, options.optional(help="Folder for the results. Default: one in runs/paired.")] = None,
+) -> None:
+    """Compare models with the first one, on the same test images.
+
+    Prints the differences in AUC with paired intervals and p values, also corrected by Holm's method.
+
+    Example:
+
+        chestfed compare runs/chestxray8_patients-0123456789ab runs/evaluations/chestxray8-test-frontal-image-ab01
+    """
+    from chestfed.core.checkpoint import write_text
+    from chestfed.core.disk import check_folder
+    from chestfed.results.evaluation.estimates import as_csv
+    from chestfed.results.tables import differences
+    from chestfed.results.tables.answer import compare_models, describe_resolution
+    from chestfed.results.tables.frames import list_difference_rows, select
+    from chestfed.results.tables.predictions import group_seeds as merge
+    from chestfed.results.tables.predictions import load_predictions
+    from chestfed.results.tables.views import render_differences
+
+    console, models = open_console(), [load_predictions(path, k) for path in runs]
+    models = merge(models) if group_seeds else models
+    compared = select(differences.compare_with_first(models, resamples, interval or DEFAULT), "study")
+    folder = out or differences.name_folder(compared, Path("runs") / "paired")
+    check_folder(folder, "--out")
+    write_text(folder / "differences.csv", as_csv(compared))
+    rows = list_difference_rows(compared)
+    console.print(render_differences(compared))
+    if resolution := describe_resolution(rows[-1]):
+        console.print(resolution)
+    say(console, f"written to {folder}: differences.csv")
+    answer = compare_models(rows)
+    add_result(answer=answer, folder=str(folder), differences=rows)
+    show_answer(console, answer)

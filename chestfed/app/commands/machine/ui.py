@@ -1,0 +1,86 @@
+"""`chestfed ui`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from chestfed.core.console import open_console, say
+from chestfed.core.errors import ChestfedError, first_line
+
+_HOST: Final = "127.0.0.1"
+#: How long a server may take to end.
+_SECONDS: Final = 10
+
+
+def ui(
+    out: Annotated[Path, typer.Option(help="Output folder of the studies.")] = Path("runs"),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000,
+) -> None:
+    """Start MLflow's web page on this machine for the studies in an output folder. Ctrl-C stops it.
+
+    Example:
+
+        chestfed ui --out runs --port 5001
+    """
+    if not (out / "mlflow.db").exists():
+        raise ChestfedError(f"{out} has no MLflow store yet: run `chestfed study` first, or give its --out folder")
+    from chestfed.reports.tracking.store import find_page, local_store
+
+    try:
+        address = f"http://{_HOST}:{port}{find_page(local_store(out))}"
+    except Exception as error:  # MLflow's, or its database's: of another version, locked, or damaged
+        raise ChestfedError(f"{out / 'mlflow.db'}: MLflow cannot open it: {first_line(error)}") from None
+    try:
+        socket.create_server((_HOST, port)).close()
+    except OSError as error:
+        text = f"port {port} of this machine cannot be used: {error.strerror}. Choose another with --port"
+        raise ChestfedError(text) from None
+    say(open_console(), f"MLflow on {address}\n(ready within seconds; Ctrl-C stops it)")
+    artifacts = (out / "mlflow-artifacts").resolve().as_uri()
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
+    command += ["--default-artifact-root", artifacts, "--host", _HOST, "--port", str(port)]
+    command += ["--workers", "1"]  # one reader: more processes would only start later and take more memory
+    # Runners of MLflow's own jobs, which evaluate language models, would be several more processes.
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    status = serve(command, {**os.environ, **quiet})
+    if status not in (0, -signal.SIGINT, -signal.SIGTERM, 130):
+        raise ChestfedError(f"MLflow stopped with status {status}")
+
+
+def serve(command: list[str], environment: dict[str, str]) -> int:
+    """Run a server until it ends, and return its status. Whatever ends this process but a kill (-9) ends the server.
+
+    A server is several processes: on POSIX they are a group of their own, which is ended as a whole.
+    """
+    before = signal.signal(signal.SIGTERM, _leave)
+    server = subprocess.Popen(command, env=environment, start_new_session=os.name != "nt")
+    try:
+        return server.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _stop(server, signal.SIGTERM)
+        try:
+            server.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            _stop(server, signal.SIGKILL if os.name != "nt" else signal.SIGTERM)
+
+
+def _leave(number: int, _: object) -> None:
+    sys.exit(128 + number)
+
+
+def _stop(server: subprocess.Popen[bytes], number: int) -> None:
+    if os.name == "nt":
+        server.terminate()
+        return
+    with contextlib.suppress(ProcessLookupError):  # all of them have ended
+        os.killpg(server.pid, number)

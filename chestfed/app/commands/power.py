@@ -1,0 +1,213 @@
+"""`chestfed power`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chestfed.app.commands import options
+from chestfed.core.bundled import list_pipelines, run_path
+from chestfed.core.console import open_console, plural, say, text_table
+from chestfed.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from chestfed.results.evaluation.joining.planning import Assumptions
+
+
+def _find_paths(given: list[Path]) -> list[Path]:
+    """A pipeline by name or file; else run folders, for one of several seeds those beside it."""
+    if len(given) == 1 and str(given[0]) in list_pipelines():
+        return given
+    paths = [run_path(path) for path in given]
+    if len(paths) == 1 and (paths[0] / "comparison.json").is_file():
+        from chestfed.results.tables.collect import list_run_folders, read_comparison
+
+        return list_run_folders(paths[0], read_comparison(paths[0]))
+    return paths
+
+
+Study = Annotated[
+    list[Path],
+    typer.Argument(
+        callback=_find_paths,
+        help="A pipeline, whose test set is planned with the assumptions below; or a finished study with two or more "
+        "seeds, its folder or those of its runs: a pilot that gives them.",
+        show_default=False,
+    ),
+]
+Difference = Annotated[float, typer.Option(min=0.0001, max=0.5, help="True difference of the mean AUC to be seen.")]
+Seeds = Annotated[str, typer.Option(help="Numbers of training seeds.")]
+Comparisons = Annotated[int, typer.Option(min=1, help="Comparisons that are corrected together (Holm).")]
+Auc = Annotated[float, typer.Option(min=0.5, max=0.999, help="Assumed AUC of both models.")]
+Correlation = Annotated[
+    float, typer.Option(min=0.0, max=0.999, help="Assumed correlation of the models' scores within a class.")
+]
+SeedDeviation = Annotated[
+    float, typer.Option(min=0.0, help="Assumed standard deviation over seeds of the difference of the mean AUC.")
+]
+DesignEffect = Annotated[
+    float, typer.Option(min=0.1, help="How much larger the variance is because a patient has several images.")
+]
+Csv = Annotated[Path | None, options.optional(help="Write the table to this file.")]
+Figure = Annotated[Path | None, options.optional(help="Draw power by size of the test set into this SVG file.")]
+
+
+def power(
+    study: Study,
+    difference: Difference = 0.02,
+    seeds: Seeds = "2,3,5,10,20",
+    comparisons: Comparisons = 1,
+    auc: Auc = 0.8,
+    correlation: Correlation = 0.8,
+    seed_deviation: SeedDeviation = 0.02,
+    design_effect: DesignEffect = 1.0,
+    k: options.K = None,
+    data: options.PipelineData = None,
+    csv: Csv = None,
+    figure: Figure = None,
+) -> None:
+    """Test patients, positives and training seeds that a study needs to see a difference of the mean AUC.
+
+    The test is that of a finished study: over test patients and training seeds, at the 5% level. Nothing is trained.
+    With several comparisons the power is that of each at the level of Holm's first step.
+
+    Example:
+
+        chestfed power source_addition_samples --difference 0.03
+        chestfed power runs/mine-seed1-0123 runs/mine-seed2-4567 --difference 0.03 --comparisons 4
+    """
+    from chestfed.results.evaluation.joining.planning import find_seeds, find_times, tabulate
+
+    console, numbers = open_console(), _read_numbers(seeds)
+    if all((path / "study.json").is_file() for path in study):
+        assumptions, planned = _learn(study, k)
+    elif len(study) == 1:
+        counts, planned = _count_patients(study[0], data)
+        from chestfed.results.evaluation.joining.planning import assume
+
+        assumptions = assume(counts, auc, correlation, seed_deviation, design_effect)
+    else:
+        raise ConfigError("give one pipeline, or finished run folders of one study", kind="no pilot")
+    table = tabulate(assumptions, difference, numbers, comparisons=comparisons)
+    say(console, f"{planned}\n{assumptions.source}; difference {difference:g}, {plural(comparisons, 'comparison')}")
+    console.print(_lay_out(table, numbers))
+    needed = find_seeds(assumptions, difference, comparisons=comparisons)
+    say(console, f"With this test set: {'no number of seeds shows it' if needed is None else plural(needed, 'seed')}.")
+    for count in numbers:
+        times = find_times(assumptions, difference, count, comparisons)
+        text = "no number of patients shows it" if times is None else f"{times:.3g} times these test patients"
+        say(console, f"With {plural(count, 'seed')}: {text}.")
+    if csv is not None:
+        from chestfed.core.checkpoint import write_text
+        from chestfed.results.evaluation.estimates import as_csv
+
+        write_text(csv, as_csv(table))
+        say(console, f"written to {csv}")
+    if figure is not None:
+        _draw(table, difference, figure)
+        say(console, f"written to {figure}")
+
+
+def _read_numbers(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() and 2 <= int(word) <= 1000 for word in words):
+        raise typer.BadParameter(f"--seeds: '{text}' is not a list of numbers from 2, such as 3,5,10")
+    return sorted({int(word) for word in words})
+
+
+def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str]:
+    """The assumptions of a pilot: its largest K, or `k`, against its smallest."""
+    from chestfed.results.evaluation.joining.planning import learn
+    from chestfed.results.evaluation.training_seeds import seeds_test
+    from chestfed.results.tables.predictions import group_seeds, load_predictions
+    from chestfed.results.tables.run_folder import RunFolder
+
+    first = min(RunFolder.open(runs[0]).ks)
+    models = group_seeds([load_predictions(run, number) for number in (first, k) for run in runs])
+    if len(models) != 2:
+        raise ConfigError(
+            f"a pilot is one study with several seeds that compares two K: these are {len(models)} models",
+            kind="no pilot",
+            models=len(models),
+        )
+    reference, model = models
+    if len(reference.frames) < 2:
+        text = "a pilot needs two or more training seeds: run `chestfed study` with --seeds 3, or plan with a pipeline"
+        raise ConfigError(text, kind="one seed")
+    runs_a, runs_b = ([run.scores for run in learned.scored(reference.diseases)] for learned in models)
+    scored = reference.scored(reference.diseases)[0]
+    test = seeds_test(runs_a, runs_b, scored.labels, scored.patients, scored.hospitals)
+    frame = reference.frames[0]
+    assumptions = learn(test, _count(frame, "patient", {d: f"label_{d}" for d in reference.diseases}))
+    return assumptions, f"{model.name} minus {reference.name}: {test.difference:+.3f}; {_describe(frame)}"
+
+
+def _describe(frame: pd.DataFrame) -> str:
+    return f"{plural(len(frame), 'test image')} of {plural(frame['patient'].nunique(), 'patient')}"
+
+
+def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]], str]:
+    """Of the target's test set, the patients with positive and with negative images of each disease."""
+    from chestfed.app.commands.samples import hospitals_to_look_at
+    from chestfed.core.bundled import pipeline_file
+    from chestfed.studies.experiment.loading import load_pipeline
+    from chestfed.studies.training.data.sites import TEST, open_sites, resolve_data_root
+
+    file = pipeline_file(path)
+    pipeline = load_pipeline(file).resolve()
+    if pipeline.collection is not None or pipeline.held_out is not None:
+        raise ConfigError("power is planned for pipelines with a target hospital", kind="no target")
+    with hospitals_to_look_at(pipeline, resolve_data_root(pipeline, data)) as root:
+        target = open_sites(pipeline, file, root)[0].select(TEST)
+    frame = target.frame[["patient"]].reset_index(drop=True)
+    labels = dict(zip(target.diseases, target.labels().T, strict=True))
+    counts = _count(frame.assign(**labels), "patient", {name: name for name in labels})
+    return (
+        counts,
+        f"{target.name}: {plural(len(frame), 'test image')} of {plural(frame['patient'].nunique(), 'patient')}",
+    )
+
+
+def _count(frame: pd.DataFrame, patient: str, columns: dict[str, str]) -> list[tuple[int, int]]:
+    """Patients with a positive and with a negative image of each disease."""
+    return [
+        tuple(int(frame.loc[frame[column] == value, patient].nunique()) for value in (1, 0))  # type: ignore[misc]
+        for column in columns.values()
+    ]
+
+
+def _lay_out(table: pd.DataFrame, seeds: Sequence[int]) -> Table:
+    rows = []
+    for _, part in table.groupby("times", sort=True):
+        first = part.iloc[0]
+        cells = [f"{chance:.0%}" for chance in part["power"]]
+        smallest = f"{part['detectable'].iloc[-1]:.3f}"
+        rows.append(
+            [f"{first['times']:g}", f"{first['positives']:,.0f}", f"{first['negatives']:,.0f}", *cells, smallest]
+        )
+    names = [f"{count} seeds" for count in seeds]
+    caption = (
+        "power by size of the test set (times the planned one; patients with positive and with negative images of the "
+        f"largest disease) and training seeds; detectable: seen with a power of 80% and {seeds[-1]} seeds"
+    )
+    return text_table("", (), ("times", "positive", "negative", *names, "detectable"), rows, caption)
+
+
+def _draw(table: pd.DataFrame, difference: float, file: Path) -> None:
+    from chestfed.reports.pages import figures
+
+    ax = figures.new_axes()
+    for number, (count, part) in enumerate(table.groupby("seeds", sort=True)):
+        ax.plot(part["positives"], part["power"], label=f"{count} seeds", **figures.line_style(number, marked=True))
+    ax.set_xscale("log")
+    ax.set(xlabel="patients with a positive image", ylabel=f"power to see {difference:g}", ylim=(0, 1))
+    figures.legend(ax)
+    drawing = ax.get_figure(root=True)
+    assert drawing is not None
+    drawing.savefig(file, format="svg")

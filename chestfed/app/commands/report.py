@@ -1,0 +1,57 @@
+"""`chestfed report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.app.commands import options
+from chestfed.core.console import open_console, say
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            callback=options.run_paths,
+            autocompletion=options.known_runs,
+            help="Name or folder of a finished study or comparison, as `chestfed runs` lists them.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path | None, options.optional(help="The page. Default: report.html in the run folder.")] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Also write every figure as PNG and SVG to PAGE-figures/.")
+    ] = False,
+    interval: options.Interval = None,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures",
+            help="Show a few small images per site, even of real patients. Check the license of the data set first.",
+        ),
+    ] = False,
+) -> None:
+    """Write one HTML page about a finished study. It is a single file that needs no network.
+
+    AUC per K with intervals; paired comparison of K=1 with each larger K; ROC, precision-recall and calibration curves;
+    AUC, bytes and client drift per round; a card per site; configuration, versions and digests. For several training
+    seeds: AUCs with their spread, and the test over test patients and seeds.
+
+    Example:
+
+        chestfed report runs/synthetic-source_addition_samples-0123456789ab --figures
+    """
+    from chestfed.reports.pages.page import write_report
+    from chestfed.results.tables.run_folder import COMPARISON, RunFolder
+
+    folder = run if (run / COMPARISON).is_file() else RunFolder.open(run).path
+    page = out or folder / "report.html"
+    drawn = page.parent / f"{page.stem}-figures" if figures else None
+    written = write_report(folder, page, drawn, pictures=pictures, interval=interval)
+    console = open_console()
+    say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
+    if drawn is not None:
+        say(console, f"{len(written.pictures)} figures, as PNG and SVG, in {drawn}")

@@ -1,0 +1,174 @@
+"""What all commands have: --quiet, --json, rare options that --help-all shows, and help for mistyped names."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from chestfed.core.console import open_console, say
+from chestfed.core.errors import ChestfedError
+from chestfed.core.output import begin_output, encode, output
+from chestfed.core.processes.stopping import Stopped
+
+#: The panel of options that --help leaves out.
+RARE: Final = "Rare options"
+_ALL: Final = "chestfed.help_all"
+_OUTPUT_OPTIONS: Final = {"--json", "--quiet", "-q"}
+
+
+class Command(TyperCommand):
+    """A command whose rare options are shown by --help-all only, and that knows keys from options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            name = str(getattr(error, "option_name", "")).lstrip("-")
+            if name and any(parameter.name == "set_" for parameter in self.params) and (keys := _find_keys(name)):
+                error.message = f"{error.message} To set that key of the pipeline: {' or '.join(keys)}."  # type: ignore[attr-defined]
+            raise
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        rare = (
+            [] if ctx.meta.get(_ALL) else [item for item in self.params if getattr(item, "rich_help_panel", "") == RARE]
+        )
+        for parameter in rare:
+            parameter.hidden = True  # type: ignore[attr-defined]
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            for parameter in rare:
+                parameter.hidden = False  # type: ignore[attr-defined]
+
+
+def _find_keys(name: str) -> list[str]:
+    from chestfed.app.commands.machine.schema import find_keys
+
+    return [f"--set {key}=VALUE" for key in find_keys(name.replace("-", "_"))]
+
+
+class Commands(TyperGroup):
+    """A group of commands that prints its help when called without one, and says how to go on after Ctrl-C."""
+
+    #: The word that a call without words stands for.
+    default = "--help"
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else [self.default]))
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            say(open_console(stderr=True), "interrupted. Finished work is kept; run the same command again to resume")
+            raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
+
+
+class Lists(Commands):
+    """A group that lists what there is when called without a command."""
+
+    default = "list"
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        return super().parse_args(ctx, [self.default, *args] if args and set(args) <= _OUTPUT_OPTIONS else args)
+
+
+class Root(Commands):
+    """The commands that most people need; --help-all lists the others too."""
+
+    #: In this order.
+    first: Sequence[str] = ("study", "report", "evaluate", "compare", "site", "films", "algorithms", "runs")
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        begin_output()
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            result = super().invoke(ctx)
+        except typer.Exit as ended:
+            _print_json(ctx, ended.exit_code)
+            raise
+        except ChestfedError as error:
+            _print_json(ctx, 1, str(error))
+            raise
+        _print_json(ctx, 0)
+        return result
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        names = super().list_commands(ctx)
+        return [*self.first, *(name for name in names if name not in self.first)]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        rest = [name for name in self.commands if name not in self.first]
+        if not ctx.meta.get(_ALL):
+            for name in rest:
+                self.commands[name].hidden = True
+            self.epilog = f"More commands, listed by `chestfed --help-all`: {', '.join(rest)}."
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.epilog = None
+            for name in rest:
+                self.commands[name].hidden = False
+
+
+def _print_json(ctx: typer.Context, code: int, error: str = "") -> None:
+    if output().mode == "json":
+        print(encode(ctx.invoked_subcommand or "", code, error))
+
+
+def show_all_help(ctx: typer.Context, value: bool) -> None:
+    """Callback of --help-all."""
+    if value:
+        ctx.meta[_ALL] = True
+        text = ctx.get_help()
+        if text:
+            print(text)
+        raise typer.Exit
+
+
+def _set_quiet(value: bool) -> None:
+    if value:
+        begin_output("quiet")
+
+
+def _set_json(value: bool) -> None:
+    if value:
+        begin_output("json")
+
+
+_SHARED: Final = {
+    "quiet": typer.Option(
+        "--quiet", "-q", callback=_set_quiet, is_eager=True, help="Print the answer and errors only."
+    ),
+    "json_": typer.Option("--json", callback=_set_json, is_eager=True, help="Print one JSON object."),
+    "help_all": typer.Option(
+        "--help-all", callback=show_all_help, is_eager=True, help="Show the rare options too, and exit."
+    ),
+}
+
+
+def with_output(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options that all have, unless it declares them itself."""
+    signature = inspect.signature(command, eval_str=True)
+    accepted = set(signature.parameters)
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
+        for name, option in _SHARED.items()
+        if name not in accepted
+    ]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        command(**{name: value for name, value in values.items() if name in accepted})
+
+    parameters = [*signature.parameters.values(), *shared]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

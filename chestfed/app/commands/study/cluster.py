@@ -1,0 +1,117 @@
+"""`chestfed study --cluster FILE`: each study is a job of a Slurm cluster, sent by submitit.
+
+The command reads the labels, fills the cache, sends the jobs and waits. A job that reaches its time limit or is
+preempted is queued again and resumes from its run folder; one that fails is named, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from chestfed.core.bundled import install_command
+from chestfed.core.config import StrictModel, load_config
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.processes import stopping
+from chestfed.reports.tracking.recording import MlflowRecord
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.training.reporting import Reporters
+from chestfed.studies.training.run import StudyResult, run_study
+
+if TYPE_CHECKING:
+    from chestfed.app.commands.study.jobs import Job
+
+
+class Cluster(StrictModel):
+    """How jobs are sent."""
+
+    scheduler: Literal["slurm", "local"] = Field("slurm", description="local: as processes of this machine, to try it")
+    parameters: dict[str, int | float | str | bool] = Field(
+        {},
+        description="of each job, as submitit calls them: timeout_min, cpus_per_task, gpus_per_node, mem_gb, "
+        "slurm_partition, slurm_account, ...",
+    )
+
+
+def run_on_cluster(
+    jobs: Sequence[Job], at_once: int, file: Path, tracking_uri: str | None, say: Callable[[str], object]
+) -> list[StudyResult]:
+    """Send all jobs, at most `at_once` of them running at a time, and wait for their results, in their order.
+
+    `file` holds a `Cluster`. Jobs record themselves if a `tracking_uri` is given, which has to be that of a server.
+
+    Raises `ConfigError` if the file is wrong, or submitit or Slurm is not there; `ChestfedError` after all have ended,
+    if some failed: which, and why.
+    """
+    logs = jobs[0].out.absolute() / "jobs"
+    executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
+    with executor.batch():
+        sent = [executor.submit(Training(pages=len(jobs) == 1), job, tracking_uri) for job in jobs]
+    labels = {task.job_id: job.label for task, job in zip(sent, jobs, strict=True)}
+    say(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
+    failed = {}
+    for number, task in enumerate(as_completed(sent, poll_frequency=2), start=1):
+        error = task.exception()
+        if error is not None:
+            failed[labels[task.job_id]] = _reason(error)
+        say(f"{number}/{len(sent)}: {labels[task.job_id]}{' failed' if error else ''}")
+    if failed:
+        text = "\n".join(f"{label}: {why}" for label, why in failed.items())
+        raise ChestfedError(
+            f"{len(failed)} of {len(sent)} jobs failed; their logs are in {logs}\n{text}\n"
+            "The same command runs what is missing"
+        )
+    return [task.result() for task in sent]
+
+
+def _reason(error: Exception) -> str:
+    """The line of submitit's report that says why a job ended: the last one of a trace, the second if there is none."""
+    head, *traces = str(error).split(f"\n{'-' * 22}\n")
+    return (traces[0].strip().splitlines() if traces else head.splitlines()[:2])[-1]
+
+
+def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[Any, Any]:
+    """What sends jobs, and what waits for them."""
+    try:
+        import submitit
+        from submitit.helpers import as_completed
+    except ImportError:
+        raise ConfigError(f"--cluster needs submitit: {install_command('cluster')}") from None
+    bounds = {"slurm_array_parallelism": at_once} if cluster.scheduler == "slurm" else {}
+    try:
+        executor = submitit.AutoExecutor(folder=logs / "%j", cluster=cluster.scheduler)
+        executor.update_parameters(name="chestfed", **bounds, **cluster.parameters)
+    except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+    return executor, as_completed
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a job does; `pages` as of `MlflowRecord`."""
+
+    pages: bool = True
+
+    def __call__(self, job: Job, tracking_uri: str | None) -> StudyResult:
+        """Train one study on the node's own device, or what is left of it.
+
+        Raises `ChestfedError` if a signal has asked the job to end; submitit passes on no other kind of end. Its own,
+        before the time limit, comes to `checkpoint`.
+        """
+        record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts", pages=self.pages)] if tracking_uri else []
+        experiment = replace(job.experiment, machine=prepare_machine(job.experiment.pipeline.runtime))
+        try:
+            with stopping.handle_signals():
+                return run_study(experiment, job.name, job.out, Reporters(record))
+        except stopping.Stopped as stopped:
+            raise ChestfedError(f"{stopped}; its state is saved", kind="stopped") from None
+
+    def checkpoint(self, job: Job, tracking_uri: str | None) -> Any:
+        """Called by submitit when the job's time is up: it is queued again, and resumes from its run folder."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, job, tracking_uri)

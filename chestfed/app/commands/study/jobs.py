@@ -1,0 +1,179 @@
+"""`chestfed study --jobs N`: several studies, or several K of one, at a time, each in a process of its own.
+
+A process trains its study or K and writes the run folder. The command's own process shows how far each is and, when one
+is done, runs it again: everything is found in the folder, and MLflow has one writer.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chestfed.app.commands.progress import Bars
+from chestfed.core.console import open_console
+from chestfed.core.errors import ChestfedError, ChestfedWarning
+from chestfed.core.processes import stopping
+from chestfed.core.processes.workers import WorkerContext, end_with_parent
+from chestfed.studies.training.reporting import warn
+
+if TYPE_CHECKING:
+    from chestfed.studies.training.data.experiment import Experiment
+
+#: A job's label; a bar to show, or a warning; and how it ended: "" is well, None: it has not.
+_Shown = tuple[str, int, int, str, str]
+_Message = tuple[str, _Shown | str | None, str | None]
+#: Seconds that the processes of an interrupted command have to save their state.
+_GRACE = 60.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One study, or one K of it: `name` is its run folder's without the digest, `label` is for people."""
+
+    label: str
+    name: str
+    experiment: Experiment
+    out: Path
+    k: int | None = None
+
+
+class _Sender(Bars):
+    """Sends what a progress bar would show to the command's process."""
+
+    def __init__(self, label: str, messages: Queue[_Message]) -> None:
+        super().__init__(open_console(quiet=True))
+        self._label, self._messages = label, messages
+
+    def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
+        name = name.removesuffix(f": {self._label}")  # `stage 2: K=4` of the job K=4
+        self._messages.put((self._label, (f"{self._label}: {name}", done, total, note, unit), None))
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
+    """Train all jobs, `at_once` at a time, and yield each when it is done.
+
+    Raises `ChestfedError` after all have ended, if some failed: which, and why. The others are finished.
+    """
+    context = WorkerContext()
+    messages: Queue[_Message] = context.Queue()
+    waiting, running, failed = list(jobs), dict[str, BaseProcess](), dict[str, str]()
+    by_label = {job.label: job for job in jobs}
+    places = list(range(at_once))
+    held: dict[str, int] = {}
+    try:
+        while waiting or running:
+            while waiting and places:
+                job = waiting.pop(0)
+                held[job.label] = places.pop(0)
+                local_job = replace(job, experiment=job.experiment.at(held[job.label]))
+                process = context.Process(target=_work, args=(local_job, messages))
+                process.start()
+                running[job.label] = process
+            label, shown, ended = _next(messages, running)
+            if isinstance(shown, str):
+                warn(f"{label}: {shown}")
+            elif shown is not None:
+                bars.show(*shown)
+            if ended is None:
+                continue
+            running.pop(label).join()
+            places.append(held.pop(label))
+            if ended:
+                failed[label] = ended
+                warn(f"{label} failed: {ended}")
+            else:
+                yield by_label[label]
+    finally:
+        _stop(running.values())
+    refuse_failed(failed, len(jobs))
+
+
+def refuse_failed(failed: Mapping[str, str], count: int) -> None:
+    """Raise `ChestfedError` with the reasons, if some of `count` runs failed; the others are finished."""
+    if failed:
+        text = "\n".join(f"{label}: {why}" for label, why in failed.items())
+        raise ChestfedError(
+            f"{len(failed)} of {count} runs failed; the others are finished:\n{text}\n"
+            "The same command runs what is missing",
+            kind="failed runs",
+            reasons=dict(failed),
+        )
+
+
+def run_ks(job: Job, at_once: int, bars: Bars, ks: Sequence[int]) -> None:
+    """Train the K of a study, `at_once` at a time; the one with most clients begins. Raises as `run_jobs`."""
+    for _ in run_jobs([replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)], at_once, bars):
+        pass
+
+
+def _next(messages: Queue[_Message], running: dict[str, BaseProcess]) -> _Message:
+    """The next message, or one for a process that has ended without a word."""
+    while True:
+        with suppress(queue.Empty):
+            return messages.get(timeout=0.5)
+        for label, process in running.items():
+            if not process.is_alive():  # and it sent nothing: killed, or out of memory
+                with suppress(queue.Empty):
+                    return messages.get(timeout=0.5)
+                return label, None, f"its process ended with exit code {process.exitcode}"
+
+
+def _work(job: Job, messages: Queue[_Message]) -> None:
+    """Train one study, or one K of it; runs in a process of its own."""
+    from chestfed.studies.training.reporting import Reporters
+    from chestfed.studies.training.run import run_study, train_k
+
+    end_with_parent()
+    stopping.ignore_signals()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
+    _send_warnings(job.label, messages)
+    job.experiment.machine.take()
+    try:
+        about = (job.experiment, job.name, job.out)
+        reporters = Reporters([_Sender(job.label, messages)])
+        with stopping.handle_signals():
+            if job.k is None:
+                run_study(*about, reporters)
+            else:
+                train_k(*about, job.k, reporters)
+        ended = ""
+    except stopping.Stopped:
+        ended = "stopped"
+    except ChestfedError as error:
+        ended = str(error)
+    except Exception as error:
+        ended = f"{type(error).__name__}: {error}"
+        raise  # with the traceback on stderr: it is a bug
+    finally:
+        messages.put((job.label, None, ended))
+
+
+def _send_warnings(label: str, messages: Queue[_Message]) -> None:
+    """Send warnings to the command's process, without the folder of the code that Python would print."""
+
+    def send(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        ours = issubclass(category, ChestfedWarning) or category is UserWarning
+        messages.put((label, f"{'warning' if ours else category.__name__}: {message}", None))
+
+    warnings.simplefilter("default", ChestfedWarning)
+    warnings.showwarning = send
+
+
+def _stop(processes: Iterable[BaseProcess]) -> None:
+    """End what still runs: the command was interrupted, or has failed."""
+    alive = [process for process in processes if process.is_alive()]
+    for number in (process.pid for process in alive if process.pid is not None):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGTERM)
+    for process in alive:
+        process.join(_GRACE)
+        process.kill()

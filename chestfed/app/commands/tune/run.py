@@ -1,0 +1,162 @@
+"""What `chestfed tune` does: plans or runs the search, writes the chosen settings, and tests them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from chestfed.app.commands.progress import Bars
+from chestfed.app.commands.samples import hospitals_to_look_at, write_samples
+from chestfed.app.commands.study import run as study_run
+from chestfed.core.console import command, say, text_table
+from chestfed.core.disk import check_folder
+from chestfed.core.errors import ConfigError
+from chestfed.learning.engines.declaration import refuse_several
+from chestfed.reports.tracking.recording import MlflowRecord
+from chestfed.reports.tracking.store import local_store
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.methods import Method, PipelineFile
+from chestfed.studies.experiment.ranges import Grid, Space
+from chestfed.studies.training.costs import estimated, time_steps
+from chestfed.studies.training.data.collection import load_collection
+from chestfed.studies.training.data.experiment import Experiment, load_images, make_selection
+from chestfed.studies.training.data.sites import open_sites, with_validation
+from chestfed.studies.training.plan import plan_study
+from chestfed.studies.training.reporting import Reporters, use
+from chestfed.studies.training.run import StudyResult
+from chestfed.studies.tuning.outcome import render, write_tuned
+from chestfed.studies.tuning.search import SEEDS_FROM, Search, collect_ranges, list_grid
+
+#: Share of the target's training patients, or of a collection's training images, that settings are chosen on.
+_VALIDATION = 0.25
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is to be done; `studies` are the runs of the pipeline as it is, which have been checked."""
+
+    studies: study_run.Studies
+    pipeline: PipelineFile  #: with validation patients set aside
+    overrides: Sequence[str]
+    data: Path | None
+    ranges: Mapping[str, Mapping[str, Space]]
+    trials: int
+    seeds: int
+
+
+def prepare(
+    console: Console,
+    file: Path,
+    overrides: Sequence[str],
+    data: Path | None,
+    *,
+    trials: int,
+    seeds: int,
+) -> Tuning:
+    """Read the pipeline and check that all trials can run."""
+    refuse_several("chestfed tune")
+    loaded = load_pipeline(file, overrides)
+    if loaded.held_out is not None:
+        raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
+    studies = study_run.prepare(console, file, overrides, [], data)
+    pipeline = with_validation(_list_windows(loaded), _VALIDATION)
+    return Tuning(studies, pipeline, overrides, data, collect_ranges(pipeline), trials, seeds)
+
+
+def _list_windows(pipeline: PipelineFile) -> PipelineFile:
+    """The pipeline with a method for each window, where windows are compared: each is tuned by itself."""
+    if not pipeline.windows:
+        return pipeline
+    methods = [
+        Method.model_validate(
+            method.model_dump(exclude_unset=True) | {"name": f"{method.name}:I={window}", "window": window}
+        )
+        for method in pipeline.selected_methods
+        for window in pipeline.windows
+    ]
+    return pipeline.model_copy(update={"windows": [], "methods": methods, "selected": None})
+
+
+def show_plan(tuning: Tuning) -> None:
+    """Print ranges, runs and time; nothing is written."""
+    studies, pipeline = tuning.studies, tuning.pipeline.resolve()
+    if pipeline.collection is not None or studies.root is None:
+        _show(tuning, load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION))
+        return
+    with hospitals_to_look_at(pipeline, studies.root) as place:
+        _show(tuning, make_selection(pipeline, open_sites(pipeline, studies.file, place), studies.machine))
+
+
+def _show(tuning: Tuning, source: Experiment) -> None:
+    pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
+    rows, seconds, total = [], 0.0, 0
+    for name, ranges in tuning.ranges.items():
+        for key, values in ranges.items():
+            scale = "grid" if isinstance(values, Grid) else "log" if values.log else "linear"
+            rows.append([name, key, values.description, scale])
+        trials = len(list_grid(ranges, tuning.trials, pipeline.seed)) or tuning.trials
+        total += trials
+        variant = pipeline.resolve(name).model_copy(update={"k": pipeline.k[-1:]})
+        plan = plan_study(name, replace(source, pipeline=variant), time_steps(variant, tuning.studies.machine))
+        seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (trials + 1)
+    seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
+    heads = ("method", "setting", "values", "scale")
+    console.print(text_table(f"{pipeline.title}: what would be searched", heads, (), rows))
+    each, test = total * tuning.seeds, len(names) * tuning.seeds
+    text = (
+        f"{len(names)} methods, {total:,} trials together, {tuning.seeds} seeds per trial: {each:,} runs of "
+        f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} test "
+        f"runs with the selected settings. {estimated(seconds, plan.timings)}. Nothing was written."
+    )
+    say(console, text)
+
+
+def run(
+    tuning: Tuning, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
+) -> tuple[Path, list[StudyResult]]:
+    """Search, or go on searching, write `tuned.yaml`, and run what it describes: its path, and the finished runs."""
+    studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
+    study_run.check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
+    say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
+    check_folder(out, "--out")
+    with Bars(console) as bars:
+        with use(Reporters([bars])):
+            data = _load(tuning, cache, bars, skip_unreadable=skip_unreadable)
+        record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
+        search = Search(
+            pipeline,
+            studies.file.stem,
+            tuple(tuning.ranges),
+            tuning.trials,
+            tuple(pipeline.seed + SEEDS_FROM + number for number in range(tuning.seeds)),
+            data,
+            out,
+            Reporters([record] if tracking else [], lambda text: say(console, text, "yellow")),
+            lambda what, done, total: bars.show(what, done, total, unit="round"),
+            lambda text: say(console, text),
+        )
+        trials = search.run()
+    console.print(render(trials, tuning.ranges))
+    tuned = write_tuned(search.folder, studies.file, tuning.overrides, pipeline, trials, tuning.seeds)
+    say(console, f"all trials: {search.folder}/trials.csv and trials.json")
+    say(console, f"selected settings: {tuned}; the test set is used now, only for these")
+    tested = study_run.prepare(console, tuned, [], [], tuning.data)
+    results = study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+    say(console, f"to run them again: {command('study', tuned, '--out', out)}")
+    return tuned, results
+
+
+def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> Experiment:
+    """Training and validation images; no test image is read."""
+    studies, pipeline = tuning.studies, tuning.pipeline.resolve()
+    if pipeline.collection is not None or studies.root is None:
+        return load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION)
+    if pipeline.samples is not None:
+        write_samples(studies.console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
+    rows = make_selection(pipeline, open_sites(pipeline, studies.file, studies.root), studies.machine)
+    (data,) = load_images([rows], cache, skip_unreadable=skip_unreadable)
+    study_run.describe_data([data], studies.console)
+    return data

@@ -1,0 +1,168 @@
+"""Splits by patient: no patient is on both sides, and rare positives are spread over the parts.
+
+A split depends on the seed, the names given and the patients, not on the order of rows. It may also be given, in a CSV
+with columns `patient` and `split`, one row per patient: it names patients, so it stays where the site's labels are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.core.randomness import numpy_stream
+from chestfed.data.sites.label_files.source import Source
+from chestfed.data.sites.reader import SPLITS, drop_invisible, group_spellings
+from chestfed.data.sites.table import SiteTable
+
+_ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
+
+
+def split_patients(
+    frame: pd.DataFrame, diseases: Sequence[str], fraction: float, seed: int, *name: str | int
+) -> np.ndarray:
+    """Which rows go to the smaller side, bool `[n]`: those of about `fraction` of the patients."""
+    return _deal(frame, diseases, np.array([1 - fraction, fraction]), seed, *name) == 1
+
+
+def assign_splits(
+    frame: pd.DataFrame, diseases: Sequence[str], shares: Mapping[str, float], seed: int, name: str
+) -> np.ndarray:
+    """The split of each row, object `[n]`, with those shares of the training patients moved: split -> share."""
+    split, left = np.array(frame["split"], dtype=object), 1.0
+    for part, share in shares.items():
+        if share > 0:
+            train = np.flatnonzero(split == "train")
+            split[train[split_patients(frame.iloc[train], diseases, share / left, seed, name, part)]] = part
+            left -= share
+    return split
+
+
+def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alike") -> list[SiteTable]:
+    """The table's patients distributed to `clients` parts of about equal size; rows keep their order.
+
+    With `cut` "unlike", patients with a disease are sorted by their rarest one and cut into even runs, so that a part
+    has those of some diseases and few of the others; patients without any even out.
+
+    Raises `ConfigError` if there are fewer patients than clients.
+    """
+    patients = table.frame["patient"].nunique()
+    if patients < clients:
+        text = f"site '{table.name}' has {patients} patients here: not enough for {clients} clients"
+        raise ConfigError(text, kind="too few patients", site=table.name, patients=patients)
+    if cut == "unlike":
+        parts = _deal_unlike(table.frame, table.diseases, clients, seed, table.name)
+    else:
+        parts = _deal(table.frame, table.diseases, np.ones(clients), seed, table.name, "clients")
+    return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
+
+
+def permute_table_labels(table: SiteTable, seed: int) -> SiteTable:
+    """The table with its label rows, and how often they repeat, dealt to its images at random."""
+    columns = [*table.diseases, "repeats"]
+    order = numpy_stream(seed, "permuted labels", table.name).permutation(len(table.frame))
+    return table.with_frame(table.frame.assign(**{name: table.frame[name].to_numpy()[order] for name in columns}))
+
+
+def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold out") -> tuple[SiteTable, SiteTable]:
+    """Training rows, and a test split of about `fraction` of the patients, whose rows are not repeated.
+
+    `purpose` names the random stream, so that two splits of a table differ.
+
+    Raises `ConfigError` if a side would be empty.
+    """
+    held = split_patients(table.frame, table.diseases, fraction, seed, table.name, purpose)
+    if held.all() or not held.any():
+        patients = table.frame["patient"].nunique()
+        text = f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them"
+        raise ConfigError(text, kind="too few patients", site=table.name, patients=patients)
+    test = table.frame[held].reset_index(drop=True)
+    test["split"] = pd.Categorical(["test"] * len(test), categories=table.frame["split"].cat.categories)
+    test["repeats"] = np.ones(len(test), dtype=np.int64)
+    return table.with_frame(table.frame[~held].reset_index(drop=True)), table.with_frame(test)
+
+
+def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed: int, *name: str | int) -> np.ndarray:
+    """The part of each row, int `[n]`. Patients are dealt one by one, those with the rarest disease first.
+
+    `shares` are relative: their sum does not matter.
+
+    A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
+    fewest of them for its share, then of all patients; patients without any of the diseases even out the sizes.
+    """
+    of_row, has, turn = _rank_by_rarest(frame, diseases)
+    carriers = has.sum(axis=0)
+    rarest = np.append(np.argsort(carriers, kind="stable"), -1)[turn]
+    generator = numpy_stream(seed, *name, "patients")
+    order = np.lexsort((generator.permutation(len(has)), turn))
+    tie = generator.permutation(len(shares))
+    dealt, total = np.zeros((len(diseases), len(shares))), np.zeros(len(shares))
+    part = np.zeros(len(has), dtype=np.int64)
+    for patient in order:
+        disease = rarest[patient]
+        keys = [tie, (total + 1) / shares]  # the last key counts first
+        if disease >= 0:
+            keys.append((dealt[disease] + 1) / shares)
+            if carriers[disease] >= len(shares):
+                keys.append(dealt[disease] > 0)
+        chosen = np.lexsort(keys)[0]
+        part[patient] = chosen
+        dealt[has[patient], chosen] += 1
+        total[chosen] += 1
+    return part[of_row]
+
+
+def _rank_by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any.
+
+    Ids that differ only in spelling are one patient.
+    """
+    alike = {name: min(names) for names in group_spellings(frame["patient"].unique()) for name in names}
+    of_row, patients = pd.factorize(frame["patient"].replace(alike) if alike else frame["patient"], sort=True)
+    has = np.zeros((len(patients), len(diseases)), dtype=bool)
+    for place, disease in enumerate(diseases):
+        has[of_row[(frame[disease] == 1).to_numpy()], place] = True
+    ranked = has[:, np.argsort(has.sum(axis=0), kind="stable")]
+    return of_row, has, np.where(has.any(axis=1), ranked.argmax(axis=1), len(diseases))
+
+
+def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, seed: int, *name: str) -> np.ndarray:
+    """The part of each row, int `[n]`: runs of patients sorted by their rarest disease; the others fill up."""
+    of_row, has, turn = _rank_by_rarest(frame, diseases)
+    order = np.lexsort((numpy_stream(seed, *name, "unlike clients").permutation(len(has)), turn))
+    sick = has.any(axis=1).sum()
+    part = np.zeros(len(has), dtype=np.int64)
+    for group, numbers in ((order[:sick], range(clients)), (order[sick:], range(clients - 1, -1, -1))):
+        for number, run in zip(numbers, np.array_split(group, clients), strict=True):
+            part[run] = number
+    return part[of_row]
+
+
+def join_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
+    """Raw rows with the splits of the file; a patient that it lacks, or names twice, is a problem."""
+    frame = source.read(path, ["patient", "split"])
+    if frame is None:
+        return raw
+    frame, _ = drop_invisible(frame)
+    rows = frame["row"].to_numpy()
+    unknown = ~frame["split"].isin(SPLITS).to_numpy(dtype=bool)
+    source.bad_rows(path, "unknown split", unknown, rows, f"the split is not one of {', '.join(SPLITS)}", _ADVICE)
+    twice = frame["patient"].duplicated().to_numpy(dtype=bool)
+    source.bad_rows(path, "duplicate patient", twice, rows, "an earlier row has the same patient", _ADVICE)
+    frame = frame[~unknown & ~twice]
+    places = pd.Index(frame["patient"]).get_indexer(raw["patient"].astype(object))
+    lacking = (places < 0) & raw["patient"].notna().to_numpy(dtype=bool)
+    for file, row in zip(raw["file"][lacking], raw["row"][lacking], strict=True):
+        text = f"this row's patient is not in {source.name(path)}"
+        source.problem("patient without a split", str(file), text, int(row), _ADVICE)
+    splits = np.array([*frame["split"], None], dtype=object)
+    return raw.assign(split=splits[places])
+
+
+def splits_text(splits: Mapping[str, str]) -> str:
+    """The text of such a file, from patient -> split, in the order of the patients' names."""
+    return pd.DataFrame(sorted(splits.items()), columns=["patient", "split"]).to_csv(index=False, lineterminator="\n")

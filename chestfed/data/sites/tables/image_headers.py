@@ -1,0 +1,119 @@
+"""A table that identifies its images by an element of their DICOM headers, as exports of information systems do.
+
+A row by SOPInstanceUID has one image; one by StudyInstanceUID or AccessionNumber has all images of the study, which
+share what it says. Values of headers stay in here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from chestfed.data.sites.folders import Folders
+from chestfed.data.sites.label_files.source import Source
+from chestfed.data.sites.tables.dicom_headers import read_elements
+from chestfed.data.sites.tables.image_paths import Placed, normalize_root
+from chestfed.data.sites.tables.rows import TableRows
+from chestfed.data.sites.tables.schema import Images
+
+_PATIENT = "PatientID"
+#: Cells are compared with the headers' PatientIDs if at least this share of them is the PatientID of some image.
+_MOSTLY = 0.5
+
+
+def headers_below(source: Source, images: Images, folders: Folders) -> pd.DataFrame:
+    """One row per DICOM image below the roots: `image`, `header`, `elements`, and PatientID.
+
+    Headers that cannot be read are problems of the source.
+    """
+    prefixes = [normalize_root(root) for root in images.roots]
+    names = sorted({file for prefix in prefixes for file in folders.files(prefix)})
+    frame, _ = read_elements(source, names, [str(images.header), *images.elements, _PATIENT])
+    return frame
+
+
+def pair_headers(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.ndarray, np.ndarray]:
+    """Places of rows and of images that belong together, both int `[pairs]`: a row once per image of it."""
+    of_value = headers.groupby(element, sort=False).indices
+    none = np.array([], dtype=np.int64)
+    matches = [of_value.get(cell, none) if isinstance(cell, str) else none for cell in cells]
+    rows = np.repeat(np.arange(len(matches)), [len(places) for places in matches])
+    return rows, np.concatenate([none, *matches]).astype(np.int64)
+
+
+def find_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Rows, bool `[cells]`, with an image that has another PatientID in its header than the cell.
+
+    `rows` and `places` are those of `pair_headers`. No row is, if most cells are not PatientIDs of
+    headers: then the table has other names for patients. What is empty in the table or in a header is not compared.
+    """
+    other = np.zeros(len(cells), dtype=bool)
+    if _PATIENT not in headers or not len(rows):
+        return other
+    named = cells.to_numpy(dtype=object)[rows]
+    in_header = headers[_PATIENT].to_numpy(dtype=object)[places]
+    both = pd.notna(named) & pd.notna(in_header)
+    if both.any() and pd.Series(named[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
+        other[rows[both & (named != in_header)]] = True
+    return other
+
+
+def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Placed]:
+    """A row per image, with the elements as columns, and where the images are.
+
+    A row without an image, a value that images of several patients have, and a row that says another patient than the
+    header of its image, is a problem.
+    """
+    images, column = file.table.images, file.table.columns.image
+    assert images.header is not None
+    assert column is not None
+    headers = headers_below(file.source, images, folders)
+    cells = file.frame[column]
+    rows, places = pair_headers(cells, headers, images.header)
+    number = np.bincount(rows, minlength=len(cells))
+    empty = cells.isna().to_numpy(dtype=bool)
+    file.report_blank(empty, "no image name")
+    stripped = cells.str.lstrip("0").isin(headers[images.header].dropna().str.lstrip("0")).to_numpy(dtype=bool)
+    zeros = int((stripped & (number == 0)).sum())
+    hint = f"; without leading zeros {zeros:,} rows would match: a program removed the zeros" if zeros else ""
+    if len(cells) and not len(rows):
+        text = f"no '{column}' is the {images.header} of an image below {', '.join(images.roots)}{hint}"
+        advice = "cells are compared as text: 7 is not 007; export it as text, or name another column or element"
+        file.source.problem("nothing left", file.name, text, advice=advice)
+    elif images.unmatched == "report":
+        text = f"no image has this row's '{column}' as {images.header}{hint}"
+        advice = "add the images or remove the row, or set images.unmatched to drop in the site's YAML"
+        file.report("unmatched row", (number == 0) & ~empty, text, advice)
+    _refuse_mixtures(file, headers, rows, places, number)
+    frame = file.frame.iloc[rows].reset_index(drop=True)
+    for element in images.elements:
+        frame[element] = headers[element].to_numpy(dtype=object)[places]
+    paths = headers["image"].to_numpy(dtype=object)[places].tolist()
+    prefixes = sorted(map(normalize_root, images.roots), key=len, reverse=True)
+    below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
+    return frame, Placed.find(paths, below, folders)
+
+
+def _refuse_mixtures(
+    file: TableRows, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray, number: np.ndarray
+) -> None:
+    """Refuse what would give an image the labels of another patient: ambiguous keys, mixed-up rows."""
+    element = file.table.images.header
+    patients = pd.Series(headers[_PATIENT].to_numpy(dtype=object)[places]).groupby(rows).nunique(dropna=False)
+    mixed = np.isin(np.arange(len(number)), patients.index[patients > 1])
+    advice = (
+        "name the images by another element, such as SOPInstanceUID; an empty PatientID counts as a different patient"
+    )
+    file.report("ambiguous image", mixed, f"images of several patients have this row's {element}", advice)
+    if element == "SOPInstanceUID":
+        text = "several files have this row's SOPInstanceUID"
+        file.report("ambiguous image", (number > 1) & ~mixed, text, "remove the copies")
+    patient = file.table.columns.patient
+    if patient is not None and patient in file.frame:
+        other = find_other_patients(file.cells(patient), headers, rows, places) & ~mixed
+        text = f"'{patient}' is not the {_PATIENT} in the header of this row's image"
+        advice = (
+            "cells may have moved to other rows: fix the table. If it numbers its patients differently, "
+            f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
+        )
+        file.report("another patient", other, text, advice)

@@ -1,0 +1,1 @@
+"""Objectives, algorithms, networks and engines; no hospital and no table."""

@@ -1,0 +1,24 @@
+"""Federated algorithms: one file each, a rule of pure steps on flat tensors and its declaration.
+
+`variables.py` has the types, `declaration.py` what a declaration holds; every other file is one algorithm and reads
+like its paper's pseudocode. `ALGORITHMS` finds them by name.
+
+Here are the min-max ones and the reference; `minimization`, `compositional`, `personal` and `decentralized` have the
+others, `around` what any averaging algorithm can have besides.
+"""
+
+from __future__ import annotations
+
+from chestfed.core.plugins import Catalogue
+from chestfed.learning.algorithms.declaration import AlgorithmSpec
+
+__all__ = ["ALGORITHMS", "AlgorithmSpec"]
+
+_FOLDERS = ("", ".minimization", ".compositional", ".personal", ".decentralized")
+
+ALGORITHMS: Catalogue[AlgorithmSpec] = Catalogue(
+    "algorithm",
+    "chestfed.algorithms",
+    AlgorithmSpec,
+    packages=[f"chestfed.learning.algorithms{folder}" for folder in _FOLDERS],
+)

@@ -1,0 +1,342 @@
+"""One client in this process: its batches and the network are the oracle of an algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from chestfed.core.errors import TrainingError
+from chestfed.core.randomness import stream_seed
+from chestfed.learning.algorithms.variables import CompositionalGradients, Gradients
+from chestfed.learning.engines.compositional import NetworkComposition
+from chestfed.learning.engines.host import NO_MEMORY
+from chestfed.learning.models import FlatModule, may_draw, renew_statistics, seeded
+from chestfed.learning.objectives.compositional import CompositionalAuc
+from chestfed.learning.objectives.declaration import DualEstimate, Objective, Sampled
+
+
+class Batch(Protocol):
+    """Images float32 `[n, 3, h, w]`, normalized, and labels float32 `[n, J]` with NaN for missing."""
+
+    @property
+    def images(self) -> Tensor:
+        """The images."""
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels."""
+
+    @property
+    def rows(self) -> Tensor:
+        """Row numbers among the client's images, int64 `[n]`."""
+
+
+class Batches(Protocol):
+    """An endless, seekable sequence of training batches."""
+
+    position: int
+
+    def next(self) -> Batch:
+        """The batch at `position`, which then moves on by one."""
+
+    def seek(self, position: int) -> None:
+        """Go to the batch with this number."""
+
+    def whole(self) -> Iterator[Batch]:
+        """Every training row once, without augmentation; `position` stays."""
+
+    def close(self) -> None:
+        """Release threads and files."""
+
+
+class NetworkClient:
+    """A client whose gradients come from a network on its own images: `Gradients`, and what a host needs.
+
+    Clients that run one after the other share one `FlatModule`: each round binds it to the client's vector and
+    loads the broadcast buffers first, so nothing is carried from one client to the next.
+
+    Parameters
+    ----------
+    autocast
+        Run the network in bfloat16 (`torch.autocast`); the loss is computed in the type of its weights.
+    inner_batches
+        For a compositional objective a second sequence, for the inner function: its samples are independent of the
+        outer function's, and each sequence goes through all images in every epoch.
+    seed
+        Of the random numbers that the network draws while it trains (dropout, stochastic depth). They depend on this,
+        the client's name and the number of the batch only, so that training resumes bit-identically.
+    weight_decay
+        Coefficient of |w|^2 / 2, which is added to the loss; of the weights, not of the objective's own variables.
+    samples
+        Rows of the client's data set, for an objective that remembers something of each.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batches: Batches,
+        network: FlatModule,
+        objective: Objective,
+        *,
+        device: torch.device,
+        autocast: bool = False,
+        inner_batches: Batches | None = None,
+        seed: int = 0,
+        weight_decay: float = 0.0,
+        samples: int = 0,
+    ) -> None:
+        self.name = name
+        self.batches = batches
+        self.inner_batches = inner_batches
+        self.gradients_computed = 0
+        self.images_seen = 0
+        self._network = network
+        self._objective = objective
+        self._device = device
+        self._autocast = autocast
+        self._seed, self._weight_decay = seed, weight_decay
+        built_in = type(objective).__module__.startswith("chestfed.learning.objectives.")
+        self._draws = not built_in or may_draw(network.module)  # else saving and restoring generators changes nothing
+        self._loss_sum = network.grad.new_zeros(())
+        self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
+        self._steps = 0
+        self._last: tuple[Tensor, Tensor] | None = None
+        self.loss = network.grad.new_zeros(())
+        size = objective.memory_size if isinstance(objective, Sampled) else 0
+        #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
+        self.memory = network.grad.new_zeros(samples, size) if size else NO_MEMORY.to(device)
+        self.rows = torch.zeros(0, dtype=torch.int64)
+        self._places = self.rows  # on the device
+        self.logits = self.labels = self.remembered = torch.zeros(0, 0)
+
+    @property
+    def oracle(self) -> Gradients | CompositionalGradients:
+        """`Gradients` of the objective; for a compositional one its `CompositionalGradients`."""
+        if isinstance(self._objective, CompositionalAuc):
+            inner = self.inner_batches or self.batches
+            return NetworkComposition(
+                self._network,
+                self._objective,
+                lambda: self._next_batch(inner),
+                self._next_batch,
+                self._note,
+                autocast=self._autocast,
+                randomness=self._randomness,
+                weight_decay=self._weight_decay,
+            )
+        return self
+
+    @contextmanager
+    def training(self, buffers: Tensor) -> Iterator[None]:
+        """A round of this client: the network in training mode with the given buffers."""
+        self._network.load_buffers(buffers)
+        self._network.module.train()
+        self._loss_sum.zero_()
+        self._gradient_sum.zero_()
+        self._steps = 0
+        yield
+        self._last = None
+
+    def buffers(self) -> Tensor:
+        """The network's buffers after the local steps."""
+        return self._network.buffers()
+
+    def mean_loss(self) -> float:
+        """Mean of the loss over the round's steps."""
+        return float(self._loss_sum) / max(self._steps, 1)
+
+    def mean_gradient(self) -> Tensor:
+        """Mean of the gradient by the primal variables over the round's steps, `[d + extra]`."""
+        return self._gradient_sum / max(self._steps, 1)
+
+    def gather_statistics(self, primal: Tensor, batches: int) -> None:
+        """Take the running statistics of batch normalization anew, with the weights in `primal`.
+
+        They are the plain mean over the next `batches` batches, without consuming them. To be called within `training`.
+        """
+        position = self.batches.position
+        self._network.bind(primal)
+        with renew_statistics(self._network.module):
+            for _ in range(batches):
+                images, _ = self._next_batch()
+                with self._randomness():
+                    self._logits(images)
+        self.batches.seek(position)
+
+    def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
+        """The dual variables `[J]` that maximize the objective at `primal`, from the next `batches` batches."""
+        if not isinstance(self._objective, DualEstimate):
+            raise TypeError(f"{type(self._objective).__name__} has no dual variables to estimate")
+        self._network.bind(primal)
+        scores, labels = [], []
+        with torch.no_grad():
+            for _ in range(batches):
+                images, truth = self._next_batch()
+                with self._randomness():
+                    scores.append(torch.sigmoid(self._logits(images)))
+                labels.append(truth)
+        return self._objective.best_dual(torch.cat(scores), torch.cat(labels), dual)
+
+    def positions(self) -> list[int]:
+        """How far each sequence of batches is: what a checkpoint stores."""
+        return [batches.position for batches in self._sequences()]
+
+    def seek(self, positions: Sequence[int]) -> None:
+        """The inverse of `positions`."""
+        for batches, position in zip(self._sequences(), positions, strict=True):
+            batches.seek(position)
+
+    def close(self) -> None:
+        """Release the batches' threads and files."""
+        for batches in self._sequences():
+            batches.close()
+
+    def _sequences(self) -> list[Batches]:
+        return [self.batches] if self.inner_batches is None else [self.batches, self.inner_batches]
+
+    def _next_batch(self, batches: Batches | None = None) -> tuple[Tensor, Tensor]:
+        batch = (batches or self.batches).next()
+        self.rows = batch.rows
+        return self._take(batch)
+
+    def _take(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The batch on the device; its images are counted."""
+        self.images_seen += batch.labels.shape[0]
+        images = batch.images.to(self._device, non_blocking=True)
+        return images, batch.labels.to(self._device, self._network.grad.dtype, non_blocking=True)
+
+    def _note(self, loss: Tensor | None, gradient: Tensor | None) -> None:
+        self.gradients_computed += 1
+        if loss is not None:
+            self._loss_sum += loss
+        if gradient is not None:
+            self._gradient_sum += gradient
+            self._steps += 1
+
+    def _randomness(self, *part: int) -> AbstractContextManager[None]:
+        """Random numbers for a pass through the network on the batch drawn last, or on a part of a full pass."""
+        if not self._draws:
+            return nullcontext()
+        return seeded(stream_seed(self._seed, "forward", self.name, *self.positions(), *part), self._device)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        network = self._network.trained if torch.is_grad_enabled() else self._network.module
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
+            try:
+                return network(images).to(self._network.grad.dtype)
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise TrainingError(
+                    "batch normalization needs batches of at least two images where a network ends in one pixel: "
+                    "raise batch_size, or set model.norm to group",
+                    kind="batches too small",
+                ) from error
+
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of the objective at (primal, dual) on the next batch.
+
+        `primal` `[d + extra]` holds the weights and then the objective's own variables. The returned tensors are
+        overwritten by the next call.
+        """
+        self._last = None  # its memory is free for the next
+        self._last = self._next_batch()
+        gradient, dual_gradient = self._differentiate(primal, dual, self._last, remembers=True)
+        self._note(self.loss, gradient)
+        return gradient, dual_gradient
+
+    def again(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """On the batch of the last call, with the same random numbers; running statistics have seen it already.
+
+        Raises
+        ------
+        TypeError
+            If the algorithm has drawn no batch in this round.
+        """
+        if self._last is None:
+            raise TypeError("gradients.again: no batch was drawn in this round yet; call gradients(primal, dual) first")
+        with self._buffers_restored():
+            gradient, dual_gradient = self._differentiate(primal, dual, self._last)
+        self._note(None, None)
+        return gradient, dual_gradient
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        """The mean over the next `batches` batches."""
+        sums, loss = (torch.zeros_like(primal), torch.zeros_like(dual)), torch.zeros_like(self.loss)
+        for _ in range(batches):
+            for total, part in zip(sums, self(primal, dual), strict=True):
+                total += part
+            loss += self.loss
+        self.loss = loss / batches
+        return sums[0] / batches, sums[1] / batches
+
+    def full(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean over all training rows, once each and without augmentation; running statistics stay."""
+        sums, count = (torch.zeros_like(primal), torch.zeros_like(dual)), 0
+        loss = torch.zeros_like(self.loss)
+        with self._buffers_restored():
+            for number, batch in enumerate(self.batches.whole()):
+                self.rows = batch.rows
+                gradients = self._differentiate(primal, dual, self._take(batch), number)
+                loss += self.loss * len(batch.labels)
+                for total, part in zip(sums, gradients, strict=True):
+                    total.add_(part, alpha=len(batch.labels))
+                count += len(batch.labels)
+                self._note(None, None)
+        self.loss = loss / count
+        return sums[0] / count, sums[1] / count
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """See `Gradients.stream`."""
+        number = stream_seed(self._seed, "algorithm", self.name, purpose, *self.positions())
+        return torch.Generator().manual_seed(number)
+
+    @contextmanager
+    def _buffers_restored(self) -> Iterator[None]:
+        before = self._network.buffers()
+        yield
+        if before.numel():
+            self._network.load_buffers(before)
+
+    def _loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """The loss of the batch of `rows`; what is then `remembered` of them is noted."""
+        self.logits, self.labels, self.remembered = logits.detach(), labels, logits.detach()[:, :0]
+        if not isinstance(self._objective, Sampled):
+            return self._objective.loss(logits, labels, extra, dual)
+        self._places = self.rows.to(self._device, non_blocking=True)
+        memory = self.memory[self._places]
+        loss, self.remembered = self._objective.sampled_loss(logits, labels, extra, dual, memory)
+        return loss
+
+    def _differentiate(
+        self,
+        primal: Tensor,
+        dual: Tensor,
+        batch: tuple[Tensor, Tensor],
+        *part: int,
+        remembers: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients by primal and dual on a batch; the loss is noted, and what the objective `remembers` of rows."""
+        images, labels = batch
+        size = self._network.size
+        self._network.bind(primal)
+        self._network.grad.zero_()
+        extra = primal[size:].detach().requires_grad_()
+        alpha = dual.detach().requires_grad_()
+
+        with self._randomness(*part):
+            loss = self._loss(self._logits(images), labels, extra, alpha)
+            loss.backward()
+        self.loss = loss.detach()
+        if remembers and self.memory.numel():
+            self.memory[self._places] = self.remembered
+
+        if self._weight_decay:
+            self._network.grad.add_(primal[:size], alpha=self._weight_decay)
+        if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
+            return self._network.grad, torch.zeros_like(dual)
+        return torch.cat([self._network.grad, extra.grad]), alpha.grad

@@ -1,0 +1,273 @@
+"""The host of a client: it keeps the client's state and answers requests, the same code under every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from chestfed.core.errors import TrainingError
+from chestfed.learning.algorithms.variables import (
+    CompositionalGradients,
+    Finishing,
+    Gradients,
+    Iterate,
+    Move,
+    Personal,
+    Point,
+    Record,
+    is_finite,
+    named_tensors,
+)
+from chestfed.learning.engines.messages import requests
+from chestfed.learning.engines.messages.requests import Answer, Request
+from chestfed.learning.engines.topology import Graph
+
+
+class Client(Protocol):
+    """What a host needs of a client; `NetworkClient` is one.
+
+    `gradients_computed` and `images_seen` count from the client's first step on.
+    """
+
+    name: str
+    gradients_computed: int
+    images_seen: int
+    memory: Tensor  #: what the objective remembers of each row, `[rows, m]`
+
+    @property
+    def oracle(self) -> Gradients | CompositionalGradients:
+        """What the algorithm calls in its local steps."""
+
+    def training(self, buffers: Tensor) -> AbstractContextManager[None]:
+        """Enter a round with these buffers."""
+
+    def buffers(self) -> Tensor:
+        """The buffers after the local steps."""
+
+    def mean_loss(self) -> float:
+        """Mean loss over the round's steps."""
+
+    def mean_gradient(self) -> Tensor:
+        """Mean over the round's steps of the gradient by the primal variables `[d + extra]`."""
+
+    def gather_statistics(self, primal: Tensor, batches: int) -> None:
+        """Take the running statistics anew, with the weights in `primal`, from the next `batches` batches."""
+
+    def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
+        """The dual variables that are best for this client's loss at `primal`, estimated on so many batches."""
+
+    def positions(self) -> list[int]:
+        """How many batches were drawn from each of its sequences."""
+
+    def seek(self, positions: Sequence[int]) -> None:
+        """The inverse of `positions`."""
+
+    def close(self) -> None:
+        """Release threads and files."""
+
+
+NO_MEMORY = torch.zeros(0, 0)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage.
+
+    `memory` is what its objective remembers of each row, `[rows, m]`.
+    """
+
+    state: Record | None
+    drawn: tuple[int, ...]
+    stage: int = 0
+    memory: Tensor = NO_MEMORY
+
+
+@dataclass
+class Run:
+    """What a client computes from a turn on, `state` being the algorithm's there."""
+
+    state: Record | None
+    gradients: int = 0
+    images: int = 0
+
+
+class Host:
+    """A client and its states by turn.
+
+    Those from the last round's start on are kept: an answer that was lost, or was not taken in, is asked for again.
+
+    Parameters
+    ----------
+    rule_of
+        The algorithm's rule in a stage, counted from 0; with `steps=`, that of another number of local steps.
+    graph, number
+        Of a decentralized algorithm: the graph, and which of its nodes the client is.
+    """
+
+    def __init__(
+        self, client: Client, rule_of: Callable[..., Any], graph: Graph | None = None, number: int = 0
+    ) -> None:
+        self.client, self.graph, self.number = client, graph, number
+        self.stage = 0
+        self.rule: Any = rule_of(0)
+        self.snapshots: dict[int, Snapshot] = {0: Snapshot(None, tuple(client.positions()), memory=client.memory)}
+        self._rule_of = rule_of
+        self.stepped: dict[int, Snapshot] = {}  #: a node after its local steps, by the turn that they went on from
+
+    def answer(self, request: Request[Answer]) -> Answer:
+        """Carry out a request.
+
+        Raises
+        ------
+        TrainingError
+            If what the client computes is not finite, or the turn to go on from is not there any more.
+        """
+        return cast("Answer", self._answer(request))
+
+    def _answer(self, request: Request[Record]) -> Record:
+        match request:
+            case requests.Start():
+                point = self._local_point(request.point, request.after)
+                self._take_rule(request.stage)
+                self._keep(request.after + 1, self.start_at(point))
+            case requests.Locate():
+                return requests.Located(self._local_point(request.point, request.after))
+            case requests.Work():
+                return self._work(request)
+            case requests.Prepare():
+                with self._running(request.after, request.buffers) as run:
+                    message = self.rule.prepare(request.point, self.client.oracle)
+                self._refuse_not_finite(named_tensors(message).values(), f"client '{self.client.name}': what it sends")
+                return requests.Prepared(message, run.gradients, run.images)
+            case requests.Steps():
+                return self._steps(request)
+            case requests.Take():
+                return self._take(request)
+            case requests.Statistics(primal=primal, batches=batches):
+                with self._running(request.after, request.buffers) as run:
+                    self.client.gather_statistics(primal, batches)
+                return requests.Gathered(self.client.buffers(), run.images)
+            case requests.BestDual(point=point, batches=batches):
+                with self._running(request.after, request.buffers) as run:
+                    dual = self.client.best_dual(point.primal, point.dual, batches)
+                self._keep(request.after + 1, run.state)
+                return requests.Estimated(dual, run.images)
+            case requests.Finish():
+                state = self._state_at(request.after)
+                return requests.Finished(self.rule.final_message(state) if isinstance(self.rule, Finishing) else None)
+            case requests.Export():
+                state = self._state_at(request.after)
+                assert state is not None
+                snapshot = self.snapshots[request.after]
+                return requests.Exported(state, torch.tensor(snapshot.drawn, dtype=torch.int64), snapshot.memory)
+            case requests.Import():
+                self._take_rule(request.stage)
+                drawn = tuple(request.drawn.tolist())
+                self.snapshots = {request.turn: Snapshot(request.state, drawn, request.stage, request.memory)}
+                self._state_at(request.turn)
+        return requests.Done()
+
+    def _take_rule(self, stage: int) -> None:
+        self.stage, self.rule = stage, self._rule_of(stage)
+
+    def _local_point(self, point: Point, turn: int) -> Point:
+        """The client's point at a turn, given the server's."""
+        state = self._state_at(turn)
+        if state is None or not isinstance(self.rule, Personal):
+            return point
+        located: Point = self.rule.local_point(point, state)
+        return located
+
+    def start_at(self, point: Point) -> Record:
+        """The state of the algorithm at this client, at the start of the stage."""
+        if self.graph is None:
+            return self.rule.start_client(point)
+        return self.rule.start_node(point, *describe_edges(self.graph, self.number))
+
+    def _state_at(self, turn: int) -> Record | None:
+        """The client's state at a turn, with its batches and its rule as they were: a later stage may have begun."""
+        if turn not in self.snapshots:
+            raise TrainingError(
+                f"client '{self.client.name}' is asked to go on from turn {turn}, and has "
+                f"{', '.join(map(str, sorted(self.snapshots)))}. Its state is of another run, or older: delete the "
+                "state of this run at the client and in the run folder to train it again.",
+                kind="unexpected turn",
+                client=self.client.name,
+                turn=turn,
+            )
+        snapshot = self.snapshots[turn]
+        if snapshot.stage != self.stage:
+            self._take_rule(snapshot.stage)
+        if tuple(self.client.positions()) != snapshot.drawn:
+            self.client.seek(snapshot.drawn)
+        self.client.memory = snapshot.memory
+        return snapshot.state
+
+    def _keep(self, turn: int, state: Record | None) -> None:
+        self.snapshots[turn] = Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
+
+    @contextmanager
+    def _running(self, turn: int, buffers: Tensor) -> Iterator[Run]:
+        """The client at a turn, in training with these buffers; afterwards the counts of what it computed."""
+        client, run = self.client, Run(self._state_at(turn))
+        client.memory = client.memory.clone() if client.memory.numel() else client.memory  # that of the turn stays
+        gradients, images = client.gradients_computed, client.images_seen
+        with client.training(buffers):
+            yield run
+        run.gradients, run.images = client.gradients_computed - gradients, client.images_seen - images
+
+    def _refuse_not_finite(self, tensors: Iterable[Tensor], what: str) -> None:
+        if not all(map(is_finite, tensors)):
+            raise TrainingError(
+                f"{what} is not finite (NaN or infinity) after {self.rule.window} local steps. "
+                "Lower federated.local_lr or federated.window; the last saved round is kept.",
+                kind="not finite",
+                client=self.client.name,
+            )
+
+    def _work(self, request: requests.Work[Move]) -> requests.Worked[Move]:
+        client = self.client
+        with self._running(request.after, request.buffers) as run:
+            self._drop_before(request.after)
+            rule = self._rule_of(self.stage, steps=request.steps) if request.steps else self.rule
+            pair: tuple[Move, Record] = rule.local_round(request.message, run.state, client.oracle)
+        update, state = pair
+        buffers, loss = client.buffers(), client.mean_loss()
+        parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
+        self._refuse_not_finite(parts, f"client '{client.name}': its update")
+        self._keep(request.after + 1, state)
+        return requests.Worked(update, buffers, client.mean_gradient(), loss, run.gradients, run.images)
+
+    def _steps(self, request: requests.Steps[Move]) -> requests.Stepped[Move]:
+        client = self.client
+        with self._running(request.after, request.buffers) as run:
+            self._drop_before(request.after)
+            node: Iterate = self.rule.local_round(run.state, client.oracle)
+        self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
+        self.stepped = {request.after: Snapshot(node, tuple(client.positions()), self.stage, client.memory)}
+        messages = tuple(self.rule.message(node, edge) for edge in request.edges)
+        slope, loss = client.mean_gradient(), client.mean_loss()
+        return requests.Stepped(messages, slope, loss, run.gradients, run.images)
+
+    def _take(self, request: requests.Take[Move]) -> requests.Located:
+        if request.after not in self.stepped:
+            raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
+        stepped = self.stepped[request.after]
+        node = self.rule.exchange(stepped.state, dict(zip(request.edges, request.messages, strict=True)))
+        self.snapshots[request.after + 1] = replace(stepped, state=node)
+        return requests.Located(self.rule.current(node))
+
+    def _drop_before(self, turn: int) -> None:
+        self.snapshots = {number: snapshot for number, snapshot in self.snapshots.items() if number >= turn}
+
+
+def describe_edges(graph: Graph, node: int) -> tuple[Tensor, Tensor]:
+    """What a node starts from, per neighbor: +1 if it has the larger number, else -1, and its degree, `[E]`."""
+    neighbors = graph.neighbors(node)
+    signs = torch.tensor([1.0 if node < other else -1.0 for other in neighbors])
+    return signs, torch.tensor([float(graph.degree(other)) for other in neighbors])

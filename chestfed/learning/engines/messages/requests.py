@@ -1,0 +1,202 @@
+"""What may be asked of a client's host, and what it answers: a closed set, the same for every engine.
+
+Each is a dataclass of tensors, of the algorithm's states and messages, and of plain numbers, so that any engine can
+pack it (`wire.py`). A host counts the turns of its client: what changes the client's state, or draws from its batches,
+goes on from turn `after` and leads to `after + 1`. Who asks says which turn it has taken in, so that a request that is
+repeated, or whose answer was lost or discarded, changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from chestfed.learning.algorithms.variables import Message, Point, Record
+
+Answer = TypeVar("Answer", bound=Record, covariant=True)
+
+
+class Request(Generic[Answer]):
+    """A request, a dataclass too, that is answered by a record of this class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+
+@dataclass(frozen=True)
+class Done:
+    """The request was carried out."""
+
+
+@dataclass(frozen=True)
+class Start(Request[Done]):
+    """Begin a stage, counted from 0, at a point: the client's state is made anew. A turn."""
+
+    after: int
+    stage: int
+    point: Point
+
+
+@dataclass(frozen=True)
+class Worked(Generic[Message]):
+    """The client's update and buffers; `slope` is its mean gradient `[d + extra]`, for `RoundRecord.gradient_drift`."""
+
+    update: Message
+    buffers: Tensor
+    slope: Tensor
+    loss: float
+    gradients: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Work(Request[Worked[Message]]):
+    """One local round on the server's message, of so many `steps`; 0: the rule's window. A turn."""
+
+    after: int
+    message: Message
+    buffers: Tensor
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[Message]):
+    """What the client sends before its local steps."""
+
+    message: Message
+    gradients: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Prepare(Request[Prepared[Message]]):
+    """What a `Preparing` algorithm needs of the client at the server's point; no batch is drawn."""
+
+    after: int
+    point: Point
+    buffers: Tensor
+
+
+@dataclass(frozen=True)
+class Stepped(Generic[Message]):
+    """What a node sends, one message per edge."""
+
+    messages: tuple[Message, ...]
+    slope: Tensor
+    loss: float
+    gradients: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Steps(Request[Stepped[Message]]):
+    """A node's local steps; it sends along these of its edges. `Take` ends the turn."""
+
+    after: int
+    buffers: Tensor
+    edges: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where the node, or the client, is."""
+
+    point: Point
+
+
+@dataclass(frozen=True)
+class Take(Request[Located], Generic[Message]):
+    """What came along these edges, after the `Steps` from the same turn. A turn."""
+
+    after: int
+    edges: tuple[int, ...]
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Locate(Request[Located]):
+    """The client's point of a `Personal` algorithm, given the server's."""
+
+    after: int
+    point: Point
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Running statistics."""
+
+    buffers: Tensor
+    images: int
+
+
+@dataclass(frozen=True)
+class Statistics(Request[Gathered]):
+    """Running statistics of these weights, from the next batches without consuming them."""
+
+    after: int
+    primal: Tensor
+    buffers: Tensor
+    batches: int
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """The best dual variables."""
+
+    dual: Tensor
+    images: int
+
+
+@dataclass(frozen=True)
+class BestDual(Request[Estimated]):
+    """The dual variables that are best at a point, from the next batches. A turn."""
+
+    after: int
+    point: Point
+    buffers: Tensor
+    batches: int
+
+
+@dataclass(frozen=True)
+class Finished(Generic[Message]):
+    """What a client sends at the end of a stage, or None."""
+
+    message: Message | None
+
+
+@dataclass(frozen=True)
+class Finish(Request[Finished[Message]]):
+    """Send what belongs to the end of a stage."""
+
+    after: int
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The algorithm's state at the client, and how many batches it has drawn from each sequence, int64 `[S]`.
+
+    `memory` is what the objective remembers of each row, `[rows, m]`.
+    """
+
+    state: Record
+    drawn: Tensor
+    memory: Tensor
+
+
+@dataclass(frozen=True)
+class Export(Request[Exported]):
+    """Send the client's state, for a checkpoint."""
+
+    after: int
+
+
+@dataclass(frozen=True)
+class Import(Request[Done]):
+    """Go on from a checkpoint: stand at turn `turn` of this stage."""
+
+    turn: int
+    stage: int
+    state: Record
+    drawn: Tensor
+    memory: Tensor

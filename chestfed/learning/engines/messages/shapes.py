@@ -1,0 +1,212 @@
+"""What every request and reply of a client must look like: records without content, made from the rule alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from chestfed.core.errors import ConfigError
+from chestfed.learning.algorithms.variables import Finishing, Move, Point, Preparing, Record, Rule
+from chestfed.learning.engines.host import NO_MEMORY, describe_edges
+from chestfed.learning.engines.messages import requests
+from chestfed.learning.engines.messages.requests import Answer, Request
+from chestfed.learning.engines.messages.wire import WireError
+from chestfed.learning.engines.topology import Graph
+
+
+class BlankOracle:
+    """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values; of a pool of this shape."""
+
+    rows = torch.zeros(0, dtype=torch.int64)
+    loss = torch.zeros(())
+
+    def __init__(self, pool: Sequence[int] = ()) -> None:
+        self._pool = pool or (2, 1, 0, 1)
+        self.logits = self.labels = self.remembered = torch.zeros(0, 0)
+
+    def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        _, entries, _, diseases = self._pool
+        self.logits = self.labels = primal.new_zeros(1, diseases)
+        self.remembered = primal.new_zeros(1, (entries - 1) * diseases)
+        return primal, dual
+
+    again = full = outer = __call__
+
+    def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        return primal, dual
+
+    def stream(self, purpose: str) -> torch.Generator:
+        return torch.Generator()
+
+    def inner(self, x: Tensor) -> Tensor:
+        return x
+
+    pull_back = inner
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Those of one client in one stage; all stages of a run have the same.
+
+    `rule` is run once on tensors of the right sizes without content (torch's meta device); no gradient is taken.
+    """
+
+    rule: Rule
+    primal: int  #: d + extra
+    dual: int
+    buffers: int
+    sequences: int = 1  #: of batches that the client draws from
+    graph: Graph | None = None
+    number: int = 0  #: of the node in the graph
+    dtype: torch.dtype = torch.float32
+    memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
+    pool: tuple[int, ...] = ()  #: of the objective, as in `Setting`
+
+    def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
+        """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
+
+        Raises
+        ------
+        WireError
+            If there is no such request, or an edge that the node does not have.
+        """
+        value = plain.get("edges", [])
+        edges: tuple[int, ...] = tuple(value) if isinstance(value, list | tuple) else (-1,)
+        if not all(type(edge) is int and 0 <= edge < self._degree for edge in edges) or len(set(edges)) < len(edges):
+            raise WireError(
+                f"{sender}: {name} names edges that the node does not have", kind="unknown edges", sender=sender
+            )
+        match name:
+            case "Start":
+                return requests.Start(0, 0, self.point)
+            case "Work" if self.graph is None:
+                return requests.Work(0, self._message, self._buffers)
+            case "Steps" if self.graph is not None:
+                return requests.Steps(0, self._buffers, edges)
+            case "Take" if self.graph is not None:
+                return requests.Take(0, edges, (self._along_edge,) * len(edges))
+            case "Prepare" if self.graph is None and isinstance(self.rule, Preparing):
+                return requests.Prepare(0, self.point, self._buffers)
+            case "Locate" if self.graph is None:
+                return requests.Locate(0, self.point)
+            case "Statistics":
+                return requests.Statistics(0, self.point.primal, self._buffers, 0)
+            case "BestDual":
+                return requests.BestDual(0, self.point, self._buffers, 0)
+            case "Finish":
+                return requests.Finish(0)
+            case "Export":
+                return requests.Export(0)
+            case "Import":
+                return requests.Import(0, 0, self._state, self._drawn, self._memory)
+        raise WireError(
+            f"{sender} sent {ascii(name)[:80]}, which is not a request that this client answers",
+            kind="unknown request",
+            sender=sender,
+        )
+
+    def reply(self, request: Request[Answer]) -> Answer:
+        """What answers the request."""
+        return cast("Answer", self._reply(request))
+
+    def _reply(self, request: Request[Record]) -> Record:
+        match request:
+            case requests.Work():
+                return self.worked
+            case requests.Steps():
+                return requests.Stepped((self._along_edge,) * len(request.edges), self.point.primal, 0.0, 0, 0)
+            case requests.Take():
+                return requests.Located(self._rule.current(self._state))
+            case requests.Prepare():
+                return requests.Prepared(self._rule.prepare(self.point, BlankOracle()), 0, 0)
+            case requests.Locate():
+                return requests.Located(self.point)
+            case requests.Statistics():
+                return requests.Gathered(self._buffers, 0)
+            case requests.BestDual():
+                return requests.Estimated(self.point.dual, 0)
+            case requests.Finish():
+                final = self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None
+                return requests.Finished(final)
+            case requests.Export():
+                return requests.Exported(self._state, self._drawn, self._memory)
+        return requests.Done()
+
+    @cached_property
+    def point(self) -> Point:
+        """A point without content."""
+        return Point(self._empty(self.primal), self._empty(self.dual))
+
+    @property
+    def worked(self) -> requests.Worked[Move]:
+        """What answers local work."""
+        return requests.Worked(self._round[0], self._buffers, self.point.primal, 0.0, 0, 0)
+
+    @property
+    def _buffers(self) -> Tensor:
+        return self._empty(self.buffers)
+
+    def _empty(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=self.dtype, device="meta")
+
+    @property
+    def _memory(self) -> Tensor:
+        dtype = self.dtype if self.memory[1] else NO_MEMORY.dtype
+        return torch.empty(self.memory, dtype=dtype, device="meta")
+
+    @property
+    def _drawn(self) -> Tensor:
+        return torch.zeros(self.sequences, dtype=torch.int64)
+
+    @property
+    def _degree(self) -> int:
+        return 0 if self.graph is None else self.graph.degree(self.number)
+
+    @cached_property
+    def _rule(self) -> Any:
+        """The rule with its own tensors, such as step sizes per disease, without content too."""
+        return _without_content(self.rule)
+
+    @cached_property
+    def _message(self) -> Move:
+        return self._rule.message(self._rule.start_stage(self.point))
+
+    @cached_property
+    def _state(self) -> Record:
+        if self.graph is None:
+            return self._rule.start_client(self.point)
+        return self._rule.start_node(self.point, *describe_edges(self.graph, self.number))
+
+    @cached_property
+    def _along_edge(self) -> Move:
+        return self._rule.message(self._state, 0)
+
+    @cached_property
+    def _round(self) -> tuple[Move, Record]:
+        """The update, and the client's new state."""
+        try:
+            return self._rule.local_round(self._message, self._state, BlankOracle(self.pool))
+        except (RuntimeError, NotImplementedError) as error:
+            raise ConfigError(
+                f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "
+                f"tells the sizes of its messages: {str(error).splitlines()[0]}. Leave out what asks for values, such "
+                "as .item(), or use engine in-process",
+                kind="shapes depend on values",
+            ) from None
+
+
+Part = TypeVar("Part")
+
+
+def _without_content(rule: Part) -> Part:
+    if isinstance(rule, Tensor):
+        return cast("Part", rule.to("meta"))
+    if not is_dataclass(rule) or isinstance(rule, type):
+        return rule
+    parts = {field.name: getattr(rule, field.name) for field in fields(rule) if field.init}
+    return replace(rule, **{name: _without_content(part) for name, part in parts.items()})

@@ -1,0 +1,1 @@
+"""Pages, MLflow and the leaderboard, from finished results."""

@@ -1,0 +1,189 @@
+"""Paired comparison of two models on the same test images.
+
+Both see the same images, so their AUCs are correlated and the difference is surer than two separate intervals suggest.
+Of models that were trained with the same two or more seeds, interval and p are about test patients and training seeds
+together (`training_seeds.seeds_test`). Of one model each they are about the choice of test patients, for these two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from chestfed.results.evaluation import power
+from chestfed.results.evaluation.estimates import auc_per_disease, compute_spread, mean_of
+from chestfed.results.evaluation.intervals import DEFAULT
+from chestfed.results.evaluation.intervals.interval import Bounds, Interval
+from chestfed.results.evaluation.intervals.methods import Contrast, Intervals, MethodName
+from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, resolve, seeds_test
+
+#: Why models of one training seed each have an interval and no p value, and what to do, which no paper needs.
+ADVICE = f"; run --seeds {ENOUGH_SEEDS} or more"
+ONE_SEED = f"one training seed, no test: another seed gives another difference{ADVICE}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Model b minus model a: the AUC (mean over seeds) of one disease, or the `mean` over those that have one."""
+
+    disease: str
+    auc_reference: float | None
+    auc_model: float | None
+    difference: float | None = None
+    #: interval, p: of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is
+    #: below 0.05 exactly where the interval at 95% leaves out 0, which is cut where the AUC of b would be 0 or 1.
+    interval: Interval | None = None
+    p: float | None = None
+    #: Standard deviations of the AUC over the seeds of each; None with one seed.
+    seed_sd_reference: float | None = None
+    seed_sd_model: float | None = None
+    #: positives, negatives, missing: images; None for the mean.
+    positives: int | None = None
+    negatives: int | None = None
+    missing: int | None = None
+    reason: str = ""  #: why values are None
+    #: The difference of each training seed that both models have; None where an AUC is not defined.
+    of_seeds: tuple[float | None, ...] = ()
+    #: detectable, seeds_needed: of a mean, the smallest difference that these patients and seeds show with 80% power,
+    #: and with few seeds how many show a difference such as this (`training_seeds.Resolution`); else None.
+    detectable: float | None = None
+    seeds_needed: int | None = None
+
+    def untested(self, why: str) -> Difference:
+        """Without its p value; the interval stays."""
+        return replace(self, p=None, reason=self.reason or why)
+
+
+def compare(
+    a: Sequence[Scored],
+    b: Sequence[Scored],
+    resamples: int = 2000,
+    seed: int = 0,
+    untested: str = "",
+    interval: MethodName = DEFAULT,
+) -> tuple[Difference, ...]:
+    """Model b minus model a, each given once per training seed: per disease, and at last the mean.
+
+    As many runs of both, two or more, are of the same training seeds in the same order: `seeds_test`. Otherwise the
+    method is `interval`'s; a bootstrap has the same draws for both models. `untested` says
+    why there are to be no p values, but intervals over test patients alone.
+
+    Raises `ValueError` if the runs differ in labels, patients, hospitals or diseases, a model has no run, or scores do
+    not fit the labels.
+    """
+    if not a or not b:
+        raise ValueError("a model without scores cannot be compared")
+    first = a[0]
+    for other in (*a[1:], *b):
+        _check_same_images(first, other)
+    each_a, each_b = ([_all_aucs(run) for run in runs] for runs in (a, b))
+    over_seeds = len(a) == len(b) > 1 and not untested
+    runs, how = np.stack([run.scores for run in (*a, *b)]), Intervals(interval, resamples, seed)
+    contrast = Contrast(runs, first.labels, first.patients, how, seeds_a=len(a), hospitals=first.hospitals)
+    means = [[mean_of(aucs[name] for aucs in each) for name in each[0]] for each in (each_a, each_b)]
+    values = [_minus(y, x) for x, y in zip(*means, strict=True)]
+    bounds = [Bounds()] * len(values) if over_seeds else contrast.bounds(values)
+    columns, differences = {column.disease: column for column in first.columns()}, []
+    defined = [j for j in range(len(values) - 1) if values[j] is not None]
+    for place, (name, value) in enumerate(zip(each_a[0], values, strict=True)):
+        column = columns.get(name)
+        difference = Difference(name, means[0][place], means[1][place], value, bounds[place].interval, bounds[place].p)
+        sd_reference, sd_model = (compute_spread(aucs[name] for aucs in each) for each in (each_a, each_b))
+        difference = replace(difference, seed_sd_reference=sd_reference, seed_sd_model=sd_model)
+        difference = replace(difference, reason=bounds[place].reason)
+        if over_seeds:
+            if value is not None:
+                difference = _test_over_seeds(difference, contrast, place, defined if name == "mean" else [place])
+            pairs = zip(each_a, each_b, strict=True)
+            difference = replace(difference, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
+        if column is not None:
+            positives, negatives, missing = column.counts.values()
+            difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
+            difference = replace(difference, reason=column.reason or difference.reason)
+        difference = _within_bounds(difference if over_seeds else _with_detectable(difference))
+        differences.append(difference.untested(untested) if untested else difference)
+    return tuple(differences)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """P values after Holm's step-down correction, in the same order; None and NaN stay and do not count.
+
+    The i-th smallest of m (i from 0) becomes the largest of (m - k) p_k over k <= i, at most 1.
+    S. Holm: A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6 (1979).
+    """
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None and not np.isnan(p))
+    corrected = list(p_values)
+    largest = 0.0
+    for i, (p, place) in enumerate(known):
+        largest = max(largest, (len(known) - i) * p)
+        corrected[place] = min(1.0, largest)
+    return corrected
+
+
+def _check_same_images(a: Scored, b: Scored) -> None:
+    if list(a.diseases) != list(b.diseases):
+        raise ValueError(f"the runs differ in their diseases: {', '.join(a.diseases)} and {', '.join(b.diseases)}")
+    if a.labels.shape != b.labels.shape:
+        raise ValueError(f"the runs differ in the shape of their labels: {a.labels.shape} and {b.labels.shape}")
+    both_missing = np.isnan(a.labels) & np.isnan(b.labels)
+    if (unequal := np.argwhere((a.labels != b.labels) & ~both_missing)).size:
+        row, column = unequal[0]
+        raise ValueError(
+            f"the runs differ in {len(unequal)} labels, first in row {row}, disease {column}: "
+            f"{a.labels[row, column]} and {b.labels[row, column]}"
+        )
+    if len(a.patients) != len(b.patients):
+        raise ValueError(f"the runs' patients differ in length: {len(a.patients)} and {len(b.patients)}")
+    others = np.flatnonzero(np.asarray(a.patients) != np.asarray(b.patients))
+    if others.size:
+        raise ValueError(f"the runs differ in the patients of {len(others)} rows, first of row {others[0]}")
+    if (a.hospitals is None) != (b.hospitals is None):
+        raise ValueError("one run has the mean of the hospitals' AUCs, the other one AUC over the images of all")
+    if a.hospitals is not None and not np.array_equal(np.asarray(a.hospitals), np.asarray(b.hospitals)):
+        raise ValueError("the runs differ in the hospitals of their images")
+
+
+def _all_aucs(run: Scored) -> dict[str, float | None]:
+    """AUC of each disease, and `mean`: None where the labels give none."""
+    aucs = auc_per_disease(run)
+    return {**aucs, "mean": mean_of(aucs.values())}
+
+
+def _minus(b: float | None, a: float | None) -> float | None:
+    return None if a is None or b is None else b - a
+
+
+def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, columns: Sequence[int]) -> Difference:
+    """With interval and p over test patients and training seeds together, or with the reason for neither.
+
+    The mean also has what these seeds could show. `columns` are the diseases that the difference is over.
+    """
+    if contrast.units[place] < 2:
+        return replace(difference, reason=contrast.too_few(place))
+    runs, seeds = [scores[:, columns] for scores in contrast.runs], contrast.seeds_a
+    given = (contrast.labels[:, columns], contrast.patients, contrast.hospitals)
+    test = seeds_test(runs[:seeds], runs[seeds:], *given)
+    difference = replace(difference, interval=test.interval, p=test.p, reason=test.reason)
+    if difference.disease != "mean" or (resolution := resolve(test)) is None:
+        return difference
+    needed = resolution.needed if seeds < ENOUGH_SEEDS else None
+    return replace(difference, detectable=resolution.detectable, seeds_needed=needed)
+
+
+def _with_detectable(difference: Difference) -> Difference:
+    """A mean of models of one seed with the smallest difference that its patients show: from its 95% interval."""
+    if difference.disease != "mean" or difference.interval is None:
+        return difference
+    error = (difference.interval.high - difference.interval.low) / (2 * power.CRITICAL)
+    return replace(difference, detectable=power.detectable_difference(error))
+
+
+def _within_bounds(difference: Difference) -> Difference:
+    """With an interval that ends where the AUC of model b would be 0 or 1."""
+    if difference.interval is None or difference.auc_reference is None:
+        return difference
+    (low, high), auc = difference.interval, difference.auc_reference
+    return replace(difference, interval=Interval(max(-auc, low), min(1 - auc, high)))

@@ -1,0 +1,161 @@
+"""AUCs of a test set with their intervals, and the one form in which any number is kept: a row of a tidy frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.results.evaluation.intervals.interval import Interval
+from chestfed.results.evaluation.intervals.methods import Contrast, Intervals
+from chestfed.results.evaluation.labeled import Column, Scored, list_cells
+
+_COUNTS = (
+    "n",
+    "group_n",
+    "count",
+    "images",
+    "patients",
+    "hospitals",
+    "seeds",
+    "positives",
+    "negatives",
+    "missing",
+    "over_diseases",
+    *("k", "window", "seed", "left_out", "seeds_reference", "seeds_model", "seeds_needed"),
+)
+_NUMBERS = (
+    *("value", "auc", "low", "high", "sd", "paper_auc", "mean_score", "observed_rate", "auc_reference", "auc_model"),
+    *("difference", "p", "p_holm", "seed_sd_reference", "seed_sd_model", "detectable"),
+)
+#: Columns of tidy frames -> what they hold: also where some, or all, are not defined.
+KINDS: Final = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The AUC of one disease, or of their `mean`."""
+
+    disease: str
+    #: value, interval: None if it is not defined; `reason` says why.
+    value: float | None
+    interval: Interval | None = None
+    #: positives, negatives, missing: images that it is over; None for a mean.
+    positives: int | None = None
+    negatives: int | None = None
+    missing: int | None = None
+    reason: str = ""
+    #: hospitals: whose own AUCs it is the mean of; None: one AUC over all pairs of images. left_out: those that have
+    #: not both classes. Of the mean over diseases: hospitals with an AUC of any disease, and those without.
+    hospitals: int | None = None
+    left_out: int = 0
+
+    @property
+    def counts(self) -> dict[str, int | None]:
+        """Positive, negative and missing images by these names."""
+        return {"positives": self.positives, "negatives": self.negatives, "missing": self.missing}
+
+    @property
+    def images(self) -> int | None:
+        """n, the labeled images; None for a mean."""
+        return None if self.positives is None or self.negatives is None else self.positives + self.negatives
+
+    def record(self, name: str = "value") -> dict[str, Any]:
+        """As a row of a tidy frame, the value in the column `name`."""
+        low, high = self.interval or (None, None)
+        ends = {"low": low, "high": high}
+        number = {"hospitals": self.hospitals}
+        return {"disease": self.disease, name: self.value, **ends, **self.counts, **number, "reason": self.reason}
+
+
+def compute_auc(column: Column) -> float | None:
+    """Area under the ROC curve; ties count one half. With hospitals the mean of their own areas (`Column.parts`)."""
+    from sklearn.metrics import auc, roc_curve  # as roc_auc_score, without its checks, which double the time
+
+    areas = [float(auc(*roc_curve(part.positive, part.score)[:2])) for part in column.parts()]
+    return float(np.mean(areas)) if areas else None
+
+
+def average_roc(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """False and true positive rates of the ROC curve; with hospitals the mean true rate at each false one.
+
+    The area under it is `compute_auc`. Raises `ValueError` if there is none.
+    """
+    from sklearn.metrics import roc_curve
+
+    curves = [roc_curve(part.positive, part.score)[:2] for part in column.parts()]
+    if len(curves) == 1:
+        return curves[0]
+    rates = np.unique(np.concatenate([false for false, _ in curves]))
+    # Where a curve is vertical, np.interp takes its upper end, and from the other side its lower one.
+    lower = np.mean([np.interp(-rates, -false[::-1], true[::-1]) for false, true in curves], axis=0)
+    upper = np.mean([np.interp(rates, false, true) for false, true in curves], axis=0)
+    return np.repeat(rates, 2), np.stack([lower, upper], axis=1).ravel()
+
+
+def auc_per_disease(scored: Scored) -> dict[str, float | None]:
+    """AUC of each disease; None where its images are of one class. Raises as `Scored.columns`."""
+    return {column.disease: compute_auc(column) for column in scored.columns()}
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Mean of those that are defined; None if none is."""
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else None
+
+
+def compute_spread(values: Iterable[float | None]) -> float | None:
+    """Standard deviation of those that are defined; None of fewer than two."""
+    defined = [value for value in values if value is not None]
+    return float(np.std(defined, ddof=1)) if len(defined) > 1 else None
+
+
+def auc_estimates(scored: Scored, how: Intervals) -> tuple[Estimate, ...]:
+    """The AUC of each disease, and at last their mean over those that have one, with 95% intervals.
+
+    Raises `ValueError` as `Scored.columns`.
+    """
+    columns = scored.columns()
+    aucs = [compute_auc(column) for column in columns]
+    mean = mean_of(aucs)
+    contrast = Contrast(scored.scores[None], scored.labels, scored.patients, how, hospitals=scored.hospitals)
+    *each, of_mean = contrast.bounds([*aucs, mean])
+    estimates = [
+        Estimate(column.disease, value, bounds.interval, **column.counts, reason=column.reason or bounds.reason)
+        for column, value, bounds in zip(columns, aucs, each, strict=True)
+    ]
+    estimates.append(Estimate("mean", mean, of_mean.interval, reason=of_mean.reason if columns else ""))
+    return (
+        tuple(estimates) if scored.hospitals is None else _count_hospitals(estimates, scored.labels, scored.hospitals)
+    )
+
+
+def _count_hospitals(estimates: Sequence[Estimate], labels: np.ndarray, hospitals: np.ndarray) -> tuple[Estimate, ...]:
+    """The estimates with the numbers of hospitals that they are the mean of, and of those left out."""
+    cells = list_cells(labels, hospitals)
+    per_disease = [{cell.hospital for cell in cells if cell.column == j} for j in range(labels.shape[1])]
+    total, counts = len(pd.unique(hospitals)), [*map(len, per_disease), len(set().union(*per_disease))]
+    return tuple(
+        replace(estimate, hospitals=count, left_out=total - count)
+        for estimate, count in zip(estimates, counts, strict=True)
+    )
+
+
+def tidy(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], head: Mapping[str, object] | None = None
+) -> pd.DataFrame:
+    """Rows as a frame of these columns: counts are whole numbers also where some are missing, what is undefined is NaN.
+
+    `head` are columns in front that are the same in all rows.
+    """
+    head = head or {}
+    frame = pd.DataFrame([{**head, **row} for row in rows], columns=[*head, *columns])
+    return frame.astype({name: kind for name, kind in KINDS.items() if name in frame})
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """The frame at full precision; what is not defined is an empty cell."""
+    return frame.to_csv(index=False, lineterminator="\n")

@@ -1,0 +1,83 @@
+"""DeLong's variance of an AUC, or of a mean of AUCs over diseases, for one model or a contrast of several.
+
+E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson: Comparing the areas under two or more correlated receiver operating
+characteristic curves: a nonparametric approach. Biometrics 44 (1988). The placements come from midranks in
+O(n log n): X. Sun, W. Xu: Fast implementation of DeLong's algorithm. IEEE Signal Processing Letters 21 (2014).
+
+It takes images for independent. N. A. Obuchowski: Nonparametric analysis of clustered ROC curve data, Biometrics 53
+(1997), sums the structural components of a patient's images first; `auc_covariance` does so if it is given patients.
+The AUCs of several diseases have other labels on shared images, so that an image is positive in one and negative, or
+missing, in another: for their mean the components are summed over the diseases as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from chestfed.results.evaluation.labeled import list_cells
+
+
+def auc_covariance(
+    runs: Sequence[np.ndarray],
+    labels: np.ndarray,
+    contrasts: np.ndarray,
+    patients: np.ndarray | None = None,
+    hospitals: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Contrasts of several runs' mean AUCs over diseases, float64 `[c]`, and their covariance `[c, c]`.
+
+    With V10 and V01 the structural components of a disease's M positive and N negative images, summed over the images
+    of each of its I patients, of whom I10 have positive images and I01 negative ones, its variance is
+
+        I10/(I10 - 1) sum(V10 - mean)^2 / M^2 + I01/(I01 - 1) sum(V01 - mean)^2 / N^2
+            + 2 I/(I - 1) sum(V10 - mean)(V01 - mean) / (M N),
+
+    Obuchowski's S10 / M + S01 / N + 2 S11 / (M N). With one image per patient it is DeLong's (equation 6). The
+    covariance of two diseases is the sum over patients of the products of their terms, with the roots of their factors.
+
+    Scores are `[n, J]` of each run, labels `[n, J]` in {0, 1, NaN}; `contrasts` `[runs, c]` say what each run's AUC
+    counts. Without patients `[n]` each image is one. With hospitals `[n]` a disease's AUC is the mean of those of the H
+    hospitals that have both classes; each has patients of its own, so the covariance is the sum of theirs over H^2.
+
+    None if no disease has both classes; the covariance is NaN if one that counts has a class of one patient.
+    """
+    names, patient = np.unique(np.arange(len(labels)) if patients is None else patients, return_inverse=True)
+    effects, extra = np.zeros((len(names), contrasts.shape[1])), 0.0
+    means: dict[int, np.ndarray] = {}  # per disease
+    for cell in list_cells(labels, hospitals):
+        classes = cell.rows[cell.positive], cell.rows[~cell.positive]
+        both = placements(np.stack([scores[cell.rows, cell.column] for scores in runs], axis=1), cell.positive)
+        means[cell.column] = means.get(cell.column, 0) + cell.weight * (both[0].mean(axis=0) @ contrasts)
+        sums, factors = np.zeros((2, *effects.shape)), []
+        for place, (rows, components) in enumerate(zip(classes, both, strict=True)):
+            values = cell.weight * (components @ contrasts)
+            np.add.at(sums[place], patient[rows], (values - values.mean(axis=0)) / len(rows))
+            factors.append(_small_sample(patient[rows]))
+        effects += np.tensordot(np.sqrt(factors), sums, 1)
+        crossed = sums[0].T @ sums[1]
+        extra = extra + (_small_sample(patient[cell.rows]) - math.sqrt(math.prod(factors))) * (crossed + crossed.T)
+    if not means:
+        return None
+    return np.mean(list(means.values()), axis=0), (effects.T @ effects + extra) / len(means) ** 2
+
+
+def _small_sample(patients: np.ndarray) -> float:
+    count = len(np.unique(patients))
+    return count / (count - 1) if count > 1 else math.nan
+
+
+def placements(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """DeLong's structural components V10 `[n+, m]` and V01 `[n-, m]` of scores `[n, m]`.
+
+    V10 is the share of negatives that a positive image beats (a tie is one half), V01 the share of positives that beat
+    a negative one. Sun and Xu, equations 5 to 9: a midrank among all images less that among the own class.
+    """
+    from scipy.stats import rankdata
+
+    among_all, count = rankdata(scores, axis=0), int(positive.sum())
+    v10 = (among_all[positive] - rankdata(scores[positive], axis=0)) / (len(positive) - count)
+    v01 = 1 - (among_all[~positive] - rankdata(scores[~positive], axis=0)) / count
+    return v10, v01

@@ -1,0 +1,209 @@
+"""Evaluation of one model on one test set as tidy frames: all metrics, subgroups, reliability curves.
+
+A number never stands alone: each has the protocol, n, n+ and n- beside it. A disease with images of one class has none
+where a pair of classes is needed, and the reason; a mean says over how many diseases it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from chestfed.results.evaluation import metrics
+from chestfed.results.evaluation.calibration import NO_PROBABILITIES, calibration, reliability
+from chestfed.results.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
+from chestfed.results.evaluation.intervals.bootstrap import enough_resamples
+from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients
+from chestfed.results.evaluation.intervals.interval import Interval, logit_interval
+from chestfed.results.evaluation.intervals.methods import NO_VARIANCE, ONE_PATIENT, Intervals
+from chestfed.results.evaluation.labeled import Column, Scored, number_names
+from chestfed.results.evaluation.metrics import MAX_FPR, SHARE, OperatingPoint
+from chestfed.results.evaluation.protocols import Protocol
+from chestfed.results.evaluation.resampled_metrics import resampled_metrics
+
+Values = Sequence[object] | np.ndarray | pd.Series | pd.Categorical
+
+#: The numbers that have a mean over the diseases. The first has an interval by the method that is asked for, the next
+#: five one from the bootstrap, in the order of `RESAMPLED`.
+MAIN = (
+    "auc",
+    *("auprc", f"partial_auc_fpr_{MAX_FPR}"),
+    *(f"sensitivity_at_specificity_{SHARE}", f"specificity_at_sensitivity_{SHARE}"),
+    *("brier", "ece_equal_width", "ece_equal_mass"),
+)
+_BRIER_PARTS = ("reliability", "resolution", "uncertainty", "within_bins")
+#: Columns that say what a number is over, and those that stand behind it.
+_OVER = ("disease", "n", "positives", "negatives", "missing")
+_ENDS = ("low", "high", "over_diseases", "reason")
+#: What images without a value of a subgroup's column are called.
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summarize` finds."""
+
+    protocol: Protocol
+    units: int  #: n, labeled or not
+    patients: int
+    intervals: Intervals
+    diseases: tuple[str, ...]
+    #: One row per disease and number, then one per mean: what it is over, `metric`, `value`, `low`, `high`, `reason`.
+    #: Parts of the operating points and of the Brier score follow those of `MAIN`.
+    metrics: pd.DataFrame
+    #: One row per `column`, `group` and disease, and per group's mean: the AUC. Empty without columns.
+    subgroups: pd.DataFrame
+    reliability: pd.DataFrame  #: one row per point of each disease's reliability curve
+
+    def row(self, disease: str, metric: str = "auc") -> pd.Series:
+        """One number of a disease, or of `mean`."""
+        return self.metrics[(self.metrics["disease"] == disease) & (self.metrics["metric"] == metric)].iloc[0]
+
+
+def summarize(
+    scored: Scored,
+    protocol: Protocol,
+    how: Intervals,
+    columns: Mapping[str, Values] | None = None,
+    *,
+    probabilities: bool = True,
+) -> Summary:
+    """All metrics of a test set.
+
+    Raises `ValueError` as `Scored.columns` and `calibration`, or if a column of values has another length.
+
+    Other names of the patients, such as keyed ones, give the same summary. `how` makes the intervals of the AUCs, also
+    of their mean and in subgroups. Those of the other numbers are always `logit_interval`, of no more than
+    `enough_resamples`. `columns` maps the name of a subgroup column to its values `[n]`. A categorical column keeps the
+    order of its categories; other values are sorted. Images without a value come last, as a subgroup of their own.
+    `probabilities`: the scores are in [0, 1], with a calibration. Otherwise they are an order.
+    """
+    scored = replace(scored, patients=number_names(scored.patients))
+    *aucs, mean = auc_estimates(scored, how)
+    every = scored.columns()
+    resamples = enough_resamples(how.resamples, len(scored.scores))
+    rows: list[dict[str, Any]] = []
+    for number, (column, auc) in enumerate(zip(every, aucs, strict=True)):
+        drawn = resampled_metrics(column, number, resamples, how.seed)
+        units = count_effective_patients(scored.labels[:, [number]], scored.patients)
+        rows += _metrics(column, auc, drawn, units, probabilities=probabilities)
+    for metric in MAIN:
+        values = [row["value"] for row in rows if row["metric"] == metric]
+        defined = len(values) - values.count(None)
+        average = mean if metric == "auc" else Estimate("mean", mean_of(values))
+        reason = average.reason if defined else "no disease has it"
+        over = {"metric": metric, "n": len(scored.labels), "over_diseases": defined, "reason": reason}
+        rows.append(average.record() | over)
+    points = [
+        _over(column) | asdict(point) for column in (every if probabilities else ()) for point in reliability(column)
+    ]
+    head = {"protocol": protocol}
+    return Summary(
+        protocol,
+        len(scored.scores),
+        len(np.unique(scored.patients)),
+        how,
+        tuple(scored.diseases),
+        tidy(rows, [*_OVER, "metric", "value", *_ENDS], head),
+        tidy(_subgroups(scored, columns or {}, how), ["column", "group", "group_n", *_OVER, "auc", *_ENDS], head),
+        tidy(points, [*_OVER, "mean_score", "observed_rate", "count"], head),
+    )
+
+
+def age_bands(ages: np.ndarray) -> pd.Categorical:
+    """Band that each age `[n]` in years falls into, in their order; NaN stays missing."""
+    edges, names = [-np.inf, 40, 60, 80, np.inf], ["<40", "40-59", "60-79", ">=80"]
+    return pd.cut(np.asarray(ages, float), edges, right=False, labels=names)
+
+
+def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
+    """Sex, band of age (never an age) and, with `by_image`, view of rows `[n]` of a site table, where any is known."""
+    columns = pd.DataFrame({"sex": rows["sex"].array, "age": age_bands(rows["age"].to_numpy())})
+    if by_image:
+        columns["view"] = rows["view"].cat.remove_unused_categories().array
+    return columns.dropna(axis="columns", how="all")
+
+
+def list_groups(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Every value that occurs in each column, with its rows, bool `[n]`; the order is that of `summarize`."""
+    for name, values in columns.items():
+        if len(values) != images:
+            raise ValueError(f"{len(values)} values of {name} do not fit {images} images")
+        column = pd.Categorical(pd.Series(values))
+        for code, group in [*enumerate(column.categories), (-1, MISSING)]:
+            if (rows := column.codes == code).any():
+                yield name, str(group), rows
+
+
+def _metrics(
+    column: Column, auc: Estimate, drawn: np.ndarray, units: float, *, probabilities: bool
+) -> Iterator[dict[str, Any]]:
+    """The numbers of one disease: those of `MAIN`, then the parts of its operating points and Brier score."""
+    nothing = auc.reason if auc.value is None else ""
+    nothing = nothing if len(column.score) else "no labeled image"
+
+    def row(metric: str, value: float | None, interval: Interval | None = None, reason: str = "") -> dict[str, Any]:
+        low, high = interval or (None, None)
+        return _over(column) | {"metric": metric, "value": value, "low": low, "high": high, "reason": reason}
+
+    points = {
+        f"at_specificity_{SHARE}": metrics.sensitivity_at_specificity(column),
+        f"at_sensitivity_{SHARE}": metrics.specificity_at_sensitivity(column),
+        "youden": metrics.youden(column),
+    }
+    at_specificity, at_sensitivity, _ = points.values()
+    calibrated = calibration(column) if probabilities else None
+    resampled = (
+        metrics.average_precision(column),
+        metrics.partial_auc(column),
+        None if at_specificity is None else at_specificity.sensitivity,
+        None if at_sensitivity is None else at_sensitivity.specificity,
+        None if calibrated is None else calibrated.brier,
+    )
+    yield row("auc", auc.value, auc.interval, nothing or auc.reason)
+    for metric, value, values in zip(MAIN[1:6], resampled, drawn, strict=True):
+        interval = None if value is None else logit_interval(value, values, units)
+        if value is None:
+            reason = nothing or NO_PROBABILITIES
+        elif interval is None and len(values) > 1:
+            why = ONE_PATIENT if units < 2 else NO_VARIANCE
+            reason = f"{column.reason}: no interval" if column.reason else why
+        else:
+            reason = ""
+        yield row(metric, value, interval, reason)
+    for metric in MAIN[6:]:
+        yield row(metric, getattr(calibrated, metric, None), None, "" if calibrated else nothing or NO_PROBABILITIES)
+    for name, point in points.items():
+        for part in (field.name for field in fields(OperatingPoint)):
+            yield row(f"{name}.{part}", getattr(point, part, None), None, "" if point else nothing)
+    for part in _BRIER_PARTS:
+        yield row(
+            f"brier.{part}", getattr(calibrated, part, None), None, "" if calibrated else nothing or NO_PROBABILITIES
+        )
+
+
+def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[dict[str, Any]]:
+    """The AUCs within each value of each column; a large subgroup gets fewer resamples.
+
+    A subgroup's AUC compares its positives with its own negatives only. So a difference between subgroups can come from
+    how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
+    not seen at all.
+    """
+    for name, group, rows in list_groups(columns, len(scored.labels)):
+        images = int(rows.sum())
+        enough = replace(how, resamples=enough_resamples(how.resamples, images))
+        estimates = auc_estimates(scored.where(rows), enough)
+        defined = sum(estimate.value is not None for estimate in estimates[:-1])
+        for estimate in estimates:
+            n = {"n": images, "over_diseases": defined} if estimate.disease == "mean" else {"n": estimate.images}
+            none = {} if defined or estimate.disease != "mean" else {"reason": "no disease has an AUC here"}
+            yield {"column": name, "group": group, "group_n": images, **estimate.record("auc"), **n, **none}
+
+
+def _over(column: Column) -> dict[str, Any]:
+    """What a number of a disease is over."""
+    return {"disease": column.disease, "n": len(column.positive), **column.counts}

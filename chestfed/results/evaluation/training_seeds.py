@@ -1,0 +1,227 @@
+"""Comparison of two models that were each trained with several seeds: is the difference more than chance?
+
+Two chances are at work: other test patients, and another training seed. Training seeds are to a model what readers are
+to an imaging modality: every seed of both models "reads" the same patients. So the question is that of a multi-reader,
+multi-case study, and its method is used, with seeds as readers and patients as cases, both of them random:
+
+- N. A. Obuchowski, H. E. Rockette: Hypothesis testing of diagnostic accuracy for multiple readers and multiple tests:
+  an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995);
+- R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935), the distribution of Behrens
+  and Fisher, for the tests. Obuchowski and Rockette's F with Hillis's degrees of freedom (Statistics in Medicine 26,
+  2007) rejects too often with the two to five seeds that a study has: 11% in place of 5% with two
+  (`pytest -m campaign -k test_false_positives`).
+
+Covariances of AUCs are Obuchowski's, of DeLong's structural components summed within a patient: `auc_covariance`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy
+
+from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients
+from chestfed.results.evaluation.intervals.delong import auc_covariance
+from chestfed.results.evaluation.intervals.interval import Interval
+
+#: Of the test, for a paper.
+REFERENCES = (
+    "N. A. Obuchowski, H. E. Rockette: Hypothesis testing of diagnostic accuracy for multiple readers and multiple "
+    "tests: an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995) 285-308",
+    "R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935) 391-398",
+)
+#: With fewer seeds, tables say what difference could be seen at all.
+ENOUGH_SEEDS: Final = 5
+#: The chance at which a difference counts as one that is seen, and the most seeds that are considered.
+POWER: Final = 0.8
+MOST_SEEDS: Final = 1000
+#: A variance of AUCs below this is rounding.
+_NO_VARIANCE = 1e-24
+#: Points of the grid of a chi-square variable: of a test, and where many are tried.
+_NODES, _FEWER_NODES = 200, 64
+
+
+@dataclass(frozen=True)
+class SeedsTest:
+    """Mean over seeds of model b's AUC minus model a's."""
+
+    difference: float
+    of_seeds: tuple[float, ...]  #: the difference of each seed, in order
+    error: float | None = None  #: standard error over test patients and training seeds
+    seeds_share: float | None = None  #: the share of its square that comes from training seeds
+    freedom: float = 0.0  #: degrees of freedom of the rest, which comes from test patients
+    #: interval, p: of one test, at 95%; None, with the `reason`, where there is no variance to test with.
+    interval: Interval | None = None
+    p: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What a comparison over training seeds can see, with a chance of `POWER`."""
+
+    detectable: float  #: the smallest difference that as many seeds show
+    needed: int | None  #: the seeds that show a true difference as large as the one found; None: not even `MOST_SEEDS`
+
+
+def seeds_test(
+    runs_a: Sequence[np.ndarray],
+    runs_b: Sequence[np.ndarray],
+    labels: np.ndarray,
+    patients: np.ndarray,
+    hospitals: np.ndarray | None = None,
+) -> SeedsTest:
+    """Model b against model a over the seeds they share, for the mean AUC over the columns of `labels`.
+
+    `runs_a` and `runs_b` are scores `[n, J]`, one per seed, in the same order of seeds: at least two. The rest is that
+    of `estimate_contrast`, with weights -1 and 1: its standard error is then that of Obuchowski and Rockette for two
+    tests, `SE^2 = 2/r (MS(TR) + max(r (Cov2 - Cov3), 0))`.
+
+    Raises `ValueError` if the models have different numbers of seeds, or fewer than two, or a class is of one patient.
+    """
+    r = len(runs_a)
+    if r != len(runs_b) or r < 2:
+        raise ValueError(
+            f"a test over training seeds needs two or more seeds, the same of both: not {r}, {len(runs_b)}"
+        )
+    return estimate_contrast([runs_a, runs_b], (-1.0, 1.0), labels, patients, hospitals)
+
+
+def estimate_contrast(
+    models: Sequence[Sequence[np.ndarray]],
+    weights: Sequence[float],
+    labels: np.ndarray,
+    patients: np.ndarray,
+    hospitals: np.ndarray | None = None,
+    other: tuple[float, float] | None = None,
+) -> SeedsTest:
+    """A weighted sum of several models' mean AUCs over the columns of `labels`, with its error over seeds and patients.
+
+    `models` hold the scores `[n, J]` of each of the r seeds, the same seeds in the same order for every model, and
+    `weights` say what each model's AUC counts. Labels are `[n, J]` in {0, 1, NaN}, patients and hospitals `[n]`, these
+    as in `Scored`. With c_s the sum at seed s, the squared standard error of its mean is
+
+        SE^2 = var(c_s) / r + max(mean over s != t of cov(c_s, c_t), 0),
+
+    the variance over seeds with r - 1 degrees of freedom, and the covariance over patients that two seeds share with
+    m - 1, m being `count_effective_patients`. The error is distributed as the sum of two Student variables with these
+    degrees (Behrens and Fisher), which is Student's t where one part is 0. With one seed the error is that over
+    patients alone, of these very models, and there is no p. `other` is the variance of a further, independent error of
+    the mean, and its degrees of freedom.
+
+    Raises `ValueError` if the models have different numbers of seeds or no model has any, or a class is of one patient.
+    """
+    r = len(models[0]) if models else 0
+    if not r or any(len(runs) != r for runs in models) or len(models) != len(weights):
+        counts = ", ".join(str(len(runs)) for runs in models)
+        raise ValueError(f"a contrast needs a weight and the same seeds of every model: {len(weights)}; {counts}")
+    contrasts = np.kron(np.asarray(weights, float)[:, None], np.eye(r))
+    estimate = auc_covariance([run for runs in models for run in runs], labels, contrasts, patients, hospitals)
+    if estimate is None or np.isnan(estimate[1]).any():
+        raise ValueError("a covariance of AUCs needs two patients of each class")
+    of_seeds, covariance = estimate
+    difference, each = float(of_seeds.mean()), tuple(of_seeds.tolist())
+    by_patients = max(float(covariance[~np.eye(r, dtype=bool)].mean() if r > 1 else covariance[0, 0]), 0.0)
+    freedom = count_effective_patients(labels, patients, hospitals) - 1
+    parts = [(by_patients, freedom)]
+    if r > 1:
+        parts.append((float(of_seeds.var(ddof=1)) / r, r - 1))
+    if other is not None:
+        parts.append(other)
+    variance = sum(part for part, _ in parts)
+    if variance < _NO_VARIANCE:
+        if abs(difference) < math.sqrt(_NO_VARIANCE):
+            return SeedsTest(difference, each, 0.0, 0.0, interval=Interval(difference, difference), p=1.0)
+        return SeedsTest(difference, each, reason="no variance in these data")
+    from scipy import optimize  # takes a quarter of a second to import
+
+    variances, freedoms = zip(*parts, strict=True)
+    beyond = _tails(variances, freedoms, _NODES if other is None else _FEWER_NODES)
+    half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
+    interval = Interval(difference - half, difference + half)
+    error, share = math.sqrt(variance), (parts[1][0] if r > 1 else 0.0) / variance
+    return SeedsTest(difference, each, error, share, freedom, interval, beyond(abs(difference)) if r > 1 else None)
+
+
+def resolve(test: SeedsTest) -> Resolution | None:
+    """What this test could have seen with its seeds, and how many seeds would see a difference such as its own.
+
+    The variances of the test are taken for the true ones: that of one seed's difference, which is divided by the number
+    of seeds, and that of test patients, which no number of seeds makes smaller. S. L. Hillis, N. A. Obuchowski, K. S.
+    Berbaum: Power estimation for multireader ROC methods: an updated and unified approach. Academic Radiology 18 (2011)
+    129-142, with the test of `seeds_test` in place of their F (`compute_power`). None without a variance.
+    """
+    if not test.error or test.seeds_share is None:
+        return None
+    from scipy import optimize
+
+    r, variance = len(test.of_seeds), test.error**2
+    of_one_seed, by_patients = variance * test.seeds_share * r, variance * (1 - test.seeds_share)
+
+    def reaches(seeds: int) -> bool:
+        return compute_power(of_one_seed, by_patients, test.freedom, seeds)(abs(test.difference)) >= POWER
+
+    power = compute_power(of_one_seed, by_patients, test.freedom, r)
+    detectable = optimize.brentq(lambda difference: power(difference) - POWER, 0.0, 1e4 * test.error)
+    few, many = 1, MOST_SEEDS  # too few, and enough
+    if not reaches(many):
+        return Resolution(detectable, None)
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if reaches(middle) else (middle, many)
+    return Resolution(detectable, many)
+
+
+def compute_power(
+    of_one_seed: float, by_patients: float, freedom: float, seeds: int, level: float = 0.05
+) -> Callable[[float], float]:
+    """The chance that `seeds_test` gives a p below `level`, by the true difference of the AUCs.
+
+    The estimated difference is normal around the true one, with variance v = `of_one_seed` / r + `by_patients`. The two
+    parts are estimated independently of it, as chi-squares with r - 1 and `freedom` degrees of freedom, and their sum w
+    and the share of the first set the least difference sqrt(w) q(share) that is significant. So the chance is the mean
+    of the normal tails beyond it over a grid of equally likely chi-squares; with one part 0 it is the noncentral t's.
+    """
+    from scipy import optimize
+
+    variances, freedoms = (of_one_seed / seeds, by_patients), (seeds - 1, freedom)
+    shares = np.linspace(0, 1, 17) ** 2  # q changes fastest where few degrees of freedom come in
+    limits = []
+    for share in shares:
+        beyond = _tails([share, 1 - share], freedoms, _FEWER_NODES)
+        limits.append(optimize.brentq(lambda width, beyond=beyond: beyond(width) - level, 0.0, 1e6))
+    of_seeds, of_patients = _chi_squares(variances, freedoms, _FEWER_NODES)
+    total = np.add.outer(of_seeds, of_patients)
+    least = np.sqrt(total) * np.interp(of_seeds[:, None] / total, shares, limits)
+    error = math.sqrt(sum(variances))
+
+    def chance(difference: float) -> float:
+        tails = scipy.special.ndtr((difference - least) / error) + scipy.special.ndtr((-difference - least) / error)
+        return float(tails.mean())
+
+    return chance
+
+
+def _tails(variances: Sequence[float], freedoms: Sequence[float], nodes: int = _NODES) -> Callable[[float], float]:
+    """P(|X| > width) of a sum X of Student variables, each scaled by the root of its variance.
+
+    Given their chi-square parts, the sum is normal: the mean of its tails over a grid of equally likely values.
+    """
+    shares = (np.arange(nodes) + 0.5) / nodes
+    parts = [
+        variance * freedom / scipy.special.chdtri(freedom, shares)
+        for variance, freedom in zip(variances, freedoms, strict=True)
+    ]
+    deviations = np.sqrt(functools.reduce(np.add.outer, parts))
+    return lambda width: float(2 * scipy.special.ndtr(-width / deviations).mean())
+
+
+def _chi_squares(variances: Sequence[float], freedoms: Sequence[float], nodes: int) -> list[np.ndarray]:
+    """Equally likely values of each estimated variance: chi-squares over their degrees of freedom."""
+    shares = (np.arange(nodes) + 0.5) / nodes
+    return [v * scipy.special.chdtri(f, shares) / f for v, f in zip(variances, freedoms, strict=True)]

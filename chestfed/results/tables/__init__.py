@@ -1,0 +1,1 @@
+"""What a finished run holds: tables, comparisons, timing."""

@@ -1,0 +1,56 @@
+"""What hospitals could do instead of using the common model, by name, and what their gates chose of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from chestfed.results.tables.files import expected, read_json_file
+from chestfed.results.tables.frames import DifferenceRow, get_interval
+from chestfed.results.tables.grid import pair, signed
+from chestfed.results.tables.run_folder import ALTERNATIVES, CENTRALIZED, CHOICE, FINE_TUNED, GATE, OWN_DATA, RunFolder
+
+if TYPE_CHECKING:
+    from chestfed.results.tables.frames import Results
+
+#: Kinds of alternatives -> what tables call them.
+ALTERNATIVE_TITLES: Final = {
+    OWN_DATA: "own data alone",
+    FINE_TUNED: "fine-tuned",
+    CENTRALIZED: "centralized",
+    GATE: "gate",
+}
+
+
+def count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]]:
+    """Hospital -> what its gate chose, and in how many runs."""
+    counts: dict[str, dict[str, int]] = {}
+    for run in runs:
+        for file in sorted((run.path / f"k{k}" / ALTERNATIVES / GATE).glob(f"*/{CHOICE}")):
+            choice = read_json_file(file)
+            with expected(file):
+                title = ALTERNATIVE_TITLES.get(choice["name"], f"K={k}")
+                title += f" mixed with {ALTERNATIVE_TITLES[OWN_DATA]}" * choice["mixed"]
+            chosen = counts.setdefault(file.parent.name, {})
+            chosen[title] = chosen.get(title, 0) + 1
+    return counts
+
+
+def state_gate(results: Results) -> str:
+    """What the gate chose at each hospital, and what it costs against the other models; empty without a gate."""
+    texts = []
+    for hospital, counts in results.about.get("gate", {}).items():
+        gates = results.list_differences("alternatives", disease="mean", hospital=hospital, model="gate")
+        others = results.list_differences("gate", disease="mean", hospital=hospital)
+        costs = [_state_cost(row) for row in (*gates, *others)]
+        total = sum(counts.values())
+        chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
+        best = max((row for row in (*gates, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
+        text = "" if best is None else f"; the best model there without a gate is {best['reference']}"
+        texts.append(f"At {hospital} the gate chose {chosen}: {', '.join(costs)}{text}.")
+    return " ".join(texts)
+
+
+def _state_cost(row: DifferenceRow) -> str:
+    interval = pair(get_interval(row), 3, signed)
+    return f"{signed(row['difference'] or 0.0)} {interval}".rstrip() + f" minus {row['reference']}"

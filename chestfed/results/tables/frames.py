@@ -1,0 +1,390 @@
+"""AUCs and their differences as they are stored: `result.json` of a model, and the two tables of results.
+
+The tables have one row per model, place and disease, and one per mean over the diseases. A `view` is the selection of
+rows that answers one question. In memory it is a column; on disk it is a pair of files:
+
+    study          table.csv          significance.csv     every K (or algorithm) on the test images
+    hospitals      hospitals.csv      hospital_gains.csv   the same at every hospital, on its own held-out patients
+    alternatives   alternatives.csv   alternative_gains.csv   what a hospital could do instead
+    gate                              gate_gains.csv       the gate minus every alternative but own data
+    seeds          results.csv                             each training seed of several
+    held_out       held_out.csv                            every held-out site, and the sites trained on
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
+
+import pandas as pd
+from pydantic import TypeAdapter
+
+from chestfed.core.checkpoint import write_text
+from chestfed.core.errors import ConfigError
+from chestfed.core.provenance import Origin
+from chestfed.results.evaluation.comparison import holm
+from chestfed.results.evaluation.estimates import KINDS, Estimate, as_csv, auc_estimates, compute_spread, mean_of, tidy
+from chestfed.results.evaluation.intervals import DEFAULT
+from chestfed.results.evaluation.intervals.interval import Interval
+from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
+from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.tables.files import RESULT, expected, read_json_file
+
+if TYPE_CHECKING:
+    from chestfed.results.evaluation.joining.recognized import Recognized
+    from chestfed.results.tables.clients.batch_norm import Statistics
+    from chestfed.results.tables.settings import MethodFacts, PublishedFigures
+
+#: View -> its files of estimates and of differences, if it has these.
+VIEWS: Final = {
+    "study": ("table.csv", "significance.csv"),
+    "hospitals": ("hospitals.csv", "hospital_gains.csv"),
+    "alternatives": ("alternatives.csv", "alternative_gains.csv"),
+    "gate": ("", "gate_gains.csv"),
+    "seeds": ("results.csv", ""),
+    "held_out": ("held_out.csv", ""),
+}
+TABLES: Final = tuple(name for pair in VIEWS.values() for name in pair if name)
+#: Of intervals, unless another number is asked for.
+RESAMPLES: Final = 2000
+
+
+class EstimateRow(TypedDict):
+    """A row of estimates: the AUC of a model at a place, of a disease or the mean."""
+
+    data: str
+    model: str
+    algorithm: str
+    window: int | None
+    k: int
+    added: str
+    hospital: str
+    takes_part: bool
+    seed: int | None
+    seeds: int | None
+    disease: str
+    auc: float | None
+    low: float | None
+    high: float | None
+    sd: float | None
+    positives: int | None
+    negatives: int | None
+    missing: int | None
+    hospitals: int | None
+    left_out: int | None
+    images: int | None
+    patients: int | None
+    paper_auc: float | None
+    reason: str
+    protocol: str
+    interval_method: MethodName
+    interval_reference: str
+
+
+class DifferenceRow(TypedDict):
+    """A row of differences: the AUC of a model minus that of the reference."""
+
+    data: str
+    reference: str
+    model: str
+    hospital: str
+    disease: str
+    auc_reference: float | None
+    auc_model: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+    n: int | None
+    images: int
+    patients: int
+    positives: int | None
+    negatives: int | None
+    missing: int | None
+    seed_sd_reference: float | None
+    seed_sd_model: float | None
+    seeds_reference: int
+    seeds_model: int
+    of_seeds: str
+    detectable: float | None
+    seeds_needed: int | None
+    reason: str
+    protocol: str
+    interval_method: MethodName
+    interval_reference: str
+
+
+EstimateOrDifference = TypeVar("EstimateOrDifference", EstimateRow, DifferenceRow)
+ESTIMATES: Final = tuple(EstimateRow.__annotations__)
+DIFFERENCES: Final = tuple(DifferenceRow.__annotations__)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The AUC of each disease, and at last their mean, with 95% intervals.
+
+    `interval` and `resamples` are the method of the intervals. `scores_stay`: the scores stayed at a hospital, so that
+    there are no predictions beside the result.
+    """
+
+    k: int
+    clients: tuple[str, ...]
+    aucs: tuple[Estimate, ...]
+    interval: MethodName = DEFAULT
+    scores_stay: bool = False
+    resamples: int = RESAMPLES
+
+    @classmethod
+    def from_scores(
+        cls, k: int, clients: Sequence[str], scored: Scored, resamples: int, interval: MethodName = DEFAULT
+    ) -> Row:
+        """The result of scores; the same scores always get the same intervals."""
+        return cls(k, tuple(clients), auc_estimates(scored, Intervals(interval, resamples)), interval, False, resamples)
+
+    @property
+    def diseases(self) -> tuple[Estimate, ...]:
+        """All but the mean."""
+        return self.aucs[:-1]
+
+    @property
+    def mean(self) -> Estimate:
+        """Over the diseases that have an AUC."""
+        return self.aucs[-1]
+
+    def with_intervals(self, how: Intervals, scored: Scored | None, place: object) -> Row:
+        """The row with intervals by this method, computed from the scores if it has others."""
+        if self.interval == how.method:
+            return self
+        if scored is None:
+            raise ConfigError(
+                f"{place}: the scores stayed at the hospital, which computed intervals by {self.interval}; for others "
+                "set evaluation.interval in the pipeline and run it again",
+                kind="no scores here",
+            )
+        return Row.from_scores(self.k, self.clients, scored, how.resamples, how.method)
+
+    def with_reasons(self, reasons: Mapping[str, str]) -> Row:
+        """The row with these reasons of diseases without an AUC."""
+        aucs = (
+            replace(auc, reason=reasons.get(auc.disease, auc.reason)) if auc.value is None else auc for auc in self.aucs
+        )
+        return replace(self, aucs=tuple(aucs))
+
+    def to_plain(self) -> Any:
+        """The content of `result.json`."""
+        return _ROW.dump_python(self, mode="json")
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Row:
+        """The row that `to_plain` wrote; raises `ValueError` if it is not one."""
+        return _ROW.validate_python(plain, strict=False)
+
+
+_ROW: Final = TypeAdapter(Row)
+
+
+def read_row(folder: Path) -> Row:
+    """The result in a folder of one K, or of one hospital that was scored besides."""
+    plain = read_json_file(folder / RESULT)
+    with expected(folder / RESULT):
+        return Row.from_plain(plain)
+
+
+def list_estimates(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
+    """One model's AUCs at one place as estimates: of one seed with intervals, of several their mean and spread."""
+    for parts in zip(*(row.aucs for row in rows), strict=True):
+        first, values = parts[0], [part.value for part in parts]
+        record = first.record("auc") | {"left_out": first.left_out if first.hospitals is not None else None}
+        if len(parts) > 1:
+            record |= {"auc": mean_of(values), "low": None, "high": None}
+        name = rows[0].interval
+        method = {"interval_method": name, "interval_reference": METHODS[name].references[0]}
+        spread = {"sd": compute_spread(values), "seeds": len(parts)}
+        yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
+
+
+# ---- the two tables ----------------------------------------------------------------------------------------------
+
+
+def make_estimates(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows as estimates, with `view` first."""
+    return tidy(rows, ["view", *ESTIMATES])
+
+
+def make_differences(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows as differences, with `view` first, and with `p_holm`.
+
+    Within a view the p values of single diseases are corrected together, over all models and places, and those of the
+    means among themselves. Intervals are not corrected.
+    """
+    frame = tidy(rows, ["view", *DIFFERENCES])
+    for _, part in frame.groupby(["view", frame["disease"] == "mean"]):
+        corrected = holm([None if pd.isna(p) else p for p in part["p"]])
+        frame.loc[part.index, "p_holm"] = pd.Series(corrected, part.index, "float64")
+    return frame
+
+
+def select(frame: pd.DataFrame, view: str, **values: object) -> pd.DataFrame:
+    """The rows of a view with these values of columns, and the frame's columns without `view`."""
+    rows = frame["view"] == view
+    for column, value in values.items():
+        rows &= frame[column] == value
+    return frame[rows].drop(columns="view").reset_index(drop=True)
+
+
+def list_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dictionaries, None where a value is missing."""
+    return cast(list[dict[str, Any]], frame.astype(object).where(frame.notna(), None).to_dict("records"))
+
+
+def list_estimate_rows(frame: pd.DataFrame) -> list[EstimateRow]:
+    """The rows of estimates, None where a value is missing."""
+    return cast(list[EstimateRow], list_records(frame))
+
+
+def list_difference_rows(frame: pd.DataFrame) -> list[DifferenceRow]:
+    """The rows of differences, None where a value is missing."""
+    return cast(list[DifferenceRow], list_records(frame))
+
+
+def group_rows(rows: Iterable[EstimateOrDifference], *columns: str) -> list[list[EstimateOrDifference]]:
+    """Rows, those with the same values of consecutive columns together."""
+
+    def read(row: EstimateOrDifference) -> list[object]:
+        return [cast(Mapping[str, object], row)[name] for name in columns]
+
+    return [list(part) for _, part in groupby(rows, read)]
+
+
+def read_seeds(row: DifferenceRow) -> dict[str, float | None]:
+    """Training seed -> difference; empty without a test over seeds."""
+    return cast(dict[str, float | None], json.loads(row["of_seeds"] or "{}"))
+
+
+def get_interval(row: EstimateRow | DifferenceRow) -> Interval | None:
+    """The interval of a row."""
+    return None if row["low"] is None or row["high"] is None else Interval(row["low"], row["high"])
+
+
+class RunEntry(TypedDict):
+    """One run of several: its label, training seed, folder and identity."""
+
+    run: str
+    seed: int
+    folder: str
+    digest: str
+
+
+class About(TypedDict, total=False):
+    """What captions and pages say of results beside their tables, as plain data."""
+
+    model: str
+    protocol: str
+    images: int
+    patients: int
+    where: str
+    target: str  #: empty: not one hospital
+    adds_hospitals: bool
+    held_out: bool
+    batch_norm: Statistics | None
+    seeds: list[int]
+    untested: dict[str, list[str]]  #: view -> hospitals without patients, or without alternatives
+    gate: dict[str, dict[str, int]]
+    published: PublishedFigures | None
+    paper: str
+    objectives: str
+    stage_1: dict[str, float | None]
+    methods: list[MethodFacts]  #: that are compared
+    machine: dict[str, object]
+    versions: dict[str, str]
+    runs: list[RunEntry]
+    recognized: Recognized | None
+    along: list[str]
+
+
+@dataclass(frozen=True)
+class Results:
+    """AUCs of finished runs and their differences."""
+
+    title: str
+    origin: Origin
+    about: About
+    estimates: pd.DataFrame
+    differences: pd.DataFrame
+    #: One row per run, seed and evaluated round of runs that are compared; empty of one run.
+    curves: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The training seeds, rising."""
+        return tuple(self.about["seeds"])
+
+    @property
+    def by_k(self) -> bool:
+        """Whether models are the K of one method, rather than methods."""
+        return str(self.view("study")["model"].iloc[0]).startswith("K=")
+
+    @property
+    def scored(self) -> str:
+        """The images that were scored."""
+        about = self.about
+        return f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})"
+
+    def view(self, name: str, **values: object) -> pd.DataFrame:
+        """Estimates of a view, with these values of columns."""
+        return select(self.estimates, name, **values)
+
+    def gains(self, name: str, **values: object) -> pd.DataFrame:
+        """Differences of a view, with these values of columns."""
+        return select(self.differences, name, **values)
+
+    def list_estimates(self, name: str, **values: object) -> list[EstimateRow]:
+        """The rows of `view`."""
+        return list_estimate_rows(self.view(name, **values))
+
+    def list_differences(self, name: str, **values: object) -> list[DifferenceRow]:
+        """The rows of `gains`."""
+        return list_difference_rows(self.gains(name, **values))
+
+
+def write_frames(folder: Path, estimates: pd.DataFrame, differences: pd.DataFrame, views: Sequence[str]) -> None:
+    """Write the files of these views, without a file for an empty selection."""
+    for view in views:
+        for name, frame in zip(VIEWS[view], (estimates, differences), strict=True):
+            rows = select(frame, view)
+            if name and len(rows):
+                write_text(folder / name, as_csv(rows))
+            elif name:
+                (folder / name).unlink(missing_ok=True)
+
+
+def read_estimates(folder: Path) -> pd.DataFrame:
+    """The estimates in the files of a folder, to the last bit; raises `ChestfedError` if one is damaged."""
+    return make_estimates(_read(folder, 0, ESTIMATES))
+
+
+def read_differences(folder: Path) -> pd.DataFrame:
+    """The differences in the files of a folder, to the last bit; raises `ChestfedError` if one is damaged."""
+    return make_differences(_read(folder, 1, DIFFERENCES))
+
+
+def _read(folder: Path, place: int, columns: Sequence[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for view, names in VIEWS.items():
+        file = folder / names[place]
+        if not names[place] or not file.is_file():
+            continue
+        with expected(file):
+            frame = pd.read_csv(
+                file,
+                dtype={name: KINDS.get(name, "bool" if name == "takes_part" else "str") for name in columns},
+                keep_default_na=False,
+                na_values={name: [""] for name in columns if name in KINDS},
+            )[list(columns)]
+        rows += [{"view": view, **row} for row in list_records(frame)]
+    return rows

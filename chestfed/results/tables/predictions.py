@@ -1,0 +1,185 @@
+"""Stored predictions of finished models, from a study, an evaluation or a file, brought into the same order."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.checkpoint import write_atomically
+from chestfed.core.errors import ConfigError
+from chestfed.core.manifest import EVALUATED, short_digest
+from chestfed.core.provenance import Origin
+from chestfed.results.evaluation.labeled import Scored, number_names
+from chestfed.results.evaluation.protocols import describe_hospitals
+from chestfed.results.tables.files import check_files, expected, read_json_file, read_predictions, scored_frame
+from chestfed.results.tables.run_folder import EVALUATION, HOSPITALS, PREDICTIONS, STUDY, RunFolder
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The scores that one model, trained with one or several seeds, gave the test images."""
+
+    name: str  #: how tables call it
+    kin: str  #: the same for runs that differ in their seed only
+    #: One per seed: `image`, `patient`, and score and label of each disease; the rows of all in the same order.
+    frames: tuple[pd.DataFrame, ...]
+    protocol: str  #: what was scored, or empty if it is not known
+    origin: Origin | None  #: None if it is not known
+    key: str | None = None  #: fingerprint of the key of the images' names; None if not written by chestfed
+    #: The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
+    seeds: tuple[int, ...] = ()
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        """In the order of the columns."""
+        names = self.frames[0].columns
+        return tuple(name.removeprefix("score_") for name in names if name.startswith("score_"))
+
+    def scored(self, diseases: Sequence[str]) -> list[Scored]:
+        """Scores, labels and patients as arrays, once per seed."""
+        # In the order of the rows: sorting synthetic hospitals by name would draw other resamples than their study did.
+        patients = number_names(self.frames[0]["patient"].to_numpy())
+        return [scored_frame(frame, diseases, patients) for frame in self.frames]
+
+
+def predictions_frame(
+    images: Sequence[str], patients: Sequence[str], scored: Scored, groups: pd.DataFrame
+) -> pd.DataFrame:
+    """One row per image or study: keyed names, score and label of each disease, and subgroups, to recompute them.
+
+    Also the hospital, where an AUC is the mean of the hospitals'.
+    """
+    columns: dict[str, object] = {"image": images, "patient": patients}
+    if scored.hospitals is not None:
+        columns["hospital"] = scored.hospitals
+    for j, disease in enumerate(scored.diseases):
+        columns |= {f"score_{disease}": scored.scores[:, j], f"label_{disease}": scored.labels[:, j]}
+    return pd.concat([pd.DataFrame(columns), stored_groups(groups)], axis="columns")
+
+
+def stored_groups(groups: pd.DataFrame) -> pd.DataFrame:
+    """Columns of subgroups as predictions hold them."""
+    return groups.astype("str").where(groups.notna()).add_prefix("group_")  # pandas 2 writes "nan" for what is missing
+
+
+def write_predictions(path: Path, frame: pd.DataFrame) -> None:
+    """Write them so that damage is found when they are read."""
+    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False, write_page_checksum=True))
+
+
+def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predictions:
+    """Predictions of a run folder (its largest finished K, or `k`), a `kN` folder, an evaluation, or a file of them.
+
+    `place`: a folder below that of the K, of a hospital that was scored besides the target.
+
+    Raises `ConfigError` if the folder holds no predictions.
+    """
+    given, path = path, path.resolve()  # of `.` and of a file's bare name, the folder above is not in the name
+    known = (path / PREDICTIONS, path / EVALUATION, path.parent / STUDY)
+    if path.is_dir() and not any(file.is_file() for file in known):
+        path = RunFolder.open(path).path
+    folder = path.parent if not path.is_dir() else RunFolder(path).folder(k) if (path / STUDY).is_file() else path
+    whole, number = (folder.parent / STUDY).is_file(), folder.name.removeprefix("k")
+    if whole and number.isdigit():
+        if k not in (None, int(number)):
+            text = f"{path}: is of K={number}, not of K={k}; leave --k out, or give the run folder"
+            raise ConfigError(text, kind="another K", k=int(number))
+        run = RunFolder.open(folder.parent)
+        checked = run.scored_folder(int(number), place) if place else run.folder(int(number))
+        path = checked / PREDICTIONS if path.is_dir() else path
+    elif (folder / EVALUATION).is_file():
+        check_files(folder, EVALUATED, (PREDICTIONS, EVALUATION), "Score the model again with `chestfed evaluate`")
+    elif folder.parent.name == HOSPITALS and (folder.parent.parent.parent / STUDY).is_file():
+        run, of_k = RunFolder.open(folder.parent.parent.parent), folder.parent.parent.name
+        run.scored_folder(int(of_k.removeprefix("k")), f"{HOSPITALS}/{folder.name}")
+    frame = read_predictions(path / PREDICTIONS if path.is_dir() else path)
+    evaluation, seeds = folder / EVALUATION, list[int]()
+    if whole:
+        name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
+        kin = short_digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
+        protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]
+    elif evaluation.is_file():
+        about = read_json_file(evaluation)
+        with expected(evaluation):
+            name, kin = f"{about['model']['name']} on {about['site']}", short_digest(str(folder))
+            protocol, origin = about["protocol"], Origin.read(about)
+    else:
+        name, kin = str(given), short_digest(str(path))
+        protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
+        if "hospital" in frame:
+            protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
+    return Predictions(name, kin, (frame,), protocol, origin, frame.attrs.get("key"), tuple(seeds))
+
+
+def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
+    """Runs that differ in their seed only become one model, at the place of the first.
+
+    Raises `ConfigError` if a seed is given twice, or the test images or their labels differ.
+    """
+    kin: dict[str, list[Predictions]] = {}
+    for run in runs:
+        kin.setdefault(run.kin, []).append(run)
+    return [merge_seeds(members) for members in kin.values()]
+
+
+def merge_seeds(members: Sequence[Predictions]) -> Predictions:
+    """The seeds of one model together, in their order.
+
+    Raises `ConfigError` as `group_seeds`.
+    """
+    if len(members) == 1:
+        return members[0]
+    members = sorted(members, key=lambda member: member.seeds)
+    twice = [name for name, count in Counter(member.name for member in members).items() if count > 1]
+    if twice:
+        text = f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small"
+        raise ConfigError(text, kind="repeated seed", run=twice[0])
+    first = members[0]
+    frames = [first.frames[0], *(align_rows(first, member, first.diseases) for member in members[1:])]
+    name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
+    return replace(
+        first, name=name, frames=tuple(frames), seeds=tuple(seed for member in members for seed in member.seeds)
+    )
+
+
+def align_rows(reference: Predictions, other: Predictions, diseases: Sequence[str]) -> pd.DataFrame:
+    """The other's rows in the order of the reference's images.
+
+    Raises `ConfigError` if they are not of the same images, or that cannot be checked, or if labels of the diseases
+    differ.
+    """
+    if reference.key and other.key and reference.key != other.key:
+        raise ConfigError(
+            f"{reference.name} and {other.name} name their images with different keys ({reference.key} and "
+            f"{other.key}), so their images cannot be matched. Score one of them again with the other's key: "
+            "$CHESTFED_KEY_FILE names a key file, and `chestfed key` shows which key this machine uses",
+            kind="different keys",
+        )
+    ours, (theirs,) = reference.frames[0], other.frames
+    own_images, other_images = Counter(ours["image"]), Counter(theirs["image"])
+    if own_images != other_images:
+        left, right = sum((own_images - other_images).values()), sum((other_images - own_images).values())
+        raise ConfigError(
+            f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
+            f"{len(theirs)} differ. Score both on the same site, split and protocol (`chestfed evaluate`)",
+            kind="other images",
+            differ=(left, right),
+        )
+    if (ours["image"].to_numpy() != theirs["image"].to_numpy()).any():
+        labels = [name for name in ours.columns if name.startswith("label_") and name in theirs.columns]
+        keys = ["image", "patient", *labels]
+        order = theirs.sort_values(keys, kind="stable").index
+        place = ours.sort_values(keys, kind="stable").index
+        theirs = theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
+    columns = [f"label_{name}" for name in diseases]
+    first, second = (frame.reindex(columns=columns).to_numpy(float) for frame in (ours, theirs))
+    if not np.array_equal(first, second, equal_nan=True):
+        text = f"{reference.name} and {other.name}: their labels differ. Are label files and policy the same?"
+        raise ConfigError(text, kind="other labels")
+    return theirs

@@ -1,0 +1,156 @@
+"""Sentences on results: what a test is about, warnings, and a paragraph for a paper. The answer is in `answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from chestfed._version import __version__
+from chestfed.core.diseases import format_title
+from chestfed.results.evaluation.comparison import ADVICE
+from chestfed.results.evaluation.estimates import mean_of
+from chestfed.results.evaluation.intervals.methods import METHODS, Intervals
+from chestfed.results.evaluation.training_seeds import REFERENCES
+from chestfed.results.tables.frames import EstimateRow, Results, group_rows, list_difference_rows, read_seeds
+from chestfed.results.tables.grid import number
+
+#: The meaning of intervals and p values over training seeds, and of their correction.
+OVER_SEEDS: Final = (
+    "over test patients and training seeds: variance components of Obuchowski and Rockette, seeds as readers"
+)
+HOLM: Final = "Holm: p corrected over all diseases and rows, the means among themselves; the interval is not corrected."
+#: The AUC of a score without information.
+_CHANCE: Final = 0.5
+
+
+def describe_test(differences: pd.DataFrame) -> str:
+    """The meaning of intervals and p values, and why there is no p value; a sentence for each kind."""
+    means = [row for row in list_difference_rows(differences) if row["disease"] == "mean"]
+    name = means[0]["interval_method"]
+    how = METHODS[name].of_difference
+    if all(row["p"] is None for row in means):
+        how = how.partition("; p ")[0]  # there are no p values to describe
+    kinds = [OVER_SEEDS if row["of_seeds"] else f"over test patients ({name}): {how}" for row in means]
+    untested = [f"no p value: {row['reason']}" for row in means if row["difference"] is not None and row["p"] is None]
+    return "; ".join(dict.fromkeys([*kinds, *untested]))
+
+
+def list_references(differences: pd.DataFrame) -> tuple[str, ...]:
+    """References of the intervals and p values."""
+    over_seeds = {bool(row["of_seeds"]) for row in list_difference_rows(differences) if row["disease"] == "mean"}
+    patients = METHODS[differences["interval_method"].iloc[0]].references
+    return (*(REFERENCES if True in over_seeds else ()), *(patients if False in over_seeds else ()))
+
+
+def list_compared(results: Results, view: str) -> list[str]:
+    """The models that are compared with the first at some hospital, in their order."""
+    compared = set(results.gains(view)["model"])
+    return [model for model in results.view(view)["model"].unique() if model in compared]
+
+
+def average_seen(rows: Sequence[EstimateRow]) -> list[float | None]:
+    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
+    names = list(dict.fromkeys(row["disease"] for row in rows))[:-1]
+    seen = [row for row in rows if row["takes_part"]]
+    diseases = [mean_of(row["auc"] for row in seen if row["disease"] == name) for name in names]
+    return [*diseases, mean_of(diseases)] if seen else []
+
+
+def describe_chance(results: Results) -> str:
+    """Which models order the images of a hospital they were trained at worse than chance; empty if none does.
+
+    Diseases are named if their interval is below one half.
+    """
+    view = next((name for name in ("held_out", "hospitals") if len(results.view(name))), "study")
+    below = []
+    if view == "study" and results.about.get("held_out"):
+        return ""
+    for *diseases, mean in group_rows(results.list_estimates(view, takes_part=True), "hospital", "model"):
+        if mean["auc"] is None or mean["auc"] >= _CHANCE:
+            continue
+        clear = [format_title(row["disease"]) for row in diseases if row["high"] is not None and row["high"] < _CHANCE]
+        names = f" ({', '.join(clear)}: 95% interval below 0.5)" if clear else ""
+        place = f"{' held out,' if view == 'held_out' else ''} at {mean['hospital']}" if mean["hospital"] else ""
+        below.append(f"{mean['model']}{place} {number(mean['auc'])}{names}")
+    if not below:
+        return ""
+    return (
+        "The mean AUC is below 0.5 on held-out patients of a hospital that the model was trained at. Labels may be "
+        f"reversed, or training diverged or was too short: {'; '.join(below)}."
+    )
+
+
+# ---- a paragraph for a paper -----------------------------------------------------------------------------------------
+
+_AREA = (
+    "J. A. Hanley, B. J. McNeil: The meaning and use of the area under a receiver operating characteristic (ROC) "
+    "curve. Radiology 143 (1982) 29-36"
+)
+_HOLM_REFERENCE = (
+    "S. Holm: A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6 (1979) "
+    "65-70"
+)
+
+#: A sentence and what it cites.
+Sentence = tuple[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class MethodsText:
+    """The paragraph, and its references in the order of their numbers."""
+
+    paragraph: str
+    references: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """As Markdown."""
+        return "\n".join(
+            [self.paragraph, "", *(f"{n}. {reference}." for n, reference in enumerate(self.references, 1)), ""]
+        )
+
+
+def number_references(sentences: Sequence[Sentence]) -> MethodsText:
+    """The sentences with numbers for what they cite."""
+    every = tuple(dict.fromkeys(reference for _, cited in sentences for reference in cited))
+    shown = [
+        sentence + (f" [{', '.join(str(every.index(reference) + 1) for reference in cited)}]." if cited else ".")
+        for sentence, cited in sentences
+    ]
+    return MethodsText(" ".join(shown), every)
+
+
+def describe_scoring(what: str, patients: int, diseases: int, how: Intervals) -> list[Sentence]:
+    """What was scored, as `202 images (frontal-image, valid split)`, and how the AUCs' intervals were made."""
+    method = METHODS[how.method]
+    mean = ", and its mean over the diseases with images of both classes" if diseases > 1 else ""
+    computed = "we computed the area under the ROC curve (AUC) of each disease, ties counted as one half"
+    sentences: list[Sentence] = [(f"On {what} of {patients:,} patients {computed}{mean}", [_AREA])]
+    if not method.resampled or how.resamples:
+        drawn = f" ({how.resamples:,} resamples, seed {how.seed})" if method.resampled else ""
+        sentences.append((f"Intervals are at {method.about}{drawn}", method.references))
+        sentences.append(("They are about the choice of test patients, for the models as trained", ()))
+    return sentences
+
+
+def describe_comparison(differences: pd.DataFrame) -> list[Sentence]:
+    """How models were compared, and what was corrected."""
+    rows = list_difference_rows(differences)
+    seeds = list(read_seeds(rows[-1]))
+    trained = f" (training seeds {', '.join(seeds)})" if seeds else ""
+    models = ", ".join(dict.fromkeys(row["model"] for row in rows))
+    how = describe_test(differences).replace(ADVICE, "")  # that is for the reader of the page
+    what = f"Models were compared on the same images, {models} against {rows[0]['reference']}{trained}: 95%, {how}"
+    sentences: list[Sentence] = [(what, list_references(differences))]
+    if count := sum(row["p"] is not None for row in rows if row["disease"] != "mean"):
+        corrected = f"P values are two-sided; the {count} of single diseases were corrected by Holm's method"
+        rest = "those of the means among themselves; the intervals were not corrected"
+        sentences.append((f"{corrected}, {rest}", [_HOLM_REFERENCE]))
+    return sentences
+
+
+def name_program() -> Sentence:
+    """The program."""
+    return f"Computed with chestfed {__version__}", ()

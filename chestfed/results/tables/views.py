@@ -1,0 +1,395 @@
+"""What terminals and pages show of results: a table, a caption and sentences for each view."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import pandas as pd
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from chestfed.core.diseases import format_title
+from chestfed.core.provenance import Origin
+from chestfed.results.evaluation.intervals.methods import METHODS
+from chestfed.results.tables.answer import state_gains
+from chestfed.results.tables.clients.batch_norm import describe_held_out, describe_statistics
+from chestfed.results.tables.clients.gate import state_gate
+from chestfed.results.tables.collect import OUTPUTS, find_largest_windows
+from chestfed.results.tables.frames import (
+    DifferenceRow,
+    EstimateRow,
+    Results,
+    get_interval,
+    group_rows,
+    list_difference_rows,
+)
+from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number, p_value, pair, rich_table, signed
+from chestfed.results.tables.sentences import HOLM, average_seen, describe_test, list_compared, list_references
+from chestfed.results.tables.settings import make_fairness_grid, make_settings_grid
+
+T = TypeVar("T")
+
+#: Models that have a column each; more have a line each.
+_MOST_COLUMNS: Final = 6
+#: Headings of the two views at hospitals.
+TITLES: Final = {"hospitals": "Who gains?", "alternatives": "What could each hospital do instead?"}
+
+
+def make_auc_cell(row: EstimateRow, digits: int = 3) -> Cell:
+    """An AUC, below it its spread over training seeds, or its interval with `digits` decimals."""
+    spread = pair(get_interval(row), digits) if row["sd"] is None else f"±{row['sd']:.3f}"
+    return Cell(number(row["auc"]), (spread,) if spread else ())
+
+
+def make_difference_cell(row: DifferenceRow, digits: int = 3) -> Cell:
+    """A difference of AUCs; below it its interval and the p value of the same test, then p after Holm's correction.
+
+    Strong where the corrected p is below 0.05.
+    """
+    if row["difference"] is None:
+        return Cell("-")
+    tests = [f"{name} {p_value(p)}" for name, p in (("p", row["p"]), ("Holm", row["p_holm"])) if p is not None]
+    below = filter(None, (pair(get_interval(row), digits, signed), *tests))
+    return Cell(signed(row["difference"]), tuple(below), strong=row["p_holm"] is not None and row["p_holm"] < 0.05)
+
+
+def make_disease_columns(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
+    """The headings of the diseases' columns, with their numbers of positive and negative images; a mean has none."""
+    return [
+        Cell(
+            format_title(row["disease"]),
+            () if row["positives"] is None else (f"n+ {row['positives']:,}", f"n− {row['negatives']:,}"),
+        )
+        for row in rows
+    ]
+
+
+def drop_single_mean(every: Sequence[T]) -> Sequence[T]:
+    """Of each disease and their mean, at last, what a table shows: the mean of one disease would repeat it."""
+    return every[:-1] if len(every) == 2 else every
+
+
+# ---- AUCs on the test images -------------------------------------------------------------------------------------
+
+
+def make_auc_grid(results: Results, caption: str = "", digits: int = 3) -> Grid:
+    """A line per model, below it the paper's where it has one; of runs that are compared also what they cost."""
+    models = [drop_single_mean(rows) for rows in group_rows(results.list_estimates("study"), "model")]
+    of_k, costs = results.by_k, _list_costs(results)
+    lines: Rows = []
+    for rows in models:
+        name, added = rows[0]["model"], [rows[0]["added"]] if of_k else []
+        sums = costs.get(name, ())
+        cells: list[str | Cell] = [*added]
+        lines.append((name, [*cells, *(make_auc_cell(row, digits) for row in rows), *sums]))
+        if any(row["paper_auc"] is not None for row in rows):
+            printed = ["" if row["paper_auc"] is None else f"{row['paper_auc']:.4f}" for row in rows]
+            lines.append((f"paper, {name}", (*("" for _ in added), *printed, *("" for _ in sums)), "paper"))
+    heads = ("K", "added") if of_k else ("algorithm",)
+    heads_of_costs = ("rounds", "sent", "images") if costs else ()
+    return make_grid("auc", caption, (*heads, *make_disease_columns(models[0]), *heads_of_costs), lines)
+
+
+def _list_costs(results: Results) -> dict[str, tuple[str, str, str]]:
+    """Rounds, bytes and images of each model of several runs."""
+    costs = {}
+    for model, curves in results.curves.groupby("model", sort=False) if len(results.curves) else ():
+        last = curves.groupby("seed").last()
+        sent, images = f"{last['bytes'].mean() / 1e6:,.1f} MB", f"{last['images'].mean():,.0f}"
+        costs[str(model)] = (f"{last['round'].max():,}", sent, images)
+    return costs
+
+
+def describe_aucs(results: Results) -> str:
+    """The meaning of the numbers of `make_auc_grid`."""
+    about = results.about
+    by_k = " by number of clients" if results.by_k else ""
+    where = f"AUC {about['where']}{by_k}: {results.scored}, {about['model']}"
+    spread = f"In brackets: {_name_interval(results, 'study')}, over the test patients."
+    if len(results.seeds) > 1:
+        spread = f"Mean over {len(results.seeds)} seeds ± the standard deviation over them."
+    sums = "" if results.curves.empty else " Sums over all clients."
+    objectives = f" Objectives: {about['objectives']}." if about["objectives"] else ""
+    return f"{where}. {spread}{sums}{objectives} {describe_statistics(about['batch_norm'])}".rstrip()
+
+
+def _name_interval(results: Results, view: str) -> str:
+    name = results.view(view)["interval_method"].iloc[0]
+    return f"{METHODS[name].about} ({name}): {METHODS[name].references[0]}"
+
+
+def list_undefined(results: Results, view: str = "study") -> list[str]:
+    """The diseases without an AUC, each with its reason."""
+    rows = [row for row in results.list_estimates(view) if row["auc"] is None and row["disease"] != "mean"]
+    return list(dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows))
+
+
+def list_undefined_held_out(results: Results) -> list[str]:
+    """The same at the held-out sites, with the site."""
+    rows = results.list_estimates("held_out", takes_part=False)
+    return [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows if row["auc"] is None]
+
+
+def list_left_out(results: Results) -> list[str]:
+    """How many hospitals do not count in the AUC of each disease, because they have not both classes."""
+    texts = set()
+    for row in results.list_estimates("study"):
+        if row["left_out"] and row["disease"] != "mean":
+            total = row["left_out"] + (row["hospitals"] or 0)
+            texts.add(f"{format_title(row['disease'])}: {row['left_out']} of {total} hospitals")
+    return sorted(texts)
+
+
+# ---- differences -------------------------------------------------------------------------------------------------
+
+
+def make_difference_grid(
+    differences: pd.DataFrame, caption: str = "", digits: int = 3, added: Sequence[str] = ()
+) -> Grid:
+    """A line per model; with `added` a second column, with what each K of a study adds."""
+    models = _group_models(differences)
+    rows: Rows = []
+    for place, part in enumerate(models):
+        cells: list[str | Cell] = [*added[place : place + 1]]
+        rows.append((part[0]["model"], cells + [make_difference_cell(row, digits) for row in part]))
+    heads, columns = ["K", "added"] if added else ["model"], make_disease_columns(models[0])
+    over = sum(row["difference"] is not None for row in models[0] if row["disease"] != "mean")
+    columns = [replace(column, below=(f"over {over}",)) if column.text == "mean" else column for column in columns]
+    return make_grid("differences", caption, (*heads, *columns), rows)
+
+
+def _group_models(differences: pd.DataFrame) -> list[Sequence[DifferenceRow]]:
+    return [drop_single_mean(rows) for rows in group_rows(list_difference_rows(differences), "model")]
+
+
+def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
+    """The last model minus the reference, a line per training seed; None without a test over seeds."""
+    rows = _group_models(differences)[-1]
+    if not rows[-1]["of_seeds"]:
+        return None
+    each: list[dict[str, float | None]] = [json.loads(row["of_seeds"]) for row in rows]
+    lines = (
+        (f"seed {seed}", ["-" if value is None else signed(value) for value in (values[seed] for values in each)])
+        for seed in each[0]
+    )
+    caption = f"{rows[-1]['model']} minus {rows[-1]['reference']}, by training seed"
+    return make_grid("by-seed", caption, ("seed", *(format_title(row["disease"]) for row in rows)), lines)
+
+
+def render_differences(
+    differences: pd.DataFrame, title: str = "Paired comparison", *, added_to_tables: bool = False
+) -> RenderableType:
+    """A table for a terminal: differences with intervals and p values; of several seeds, how they differ.
+
+    `added_to_tables`: below those of a study, which name the method and show how the seeds differ.
+    """
+    first = list_difference_rows(differences)[0]
+    mark = "" if first["data"] == "unknown" else Origin(first["data"]).short_mark
+    protocol = f"{first['protocol']}: " if first["protocol"] else ""
+    source = "" if added_to_tables else f" ({list_references(differences)[0]})"
+    how = f" with its 95% interval, {describe_test(differences)}{source}"
+    caption = (
+        f"{protocol}n = {first['images']}, {first['patients']} patients. Difference of AUC"
+        f"{how if differences['low'].notna().any() else ''}.{f' {HOLM}' if differences['p'].notna().any() else ''}"
+    )
+    grid = make_difference_grid(differences, digits=2)
+    parts = [rich_table(grid, f"{mark}{title}: model minus {first['reference']}", caption)]
+    if by_seed := make_seeds_grid(differences):
+        parts.append(rich_table(by_seed, by_seed.caption))
+    if not added_to_tables and max(first["seeds_reference"], differences["seeds_model"].max()) > 1:
+        parts.append(rich_table(_make_spread_grid(differences), "Standard deviation of the AUC over the seeds"))
+    return Group(*parts)
+
+
+def _make_spread_grid(differences: pd.DataFrame) -> Grid:
+    models = _group_models(differences)
+    deviations = [(models[0][0]["reference"], [row["seed_sd_reference"] for row in models[0]])]
+    deviations += [(rows[0]["model"], [row["seed_sd_model"] for row in rows]) for rows in models]
+    lines = ((name, ["one seed" if sd is None else number(sd) for sd in values]) for name, values in deviations)
+    return make_grid("spread", "", ("model", *(format_title(row["disease"]) for row in models[0])), lines)
+
+
+# ---- at every hospital -------------------------------------------------------------------------------------------
+
+
+def make_hospital_grid(results: Results, view: str, caption: str = "", digits: int = 3) -> Grid:
+    """The mean AUC of every model at every hospital, and the differences that were compared."""
+    rows, models = Rows(), list(results.view(view)["model"].unique())
+    if len(models) > _MOST_COLUMNS:
+        return _make_model_lines(results, view, caption, digits)
+    compared = list_compared(results, view)
+    gains = _index_gains(results, view)
+    for means in group_rows(results.list_estimates(view, disease="mean"), "hospital"):
+        at, first = {row["model"]: row for row in means}, means[0]
+        cells: list[str | Cell] = [Cell(f"{first['images']:,}", (f"{first['patients']:,} patients",))]
+        for model in models:
+            cell = make_auc_cell(at[model], digits) if model in at else Cell("-")
+            inside = model not in at or at[model]["takes_part"] or at[model]["auc"] is None
+            cells.append(cell if inside else replace(cell, text=f"({cell.text})"))
+        for model in compared:
+            gain = gains.get((first["hospital"], model))
+            missing = "not disclosed" if model in at else "-"
+            cells.append(missing if gain is None else make_difference_cell(gain, digits))
+        rows.append((first["hospital"], cells))
+    heads = ("hospital", "test images", *models, *(f"{model} minus {models[0]}" for model in compared))
+    return make_grid(view, caption, heads, rows)
+
+
+def _make_model_lines(results: Results, view: str, caption: str, digits: int) -> Grid:
+    """As `make_hospital_grid`, with a line per model and a column per hospital; differences stand below the AUCs."""
+    gains, rows, means = _index_gains(results, view), Rows(), results.list_estimates(view, disease="mean")
+    by_place = {(row["hospital"], row["model"]): row for row in means}
+    hospitals = group_rows(means, "hospital")
+    for model in dict.fromkeys(row["model"] for row in means):
+        cells = []
+        for name in (part[0]["hospital"] for part in hospitals):
+            cell = make_auc_cell(by_place[name, model], digits) if (name, model) in by_place else Cell("-")
+            if gain := gains.get((name, model)):
+                difference = make_difference_cell(gain, digits)
+                below = (" ".join((difference.text, *difference.below[:1])), *difference.below[1:])
+                cell = replace(cell, below=(*cell.below, *below), strong=difference.strong)
+            cells.append(cell)
+        rows.append((model, cells))
+    heads = [Cell(part[0]["hospital"], (f"{part[0]['images']:,} images",)) for part in hospitals]
+    return make_grid(view, caption, ("model", *heads), rows)
+
+
+def _index_gains(results: Results, view: str) -> dict[tuple[str, str], DifferenceRow]:
+    """The differences of the mean AUC by hospital and model."""
+    return {(row["hospital"], row["model"]): row for row in results.list_differences(view, disease="mean")}
+
+
+def make_disease_grid(results: Results) -> Grid | None:
+    """The AUC of the last model per hospital and disease, and below it the difference to the first K.
+
+    None where methods are compared, of which the last is one of many.
+    """
+    if results.about["methods"]:
+        return None
+    view = results.view("hospitals")
+    last = view["model"].iloc[-1]
+    gains = {(row["hospital"], row["disease"]): row["difference"] for row in results.list_differences("hospitals")}
+    rows: Rows = []
+    of_last = results.list_estimates("hospitals", model=last)
+    hospitals = [drop_single_mean(part) for part in group_rows(of_last, "hospital")]
+    for part in hospitals:
+        differences = [gains.get((row["hospital"], row["disease"])) for row in part]
+        cells = [
+            Cell(number(row["auc"]), () if difference is None else (signed(difference),))
+            for row, difference in zip(part, differences, strict=True)
+        ]
+        rows.append((part[0]["hospital"], cells))
+    minus = f"; below it minus {view['model'].iloc[0]}" if gains else ""
+    heads = ("hospital", *(format_title(row["disease"]) for row in hospitals[0]))
+    return make_grid("hospital-diseases", f"AUC per disease with {last}{minus}", heads, rows)
+
+
+def describe_hospitals(results: Results, view: str) -> str:
+    """The meaning of the numbers of `make_hospital_grid`."""
+    numbers = "In brackets: 95% intervals over the hospital's patients."
+    if len(results.seeds) > 1:
+        numbers = f"Means over {len(results.seeds)} training seeds ± the standard deviation over them."
+    outside = "" if results.view(view)["takes_part"].all() else " In parentheses: before the hospital took part."
+    untested = results.about["untested"]
+    names = [*untested["hospitals"], *(untested["alternatives"] if view == "alternatives" else ())]
+    without = f" Without held-out patients: {', '.join(names)}." if names else ""
+    about = "Mean AUC over the diseases at each hospital, on its own held-out patients"
+    return f"{about}. {numbers}{outside}{without} {describe_statistics(results.about['batch_norm'])}".strip()
+
+
+# ---- held-out sites ----------------------------------------------------------------------------------------------
+
+
+def make_held_out_grid(results: Results, digits: int = 3) -> Grid:
+    """Two lines per held-out site: its own, and the mean over the sites that were trained on."""
+    lines, diseases = Rows(), list[str]()
+    for rows in group_rows(results.list_estimates("held_out"), "model"):
+        held_out_rows = drop_single_mean([row for row in rows if not row["takes_part"]])
+        cells: list[str | Cell] = [f"{held_out_rows[0]['images']:,}"]
+        for row in held_out_rows:
+            counts = () if row["positives"] is None else (f"{row['positives']}+ / {row['negatives']}-",)
+            cell = make_auc_cell(row, digits)
+            cells.append(replace(cell, below=(*cell.below, *counts)))
+        lines.append((rows[0]["model"], cells))
+        diseases = [format_title(row["disease"]) for row in held_out_rows]
+        if means := average_seen(rows):
+            lines.append(("  sites trained on", ("", *map(number, drop_single_mean(means))), "seen"))
+    return make_grid("held-out", "", ("held out", "images", *diseases), lines)
+
+
+# ---- a terminal --------------------------------------------------------------------------------------------------
+
+
+def render_tables(results: Results) -> RenderableType:
+    """All views for a terminal, which the answer follows."""
+    mark = results.origin.mark + results.title
+    if len(results.view("held_out")):
+        table = rich_table(make_held_out_grid(results, 2), mark, _describe_held_out(results), dim=["seen"])
+        texts = list_undefined_held_out(results)
+        notes = [f"Not defined (and left out of the mean): {'; '.join(texts)}"] if texts else []
+        return Group(table, *map(Text, notes))
+    parts: list[RenderableType] = [
+        rich_table(make_auc_grid(results, digits=2), mark, describe_aucs(results), dim=["paper"]),
+        *map(Text, list_notes(results)),
+    ]
+    if len(gains := results.gains("study")):
+        parts.append(render_differences(gains, "Differences", added_to_tables=True))
+    if results.about["methods"]:
+        settings = make_settings_grid(results.about["methods"])
+        parts.append(rich_table(settings, settings.caption))
+    for view in ("hospitals", "alternatives"):
+        if len(results.view(view)):
+            title = f"{results.origin.short_mark}{TITLES[view]}"
+            parts.append(
+                rich_table(make_hospital_grid(results, view, digits=2), title, describe_hospitals(results, view))
+            )
+            below = state_gains(results, view), state_gate(results) if view == "alternatives" else ""
+            parts += map(Text, filter(None, below))
+    if fairness := make_fairness_grid(results.view("hospitals")):
+        parts.append(rich_table(fairness, fairness.caption))
+    return Group(*parts)
+
+
+def _describe_held_out(results: Results) -> str:
+    about = results.about
+    where = f"AUC, {about['protocol']}, {about['model']}"
+    return (
+        f"{where}. In brackets: {_name_interval(results, 'held_out')}, over patients of the held-out site. Below, of "
+        "the same model: the mean of the AUCs on held-out patients of the sites it was trained on. "
+        f"{describe_held_out(about['batch_norm'])}"
+    )
+
+
+def describe_stage_1(results: Results) -> str:
+    """AUCs after stage 1 alone: what stage 2 adds to them can be read; empty if they are not known."""
+    aucs = results.about.get("stage_1") or {}
+    named = {format_title(disease): value for disease, value in aucs.items() if disease != "mean" or len(aucs) > 2}
+    each = ", ".join(f"{name} {number(value)}" for name, value in named.items())
+    return f"After stage 1 alone (cross-entropy at the first client): {each}" if each else ""
+
+
+def list_notes(results: Results) -> list[str]:
+    """What stands below the table of AUCs."""
+    notes = [f"paper: {results.about['paper']}"] if results.about["paper"] else []
+    if stage_1 := describe_stage_1(results):
+        notes.append(stage_1)
+    if fewer := list_left_out(results):
+        notes.append(f"Without images of both classes, and left out of a disease's mean: {'; '.join(fewer)}")
+    if undefined := list_undefined(results):
+        notes.append(f"Not defined (and left out of the mean): {'; '.join(undefined)}")
+    if not results.curves.empty:
+        ends = results.curves.groupby(["model", "seed"], sort=False)[[*OUTPUTS]].last().astype(float)
+        both = ends.groupby("model", sort=False).mean().dropna()
+        texts = [f"{model} {last:.3f}, {average:.3f}" for model, last, average in both.itertuples()]
+        if texts:
+            about = "mean AUC of the last point and of the average over the last stage's rounds"
+            notes.append(f"{about}: {'; '.join(texts)}")
+    published = results.about["published"]
+    for algorithm, window in find_largest_windows(results).items():
+        theirs = published["largest_window"].get(algorithm) if published else None
+        beside = "" if theirs is None else f"; the paper's: {theirs}"
+        notes.append(f"{algorithm}: largest window without loss of AUC: {window}{beside}")
+    return notes

@@ -1,9 +1,0 @@
-"""Sites: a YAML each, a reader per distribution format, one validated table."""
-
-from __future__ import annotations
-
-from chestfed.sites.config import SiteConfig, load_site_config
-from chestfed.sites.opening import open_site
-from chestfed.sites.table import SiteTable
-
-__all__ = ["SiteConfig", "SiteTable", "load_site_config", "open_site"]

@@ -1,0 +1,1 @@
+"""What a study is: settings, experiments, training, scoring, tuning."""

@@ -1,0 +1,85 @@
+"""Schema of `alternatives`: what a hospital could do instead of using the common model."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from chestfed.core.config import StrictModel
+from chestfed.results.evaluation.joining.gate import CAUTION
+from chestfed.studies.experiment.stage_2 import Federated, Parts, combine
+
+
+class FineTuning(StrictModel):
+    """The common model trained on at a hospital, with the study's algorithm and this hospital as its only client.
+
+    Passes and step size are those with the best mean AUC on the hospital's validation patients, of which the common
+    model without further training is one candidate.
+    """
+
+    epochs: list[float] = Field(
+        [1, 2, 5, 10], min_length=1, description="passes over the hospital's training images after which it is scored"
+    )
+    lr_factors: list[float] = Field(
+        [1.0, 0.3, 0.1], min_length=1, description="step sizes, relative to federated.local_lr"
+    )
+
+    @field_validator("epochs", "lr_factors")
+    @classmethod
+    def _are_positive(cls, values: list[float]) -> list[float]:
+        if min(values) <= 0 or len(set(values)) < len(values):
+            raise ValueError("positive numbers, each once")
+        return values
+
+
+class Gate(StrictModel):
+    """Which model a hospital uses, chosen on its validation patients (`chestfed.results.evaluation.joining.gate`).
+
+    It keeps the model of its own data, unless the common model, the fine-tuned one, or a mixture of its own with either
+    is better there by more than `caution` standard errors of the difference.
+    """
+
+    caution: float = Field(
+        CAUTION, ge=0, description="standard errors by which another model must be better; 0: whatever looks best"
+    )
+
+
+class Alternatives(StrictModel):
+    """Trained and scored for every hospital with both classes of a disease, beside the model of the largest K."""
+
+    own_data: bool = Field(True, description="both stages on the hospital's own images alone")
+    fine_tuned: FineTuning | None = Field(
+        FineTuning(), description="the common model trained on at the hospital; needs validation_fraction at its site"
+    )
+    centralized: dict[str, Any] | None = Field(
+        {"algorithm": "centralized_auc"},
+        description="all images in one place: an algorithm that pools them, and keys of the method that differ",
+    )
+    gate: Gate | None = Field(
+        None,
+        description="own data, common model, fine-tuned or a mixture, whichever the hospital's validation patients "
+        "show to be better; needs own_data and validation_fraction; {}: with the default caution; null: no gate",
+    )
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether something is chosen on validation patients."""
+        return self.fine_tuned is not None or self.gate is not None
+
+    @model_validator(mode="after")
+    def _gate_has_own_model(self) -> Self:
+        if self.gate is not None and not self.own_data:
+            raise ValueError("alternatives.gate keeps the model of a hospital's own data: set own_data: true")
+        return self
+
+
+def centralized_settings(federated: Federated, changes: dict[str, Any]) -> Federated:
+    """Stage 2 of the centralized model: the method with these keys in place of its own.
+
+    Raises `ValueError` if a key is unknown, or the algorithm does not pool the images.
+    """
+    settings = combine(federated, Parts.model_validate(changes))
+    if not settings.spec.pooled:
+        raise ValueError(f"alternatives.centralized: {settings.spec.name} does not pool images; take centralized_auc")
+    return settings

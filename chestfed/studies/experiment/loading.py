@@ -1,0 +1,213 @@
+"""Reading a pipeline: its file, sites added on the command line, graphs, and `--set`.
+
+Everything is merged as plain data, and checked once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from chestfed.core.config import Document, check_document, expand_path, keep_last
+from chestfed.core.errors import ConfigError
+from chestfed.data.sites.config import load_site_config, refuse_other_kind
+from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.engines.topology import NAMED_GRAPHS, read_edges
+from chestfed.studies.experiment.methods import PipelineFile
+from chestfed.studies.experiment.pipeline import count_clients
+from chestfed.studies.experiment.stage_2 import get_part_name, idle_keys
+
+
+def load_pipeline(
+    path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
+) -> PipelineFile:
+    """Read a pipeline; `added` are the YAMLs of further sites, which come after its own, one client each.
+
+    Where the pipeline lists its `k`, the new numbers of clients are added to them, unless an override gives `k`.
+    `methods` are selected; a name that is not in the pipeline is that of an algorithm with the common settings.
+    See `chestfed.core.config.load_config` for the errors.
+    """
+    return check_document(pipeline_document(path, overrides, added, methods), PipelineFile)
+
+
+def pipeline_document(
+    path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
+) -> Document:
+    """The merged data of `load_pipeline`, not checked yet."""
+    document = Document(path, PipelineFile.short_forms)
+    refuse_other_kind(document, "pipeline")
+    _locate_sites(document)
+    if added:
+        _append_sites(document, added)
+    overrides = keep_last([*overrides, *([f"selected={json.dumps(list(methods))}"] if methods else [])])
+    keys = {override: override.partition("=")[0] for override in overrides}
+    document.override_all([override for override, key in keys.items() if not _names_method(key)])
+    if added and "k" not in keys.values():
+        _extend_k(document, len(added))
+    selected = _select_methods(document)
+    for override in sorted(overrides, key=lambda override: keys[override].count(".")):
+        if keys[override].startswith("federated."):
+            _override_common(document, override, selected)
+    _override_methods(document, [override for override, key in keys.items() if _names_method(key)], selected)
+    _refuse_idle_keys(document, selected)
+    _read_graphs(document)
+    return document
+
+
+def _names_method(key: str) -> bool:
+    return key.startswith("methods.")
+
+
+def _select_methods(document: Document) -> dict[str, int]:
+    """The names of the methods that run, each with its index in `methods`; a new name becomes an entry.
+
+    Only the command line adds entries. Empty where the names cannot be read, which the check refuses.
+    """
+    methods = document.data.setdefault("methods", [{"algorithm": "codasca"}])
+    age = {key: _age(document, key) for key in ("methods", "selected")}
+    if age["methods"] < age["selected"]:
+        document.data.pop("selected", None)  # it selects from the list that was replaced
+    selected = document.data.get("selected")
+    names = _list_names(methods)
+    if not isinstance(selected, list) or not all(isinstance(name, str) for name in selected):
+        return names
+    if isinstance(methods, list) and document.place(("selected",)).startswith("--set "):
+        new = [name for name in dict.fromkeys(selected) if name not in names]
+        document.data["methods"] = [*methods, *({"algorithm": name} for name in new)]
+        document.places |= {("methods", len(methods) + number): "--set selected" for number in range(len(new))}
+        names = _list_names(document.data["methods"])
+    return {name: names[name] for name in selected if name in names}
+
+
+def _age(document: Document, key: str) -> int:
+    """0 for a key of the command line, 1 for one of the file, 2 for one of the file that it extends, and so on."""
+    if (key,) not in document.places:
+        return len(document.files) + 1
+    file = document.place((key,)).rpartition(":")[0]
+    return document.files.index(file) + 1 if file in document.files else 0
+
+
+def _list_names(methods: Any) -> dict[str, int]:
+    """The names of the methods, each with its index."""
+    entries = methods if isinstance(methods, list) else []
+    names = [
+        (entry.get("name") or get_part_name(entry.get("algorithm"))) if isinstance(entry, dict) else ""
+        for entry in entries
+    ]
+    return {name: index for index, name in enumerate(names) if isinstance(name, str)}
+
+
+def _override_common(document: Document, override: str, selected: dict[str, int]) -> None:
+    """Let a common key of the command line hold for every method that runs, also where an entry differs."""
+    key, _, value = override.partition("=")
+    first, _, inner = key.removeprefix("federated.").partition(".")
+    if first == "window" and document.data.get("windows"):
+        raise ConfigError(f"--set {key}: no effect: the pipeline compares windows; write --windows {value}")
+    for index in selected.values():
+        entry = document.data["methods"][index]
+        entry.pop("tuning", None)  # other settings than those that were found
+        if inner and isinstance(entry.get(first), dict):
+            document.override(f"methods.{index}.{first}.{inner}={value}", key)
+        elif not inner:
+            entry.pop(first, None)
+
+
+def _override_methods(document: Document, overrides: Sequence[str], selected: dict[str, int]) -> None:
+    """Apply `methods.NAME.KEY=VALUE`, and before it `methods.*.KEY=VALUE`, which is for every method that runs."""
+    for override in sorted(overrides, key=lambda text: (not text.startswith("methods.*."), text.count("."))):
+        key, _, value = override.partition("=")
+        rest = key.removeprefix("methods.")
+        if rest.startswith("*."):
+            targets = {index: rest.removeprefix("*.") for index in selected.values()}
+        else:
+            targets = {
+                index: rest.removeprefix(f"{name}.") for name, index in selected.items() if rest.startswith(f"{name}.")
+            }
+        if not targets:
+            raise ConfigError(
+                f"--set {key}: no effect: write methods.NAME.KEY, where NAME is a method that runs: "
+                f"{', '.join(selected)}; or methods.*.KEY for all of them"
+            )
+        for index, inner in targets.items():
+            document.data["methods"][index].pop("tuning", None)
+            document.override(f"methods.{index}.{inner}={value}", key)
+
+
+def _refuse_idle_keys(document: Document, selected: dict[str, int]) -> None:
+    """Refuse a common key that has no effect on any method: of those that run, for a key of the command line.
+
+    A file that extends another one may have methods that do not need all of its keys.
+    """
+    section, methods = document.data.get("federated"), document.data["methods"]
+    try:
+        algorithms = [ALGORITHMS.find(get_part_name(entry.get("algorithm"))) for entry in methods]
+    except (AttributeError, ConfigError):
+        return  # refused where it is checked
+    for key in section if isinstance(section, dict) else ():
+        place = document.place(("federated", key))
+        if place.startswith("--set "):
+            concerned = [algorithms[index] for index in selected.values()]
+        elif place.rpartition(":")[0] == document.place(("methods",)).rpartition(":")[0]:
+            concerned = algorithms
+        else:
+            continue
+        if concerned and all(key in idle_keys(spec) for spec in concerned):
+            names = ", ".join(dict.fromkeys(spec.name for spec in concerned))
+            text = f"{place}: 'federated.{key}': no effect with {names}; remove it"
+            raise ConfigError(text, kind="no effect", key=f"federated.{key}", place=place)
+
+
+def _read_graphs(document: Document) -> None:
+    """Replace a graph's file by its edges: the content determines the result, not the place."""
+    for index, entry in enumerate(document.data["methods"] if isinstance(document.data["methods"], list) else ()):
+        algorithm = entry.get("algorithm") if isinstance(entry, dict) else None
+        if not isinstance(algorithm, dict):
+            continue
+        topology = algorithm.get("topology")
+        if isinstance(topology, str) and topology not in NAMED_GRAPHS:
+            where = ("methods", index, "algorithm", "topology")
+            try:
+                algorithm["topology"] = read_edges(expand_path(topology, document.folder(where)))
+            except ConfigError as error:
+                key = ".".join(map(str, where))
+                place = document.place(where)
+                raise ConfigError(f"{place}: '{key}': {error}", kind=error.kind, key=key, place=place) from None
+
+
+def _locate_sites(document: Document) -> None:
+    """A site's YAML lies where the file says that names it, be it one that the pipeline extends."""
+    sites = document.data.get("sites")
+    for number, entry in enumerate(sites if isinstance(sites, list) else ()):
+        folder = document.folder(("sites", number, "config"))
+        if folder != document.path.parent and isinstance(entry, dict) and isinstance(entry.get("config"), str):
+            entry["config"] = str(folder.absolute() / entry["config"])
+
+
+def _append_sites(document: Document, added: Sequence[Path]) -> None:
+    sites = document.data.get("sites")
+    if not isinstance(sites, list) or not sites:
+        raise ConfigError(f"--add-site: {document.path} has no 'sites' to add a hospital to", kind="no sites")
+    configs = [load_site_config(site) for site in added]
+    entries = [
+        {"config": str(site.absolute()), **_own_root(site, config.root)}
+        for site, config in zip(added, configs, strict=True)
+    ]
+    document.data["sites"] = [*sites, *entries]
+    if isinstance(document.data.get("title"), str):
+        document.data["title"] += "".join(f" + {config.site}" for config in configs)
+
+
+def _own_root(site: Path, root: str) -> dict[str, str]:
+    """Where an added site's files are if its YAML says so from its own folder; else they are below the data root."""
+    beside = expand_path(root, site.absolute().parent)
+    return {"root": str(beside)} if beside.is_dir() else {}
+
+
+def _extend_k(document: Document, added: int) -> None:
+    """The numbers of clients that come about by the added sites, one client each, behind those listed."""
+    k, sites = document.data.get("k"), document.data["sites"]
+    if isinstance(k, list) and k and isinstance(sites, list):
+        total = sum(map(count_clients, sites))
+        document.data["k"] = [*k, *range(total - sum(map(count_clients, sites[-added:])) + 1, total + 1)]

@@ -1,0 +1,181 @@
+"""The schema of a pipeline's YAML: an experiment and the methods that it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Choice, Options
+from chestfed.data.images.augment import Augment
+from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.models import MODELS, FeatureOptions, ModelOptions
+from chestfed.studies.experiment.data import Subsets, TargetImages
+from chestfed.studies.experiment.pipeline import Conditions, Pipeline, TuningRecord
+from chestfed.studies.experiment.ranges import parse_space
+from chestfed.studies.experiment.stage_2 import Parts, Schedule, combine, get_part_name
+
+_Seeds = Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+class Method(Parts):
+    """One method: an algorithm, its objective, and what differs for it from `federated`."""
+
+    name: str = Field(
+        "", pattern=r"^[^\s,]*$", description="name in tables and after `--methods`; by default the algorithm's"
+    )
+    algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
+        description="a name, or a mapping of `name` and the algorithm's own options"
+    )
+    model: Annotated[ModelOptions | None, Choice(MODELS, optional=True)] = Field(
+        None, description="the network of this method; null: the common one"
+    )
+    tuning: TuningRecord | None = Field(
+        None, description="how `chestfed tune`, which writes it, found the settings; null: they were set by hand"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_name(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("name", "") != "":
+            return data
+        return {**data, "name": get_part_name(data.get("algorithm"))}
+
+    @property
+    def averages_statistics(self) -> bool:
+        """Whether its server averages running statistics, as it does without noise on what it returns."""
+        return self.privacy is None and not ALGORITHMS.find(self.algorithm.name).decentralized
+
+
+class PipelineFile(Conditions):
+    """One experiment: one method is a study with every K, several are a comparison at the largest K."""
+
+    federated: Schedule = Schedule()
+    methods: list[Method] = Field(
+        default_factory=lambda: [Method.model_validate({"algorithm": "codasca"})],
+        min_length=1,
+        description="the methods, in the order of the table",
+    )
+    selected: list[str] | None = Field(
+        None, min_length=1, description="names of the methods that run, as `--methods`; null: all of them"
+    )
+    windows: list[Annotated[int, Field(ge=1)]] = Field(
+        [],
+        description="windows (local steps per round) to compare, for every method, as `--windows`; none: "
+        "federated.window",
+    )
+    seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = (
+        Field(1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`")
+    )
+    subsets: Subsets | None = Field(
+        None,
+        description="train with every set of partners of one target instead of every K, as `--subsets`; null: every K",
+    )
+    target_images: TargetImages | None = Field(
+        None,
+        description="train every K with fewer images of the target, as `--target-images`; null: with all of them",
+    )
+    search: dict[str, list[Any] | None] = Field(
+        default_factory=dict,
+        description="what `chestfed tune` searches instead of the declared ranges, for every method that has the "
+        "key: a range `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`; a grid `window: [16, 32, 64]`; "
+        "null: not searched",
+    )
+
+    @field_validator("search")
+    @classmethod
+    def _ranges_are_ranges(cls, value: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
+        for limits in value.values():
+            if limits is not None:
+                parse_space(limits)
+        return value
+
+    @model_validator(mode="after")
+    def _lists_have_each_once(self) -> Self:
+        names = [method.name for method in self.methods]
+        lists: dict[str, Sequence[object]] = {"methods": names, "selected": self.selected or []}
+        lists |= {"windows": self.windows, "seeds": self.seed_list}
+        lists["target_images.counts"] = [] if self.target_images is None else self.target_images.counts
+        for key, values in lists.items():
+            if len(set(values)) < len(values):
+                advice = "; give each entry a `name` of its own" if key == "methods" else ""
+                raise ValueError(f"{key}: name each once; found {', '.join(map(str, values))}{advice}")
+        if unknown := sorted({*(self.selected or [])} - {*names}):
+            raise ValueError(f"selected: {', '.join(unknown)}: not among the methods {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _methods_can_run(self) -> Self:
+        """Check the selected methods with what is common to all; of the others only keys and values are checked."""
+        problems = []
+        for method in self.selected_methods:
+            if self.windows and "window" in method.model_fields_set:
+                problems.append(f"methods, {method.name}: window has no effect beside windows; remove one")
+            try:
+                self.resolve(method.name)
+            except ConfigError as error:
+                problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
+        if self.subsets is not None and (self.is_comparison or self.held_out is not None or not self.sites):
+            raise ValueError(
+                "subsets trains one method with sets of sites: it takes no windows, held_out or collection; select a "
+                "method with --methods"
+            )
+        others = self.is_comparison or self.held_out is not None or self.subsets is not None or not self.sites
+        if self.target_images is not None and others:
+            raise ValueError(
+                "target_images trains one method with all sites: it takes no windows, subsets, held_out or collection; "
+                "select a method with --methods"
+            )
+        if self.held_out is not None and (self.is_comparison or len(self.seed_list) > 1):
+            raise ValueError(
+                "held_out runs once per site: it takes one method and one seed, and no windows; select a method with "
+                "--methods, another seed with --seed"
+            )
+        return self
+
+    @property
+    def selected_methods(self) -> list[Method]:
+        """The methods that run, in the order of the selection."""
+        by_name = {method.name: method for method in self.methods}
+        return [by_name[name] for name in (self.selected if self.selected is not None else by_name)]
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether methods or windows are compared, at the largest K."""
+        return bool(self.windows) or len(self.selected_methods) > 1
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The training seeds."""
+        return [self.seed + number for number in range(self.seeds)] if isinstance(self.seeds, int) else self.seeds
+
+    def resolve(self, name: str | None = None) -> Pipeline:
+        """The study of one method; by default the first selected one.
+
+        What depends on the method but must not differ between those that are compared (`model.norm: auto`) is chosen to
+        suit all of them.
+
+        Raises `ConfigError` if there is no such method, or its settings do not go together.
+        """
+        compared = self.selected_methods
+        method = next((candidate for candidate in self.methods if candidate.name == (name or compared[0].name)), None)
+        if method is None:
+            raise ConfigError(
+                f"methods: no '{name}'; they are {', '.join(candidate.name for candidate in self.methods)}"
+            )
+        compared = compared if method in compared else [method]
+        averaged = self.federated.privacy is None and all(candidate.averages_statistics for candidate in compared)
+        shared = {key: getattr(self, key) for key in Conditions.model_fields if key in self.model_fields_set}
+        try:
+            method_keys = {"method": method.name, "federated": combine(self.federated, method), "tuning": method.tuning}
+            study = Pipeline.model_validate({**shared, **method_keys, "model": method.model or self.model})
+        except ValidationError as error:
+            reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
+            raise ConfigError(f"methods, {method.name}: {reasons}") from None
+        if isinstance(study.model, FeatureOptions):
+            study = study.model_copy(update={"augment": Augment(enabled=False)})
+        return study.model_copy(update={"model": study.model.resolve_norm(averaged=averaged)})

@@ -1,0 +1,164 @@
+"""From the parts that a pipeline names to a client's objective and a stage's rule; whether all of them can be built.
+
+Every run is checked before any data are read, so that none is refused after another has run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from chestfed.core.errors import ConfigError
+from chestfed.core.randomness import numpy_stream
+from chestfed.learning.algorithms.declaration import DecentralizedOptions
+from chestfed.learning.engines.declaration import engine_for
+from chestfed.learning.engines.peers import refuse_running_statistics
+from chestfed.learning.engines.topology import Graph, build_graph
+from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network
+from chestfed.learning.objectives import Objective
+from chestfed.learning.objectives.declaration import Population, pool_shape
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.stage_2 import Federated
+
+
+def build_objective(settings: Federated, population: Population) -> Objective:
+    """The objective of the client that `population.site` numbers."""
+    return settings.objective_spec.build(settings.objective, population)
+
+
+def ratio_of_duals(objective: Objective, population: Population) -> Tensor:
+    """The share of positives that a dual variable is about: per disease `[J]`, or per site and disease `[K, J]`."""
+    common = population.positive_ratio
+    return common if objective.dual_size <= common.numel() or pool_shape(objective) else population.site_ratios
+
+
+def build_stage_graph(settings: Federated, nodes: int) -> Graph | None:
+    """The graph of a decentralized algorithm; None with a server."""
+    if not settings.spec.decentralized:
+        return None
+    if not isinstance(settings.algorithm, DecentralizedOptions):
+        raise ConfigError(f"{settings.algorithm.name} is decentralized: its Options must be DecentralizedOptions")
+    return build_graph(settings.algorithm.topology, nodes)
+
+
+def returned_round(settings: Federated, seed: int, number: int) -> int | None:
+    """The round of a stage, counted from 1, that gives the stage's point; None: the algorithm decides."""
+    if settings.stage_output != "random_round":
+        return None
+    return int(numpy_stream(seed, "returned round", number).integers(1, settings.schedule[number].rounds + 1))
+
+
+def make_participant_sampler(
+    settings: Federated, seed: int, stage: int, clients: int
+) -> Callable[[int], Sequence[int]] | None:
+    """Which clients take part in a round of a stage, both counted from 0; None: all in every round."""
+    count = settings.taking_part(clients)
+    if count == clients:
+        return None
+    return lambda number: sorted(
+        numpy_stream(seed, "participants", stage, number).choice(clients, count, replace=False).tolist()
+    )
+
+
+def make_step_counts(
+    settings: Federated, seed: int, stage: int, rows: Sequence[int]
+) -> Callable[[int, int], int] | None:
+    """`steps(round, client)`: local steps of a client with so many training rows; None: the window everywhere."""
+    chosen, window = settings.local_steps, settings.schedule[stage].window
+    if chosen is None:
+        return None
+
+    def steps(number: int, client: int) -> int:
+        whole: float = window
+        if chosen.per_client is not None:
+            whole = chosen.per_client[client]
+        elif chosen.epochs is not None:
+            whole = chosen.epochs * rows[client] / settings.images_per_step
+        late, share = numpy_stream(seed, "stragglers", stage, number, client).random(2)
+        if late < chosen.stragglers:
+            whole *= chosen.least + (1 - chosen.least) * share
+        return max(1, round(whole))
+
+    return steps
+
+
+def check_runs(runs: Sequence[Pipeline]) -> None:
+    """Build and try the network, and for every run and K the graph, objective, and algorithm of each stage.
+
+    Raises `ConfigError`: one message with every problem: which runs, which key, why, and what to do.
+    """
+    problems: dict[str, list[str]] = {}
+    number_of_buffers = cache(_number_of_buffers)
+    for run in runs:
+        buffers = number_of_buffers(run.model.model_dump_json(), len(run.tasks), run.preprocess.size)
+        for k in run.k:
+            where = f"{run.federated.spec.name}, window {run.federated.window}, K={k}"
+            for problem in _problems(run, k, buffers):
+                if where not in problems.setdefault(problem, []):
+                    problems[problem].append(where)
+    if problems:
+        lines = [f"{'; '.join(where)}: {problem}" for problem, where in problems.items()]
+        text = "\n".join(["invalid configuration; nothing was started:", *lines])
+        raise ConfigError(text, kind="invalid configuration", keys=[problem.partition(":")[0] for problem in problems])
+
+
+def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
+    settings = run.federated
+    ratios = torch.full((k, len(run.tasks)), 0.5)
+    population = Population(ratios[0], ratios)
+    objective = build_objective(settings, population)
+    if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
+        yield (f"objective.pairs: {settings.spec.name} has all images in one place, as one site; remove this option")
+    if settings.spec.personal and run.alternatives is not None:
+        yield f"alternatives: {settings.spec.name} has a model per hospital, and no common one to compare; remove this"
+    if settings.spec.decentralized:
+        try:
+            refuse_running_statistics(buffers)
+        except ConfigError as error:
+            yield str(error)
+        if objective.dual_size:
+            yield f"objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
+    yield from engine_for(run.engine).problems(run)
+    if settings.privacy is not None:
+        settings.epsilon(1)  # refuses if there is no accountant
+        if buffers:
+            yield "model.norm: running statistics would leave without noise (federated.privacy); set group"
+    yield from _problems_of_runtime(run)
+    steps = settings.local_steps
+    if steps is not None and steps.per_client is not None and len(steps.per_client) < k:
+        yield f"federated.local_steps.per_client: {len(steps.per_client)} numbers for {k} clients; give one for each"
+    present, needed = settings.taking_part(k), settings.combination.needs()
+    if present < needed:
+        yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"
+    for number in range(len(settings.schedule)):
+        try:
+            ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))
+            more = {"groups": groups, "pool": pool_shape(objective)}
+            settings.build_rule(number, ratios, k, build_stage_graph(settings, k), **more)
+        except ConfigError as error:
+            yield f"algorithm.{error}"
+
+
+def _problems_of_runtime(run: Pipeline) -> Iterator[str]:
+    if run.runtime.recompute and not MODELS.find(run.model.name).recomputed:
+        yield (
+            f"runtime.recompute: network '{run.model.name}' does not say which parts are computed again "
+            "(ModelSpec.recomputed); remove this option"
+        )
+    chosen = [key for key in ("compile", "recompute") if getattr(run.runtime, key)]
+    if chosen and run.federated.objective_spec.kind == "compositional":
+        why = (
+            "the gradients of a compositional objective call the network with other weights, or differentiate it twice"
+        )
+        yield f"runtime.{chosen[0]}: {why}; remove this option"
+    if len(chosen) == 2:
+        yield "runtime.recompute: torch.compile decides itself what to compute again; choose compile or recompute"
+
+
+def _number_of_buffers(model: str, tasks: int, size: int) -> int:
+    """Running statistics of the network with these options (JSON), which is tried on images of this size."""
+    return try_network(network_options(**json.loads(model)), tasks, size).buffers().numel()

@@ -1,0 +1,385 @@
+"""The schema of stage 2 in a pipeline: the algorithm and the objective with their options, and the schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from chestfed.core.config import StrictModel
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Choice, Options
+from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.learning.algorithms.around.compression import Compression
+from chestfed.learning.algorithms.around.server_optimizer import ServerOptimizer
+from chestfed.learning.algorithms.declaration import Setting
+from chestfed.learning.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
+from chestfed.learning.engines.topology import Graph
+from chestfed.learning.objectives import OBJECTIVES, ObjectiveSpec
+from chestfed.studies.experiment.options.rounds import LocalSteps, PrivacyOptions, check_options, list_able
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: its window, its whole rounds, and the factor on the step sizes."""
+
+    window: int
+    rounds: int
+    lr_factor: float
+
+
+class Schedule(StrictModel):
+    """Stage 2, federated training: what the methods have in common. Names in brackets are the papers' symbols.
+
+    The experiments of the source paper keep window and stage length and divide the step sizes; its Theorems 1 and 2
+    let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
+    """
+
+    window: int = Field(
+        32,
+        ge=1,
+        le=1_000_000,
+        description="local steps per round [I]; npa communicates after every step, npa_large_batch after every step "
+        "on this many batches at once",
+    )
+    window_growth: float = Field(1.0, ge=1, description="factor of the window after each stage")
+    local_lr: float = Field(
+        0.1,
+        gt=0,
+        description="step size of the weights in local steps [eta_l]",
+        json_schema_extra={"search": [0.01, 1.0, "log"]},
+    )
+    batch_size: int = Field(32, ge=1, le=65_536, description="images per client and step")
+    weights: WeightMode = Field(
+        "uniform",
+        description="weight of a client in every mean. uniform: 1/K (the paper); images: its share of the "
+        "training rows; sqrt: proportional to the square root of its training rows",
+    )
+    stages: int = Field(
+        3, ge=1, le=1000, description="number of stages; a decentralized algorithm makes all their steps in one stage"
+    )
+    stage_steps: int = Field(
+        1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], rounded to whole rounds"
+    )
+    total_steps: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="local steps of all stages together, in place of `stages`: as many stages as that takes, the last "
+        "one shorter; null: `stages` of them",
+    )
+    stage_growth: float = Field(1.0, ge=1, description="factor of stage_steps after each stage")
+    lr_decay: float = Field(3.0, ge=1, description="divisor of the step sizes after each stage")
+    stage_output: Literal["last", "average", "algorithm", "random_round"] = Field(
+        "last",
+        description="the point that a stage returns. last: after the last round; average: the mean over its "
+        "rounds; random_round: after a random round, as in CODASCA's analysis; algorithm: the "
+        "algorithm's own rule (CODA+, CODA and NPA: the mean of all iterates of all clients). "
+        "Averaged weights get their own running statistics",
+    )
+    weight_decay: float = Field(0.0, ge=0, description="coefficient of |w|^2 / 2, added to every loss; not on a and b")
+    clients_per_round: int | None = Field(
+        None,
+        ge=1,
+        description="number of clients drawn for each round [S]; null: all. Not for algorithms that need all clients "
+        "in every round, such as codasca_minimal",
+    )
+    local_steps: LocalSteps | None = Field(
+        None, description="local steps per round where clients differ; null: `window` everywhere"
+    )
+    server_optimizer: ServerOptimizer | None = Field(
+        None, description="optimizer of the server on the clients' mean change; null: the algorithm's own step"
+    )
+    compression: Compression | None = Field(None, description="compression of what clients send; null: none")
+    aggregation: AggregationRule = Field(
+        "mean",
+        description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
+        "larger changes scaled down to the median norm of the round; median, trimmed_mean: of every number, with equal "
+        "weights. Not for algorithms that rely on the exact mean, such as codasca and scaffold. secure_sum: the mean "
+        "as a sum of integers, of which the server of a federation learns the sum alone; for fedavg, fedprox, "
+        "scaffold, coda_plus and codasca, with three clients or more",
+    )
+    trim: int | None = Field(
+        None,
+        ge=1,
+        description="number of largest, and of smallest, values that trimmed_mean leaves out; null: 1. A round needs "
+        "more than twice as many clients",
+    )
+    absent: Literal["wait", "drop"] | Annotated[int, Field(ge=1)] = Field(
+        "wait",
+        description="what to do about a client that is late or whose answer cannot be used. wait: the round waits; "
+        "drop: the round continues without it; a number: it does if at least so many others have answered. In a "
+        "federation a hospital is late after `faults.late_after` seconds",
+    )
+    privacy: PrivacyOptions | None = Field(
+        None,
+        description="noise that hides a client's part in the weights; null: none. Needs the extra `privacy`, and an "
+        "algorithm whose server takes only the mean",
+    )
+
+
+#: Algorithms whose server takes nothing of a round but the weighted mean, as `aggregation: secure_sum` gives it.
+SUMMED: Final = ("fedavg", "fedprox", "scaffold", "coda_plus", "codasca")
+
+
+class Parts(Schedule):
+    """The algorithm and the objective, and what may be set in common or for one method."""
+
+    algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
+        default="codasca",
+        validate_default=True,
+        description="a name, or a mapping of `name` and the algorithm's own options",
+    )
+    objective: Annotated[Options | None, Choice(OBJECTIVES, optional=True)] = Field(
+        None, description="the loss: a name, or a mapping of `name` and options; null: the algorithm's own"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_objective(cls, data: Any) -> Any:
+        """Fill in the algorithm's own objective, or its name where only options are given."""
+        if not isinstance(data, dict):
+            return data
+        default = cls.model_fields["algorithm"].get_default()
+        objective, algorithm = data.get("objective"), get_part_name(data.get("algorithm", default))
+        if get_part_name(objective) or not isinstance(objective, dict | None):
+            return data
+        try:
+            spec = ALGORITHMS.find(algorithm)
+        except ConfigError:
+            return data  # refused where it is checked
+        return {**data, "objective": {"name": spec.objective, **(objective or {})}}
+
+
+class Federated(Parts):
+    """Stage 2 of one method; `chestfed algorithms` lists the choice."""
+
+    @model_validator(mode="after")
+    def _parts_suit_each_other(self) -> Self:
+        spec, objective = self.spec, self.objective_spec
+        if objective.kind not in spec.takes:
+            fitting = [name for name, other in ALGORITHMS.built_in.items() if objective.kind in other.takes]
+            raise ValueError(
+                f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
+                f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
+            )
+        if self.clients_per_round is not None and not spec.partial_rounds:
+            raise ValueError(
+                f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
+                f"{list_able('partial_rounds')}"
+            )
+        if self.objective_spec.kind == "score pool" and self.stage_output == "average":
+            raise ValueError("stage_output: the next stage would begin with a mean of pools of scores; take another")
+        if spec.personal and self.stage_output != "last":
+            raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
+        check_options(self)
+        self._check_aggregation()
+        self._check_privacy()
+        if self.absent != "wait" and not spec.partial_rounds:
+            raise ValueError(
+                f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
+                f"{list_able('partial_rounds')}"
+            )
+        some = "absent" if self.absent != "wait" else "clients_per_round" if self.clients_per_round is not None else ""
+        if some and self.stage_output == "algorithm":
+            raise ValueError(
+                f"{some}: stage_output algorithm returns a mean over the iterates of all clients; take another one"
+            )
+        if self.total_steps is not None and "stages" in self.model_fields_set:
+            raise ValueError("stages: no effect beside total_steps; remove one")
+        if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:
+            raise ValueError("total_steps: more than 1000 stages; raise stage_steps")
+        if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
+            raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
+        return self
+
+    def _check_aggregation(self) -> None:
+        if self.aggregation == "secure_sum":
+            self._check_secure_sum()
+        elif self.aggregation != "mean" and not self.spec.averages:
+            raise ValueError(
+                f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
+                f"possible with {list_able('averages')}"
+            )
+        if self.weights != "uniform" and self.aggregation in ("median", "trimmed_mean"):
+            raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
+        if self.trim is not None and self.aggregation != "trimmed_mean":
+            raise ValueError("trim: only aggregation: trimmed_mean leaves values out; remove trim")
+
+    def _check_secure_sum(self) -> None:
+        reasons = {
+            "algorithm": self.spec.name not in SUMMED and f"it goes with {', '.join(SUMMED)}",
+            "compression": self.compression is not None and "encoded numbers cannot be summed",
+            "stage_output": self.stage_output not in ("last", "random_round") and "clients would send more in the open",
+        }
+        if conflicts := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
+            raise ValueError(f"aggregation: secure_sum: {'; '.join(conflicts)}")
+
+    def _check_privacy(self) -> None:
+        if self.privacy is None:
+            return
+        if not self.spec.averages:
+            raise ValueError(
+                f"privacy: {self.spec.name} sends what would leave without noise (control variates, dual variables of "
+                f"edges, states); noise is possible with {list_able('averages')}"
+            )
+        reasons = {
+            "algorithm": bool(self.spec.personal) and "points of clients would leave without noise",
+            "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
+            "aggregation": self.aggregation != "mean" and "epsilon is known for the mean alone",
+            "compression": self.compression is not None and "the noise is added to what the server decodes",
+            "absent": self.absent != "wait" and "who is absent would set the weights",
+            "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
+        }
+        if conflicts := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
+            raise ValueError(f"privacy: not with this {'; '.join(conflicts)}")
+
+    def noise(self, seed: int) -> Privacy | None:
+        """What clips and adds noise; `seed` is the study's."""
+        privacy = self.privacy
+        if privacy is None:
+            return None
+        return Privacy(privacy.clip, privacy.noise_multiplier, seed if privacy.noise == "seed" else None)
+
+    def epsilon(self, rounds: int) -> float | None:
+        """What so many rounds spend; None without privacy."""
+        return None if self.privacy is None else epsilon(self.privacy.noise_multiplier, rounds, self.privacy.delta)
+
+    @property
+    def combination(self) -> Aggregation:
+        """How the server combines what the clients send."""
+        return Aggregation(self.aggregation, self.trim or 1)
+
+    @property
+    def spec(self) -> AlgorithmSpec:
+        return ALGORITHMS.find(self.algorithm.name)
+
+    @property
+    def objective_spec(self) -> ObjectiveSpec:
+        assert self.objective is not None
+        return OBJECTIVES.find(self.objective.name)
+
+    def taking_part(self, k: int) -> int:
+        """Clients of `k` that take part in a round."""
+        return min(k, self.clients_per_round or k)
+
+    @property
+    def batches_per_step(self) -> int:
+        """Batches that a client takes at once in a local step: 1, except for NPA with large batches."""
+        return self.window if self.spec.pace == "large batch" else 1
+
+    @property
+    def images_per_step(self) -> int:
+        """Images that a client sees per local step; centralized, per client whose images were moved."""
+        return self.batch_size * self.batches_per_step
+
+    @property
+    def rounds_per_window(self) -> int:
+        """Rounds in which a client takes `window` steps: 1, except for NPA."""
+        return self.window if self.spec.pace == "every step" else 1
+
+    @property
+    def schedule(self) -> tuple[Stage, ...]:
+        """The stages. Decentralized, they are one, at the first's step size, for dual variables live on the edges.
+
+        A stage is whole rounds and ends as near as they come to where it should, counted from the start of training:
+        what one stage is too long by, the next is shorter by, so that the whole is not off by more than half a window,
+        unless a stage is shorter than its window, for it has one round at least.
+        """
+        planned, target, done = [], 0.0, 0
+        spec, batches = self.spec, self.batches_per_step
+        for number, length in enumerate(self._stage_lengths):
+            window = round(self.window * self.window_growth**number) if spec.pace == "window" else 1
+            target += length
+            rounds = _nearest(target - done, window * batches)
+            done += rounds * window * batches
+            planned.append(Stage(window, rounds, self.lr_decay**-number))
+        if spec.decentralized:
+            return (Stage(self.window, _nearest(target, self.window), 1.0),)
+        return tuple(planned)
+
+    @property
+    def wanted_steps(self) -> int:
+        """Local steps that the stages should have together, in batches of one client; whole rounds may miss it."""
+        return round(sum(self._stage_lengths))
+
+    @property
+    def _stage_lengths(self) -> list[float]:
+        """Local steps that each stage should have."""
+        if self.total_steps is None:
+            return [self.stage_steps * self.stage_growth**number for number in range(self.stages)]
+        lengths: list[float] = []
+        while (rest := self.total_steps - sum(lengths)) > 0:
+            lengths.append(min(rest, self.stage_steps * self.stage_growth ** len(lengths)))
+        return lengths
+
+    @property
+    def batches(self) -> int:
+        """Batches that one client takes over all stages: what `wanted_steps` asks for, in whole rounds."""
+        return self.steps * self.batches_per_step
+
+    def build_rule(self, number: int, p: Tensor, clients: int, graph: Graph | None = None, **more: Any) -> Any:
+        """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
+
+        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, pool, seed, window.
+        """
+        stage = self.schedule[number]
+        degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]
+        setting = Setting(
+            **{"window": stage.window, **more},
+            local_lr=self.local_lr * stage.lr_factor,
+            lr_factor=stage.lr_factor,
+            clients=clients,
+            positive_ratio=p,
+            degree=max(degrees, default=0),
+            returns_average=self.stage_output == "algorithm",
+        )
+        rule = self.spec.build(self.algorithm, setting)
+        for option in (self.server_optimizer, self.compression):
+            rule = rule if option is None else option.around(rule)
+        return rule
+
+    @property
+    def rounds(self) -> int:
+        return sum(stage.rounds for stage in self.schedule)
+
+    @property
+    def steps(self) -> int:
+        """Local steps of one client over all stages."""
+        return sum(stage.rounds * stage.window for stage in self.schedule)
+
+
+def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:
+    """Keys that have no effect on an algorithm."""
+    if spec.decentralized:  # one stage, no weighted averaging
+        return ("window_growth", "lr_decay", "weights")
+    return (*["window_growth"] * (spec.pace != "window"), *["weights"] * spec.pooled)
+
+
+def get_part_name(part: Any) -> str:
+    """The name of a part that is given by its name, as a mapping, or as options; empty if there is none."""
+    if isinstance(part, Options):
+        return part.name
+    name = part.get("name") if isinstance(part, Mapping) else part
+    return name if isinstance(name, str) else ""
+
+
+def combine(common: Schedule, changes: Parts) -> Federated:
+    """The settings of one method: its own, and those in common where it has none and they have an effect on it.
+
+    Raises `ValidationError` if they do not go together.
+    """
+    idle = idle_keys(ALGORITHMS.find(changes.algorithm.name))
+    shared = {key for key in Schedule.model_fields if key in common.model_fields_set and key not in idle}
+    method_keys = {key for key in Parts.model_fields if key in changes.model_fields_set}
+    values = {key: getattr(common, key) for key in shared} | {key: getattr(changes, key) for key in method_keys}
+    return Federated.model_validate(values)
+
+
+def _nearest(steps: float, window: int) -> int:
+    """Rounds of `window` steps that come nearest to `steps`, one at least; half a round is rounded up."""
+    return max(1, math.floor(steps / window + 0.5))

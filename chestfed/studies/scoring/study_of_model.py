@@ -1,0 +1,56 @@
+"""The study that a model was trained in: its run folder, and what its configuration says of a site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chestfed.core.errors import ConfigError
+from chestfed.results.tables.run_folder import STUDY, RunFolder
+from chestfed.studies.experiment.data import SiteEntry
+from chestfed.studies.experiment.pipeline import Evaluation
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What is recorded of a study; no plug-in that it names is loaded."""
+
+    run: RunFolder
+    sites: dict[str, SiteEntry]  #: name -> its entry, in the order of addition
+    seed: int
+    evaluation: Evaluation
+    held_out: str | None  #: the site that nothing was trained on
+
+    @property
+    def target(self) -> str | None:
+        """The site whose batch-norm statistics are stored in the models; None if they are averaged ones."""
+        several = sum(entry.test_fraction is not None for entry in self.sites.values()) > 1
+        averaged = several or self.held_out is not None or self.evaluation.batch_norm == "averaged"
+        return None if averaged else next(iter(self.sites), None)
+
+
+def find_run(model: str | None) -> RunFolder | None:
+    """The run folder that a model is in; `model` is one, a `kN` folder or a model file in one, or None: in memory."""
+    if model is None:
+        return None
+    path = Path(model).resolve()  # of `.`, the folders above are not in the name
+    folder = next((folder for folder in (path, *path.parents[:2]) if (folder / STUDY).is_file()), None)
+    return None if folder is None else RunFolder.open(folder)
+
+
+def read_study(run: RunFolder) -> StudyRecord:
+    """What its `study.json` says.
+
+    Raises `ConfigError` if it cannot be read.
+    """
+    try:
+        about: dict[str, Any] = run.configuration
+        entries = [SiteEntry.model_validate(entry) for entry in about["sites"]]
+        names = [site["site"] for site in run.sites["hospitals"]]
+        names = names or [Path(entry.config).stem for entry in entries]  # of a federation
+        sites = dict(zip(names, entries, strict=True))
+        held_out = (about.get("held_out") or {}).get("sites") or [None]
+        return StudyRecord(run, sites, int(about["seed"]), Evaluation.model_validate(about["evaluation"]), held_out[0])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None

@@ -1,0 +1,279 @@
+"""Who trains in stage 2 for one K, and where: the federation with the engine of each stage, and the clients' hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chestfed.core.plugins import Options
+from chestfed.data.images.batches import TrainBatches
+from chestfed.learning.algorithms.declaration import ClientInfo, Groups, UnknownGroups
+from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.engines.aggregation import client_weights
+from chestfed.learning.engines.client import NetworkClient
+from chestfed.learning.engines.engine import Engine
+from chestfed.learning.engines.fleet import Fleet, LocalFleet
+from chestfed.learning.engines.host import Host
+from chestfed.learning.engines.messages.shapes import Shapes
+from chestfed.learning.engines.peers import PeerEngine
+from chestfed.learning.engines.server import ClassMonitor, ServerEngine
+from chestfed.learning.engines.topology import Graph
+from chestfed.learning.models import FlatModule, NetworkGroups, reset_classifier
+from chestfed.learning.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.rules import (
+    build_objective,
+    build_stage_graph,
+    make_participant_sampler,
+    make_step_counts,
+    ratio_of_duals,
+)
+from chestfed.studies.experiment.stage_2 import Federated
+from chestfed.studies.training.client_summary import write_site_cards
+from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet, pool_clients, score
+from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.pretrain import Pretrained, new_network, pretrain
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who trains together: the first K clients and whoever leads them, without an image; the same wherever it is made.
+
+    Beside each of `names` is its weight in a mean; `population` has the ratios of positives. `graph` is None with a
+    server. `rows` are the training rows of each, `samples` those of its data set (if the images are here), `groups`
+    those of the network's weights. `images_per_step` are those of a local step of one client, or of the pool of all.
+    """
+
+    settings: Federated
+    seed: int
+    k: int
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    weights: tuple[float, ...]
+    population: Population
+    images_per_step: int
+    graph: Graph | None
+    groups: Groups = field(default_factory=UnknownGroups)
+    samples: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        pipeline: Pipeline,
+        counts: Mapping[str, int],
+        ratios: np.ndarray,
+        labeled: Tensor,
+        device: torch.device,
+        k: int | None = None,
+    ) -> Federation:
+        """From counts alone.
+
+        Parameters
+        ----------
+        counts
+            Client -> training rows; if all images are in one place, the pool of `k` clients is the only one.
+        ratios, labeled
+            Share of positives among the labeled rows, NaN without any, and share of labeled rows: float64 `[K, J]`.
+        """
+        settings, k = pipeline.federated, k or len(counts)
+        weights = client_weights(list(counts.values()), settings.weights)
+        p = common_positive_ratio(ratios, weights).to(device, getattr(torch, pipeline.runtime.dtype))
+        population = Population(p, torch.from_numpy(np.nan_to_num(ratios)).to(p), labeled=labeled.to(p))
+        images = settings.images_per_step * (k if settings.spec.pooled else 1)
+        groups, rows = NetworkGroups(pipeline.model, len(pipeline.tasks)), tuple(counts.values())
+        about = (
+            tuple(counts),
+            rows,
+            tuple(weights),
+            population,
+            images,
+            build_stage_graph(settings, len(counts)),
+            groups,
+        )
+        return cls(settings, pipeline.seed, k, *about)
+
+    def objective(self, number: int = 0) -> Objective:
+        """The loss of a client."""
+        return build_objective(self.settings, replace(self.population, site=number))
+
+    def shapes(self, parameters: int, buffers: int, number: int) -> Shapes:
+        """What requests to a client and its replies look like, for a network with so many numbers."""
+        objective, composed = self.objective(number), self.settings.objective_spec.kind == "compositional"
+        size, dual = parameters + objective.extra_size, objective.dual_size
+        remembered = objective.memory_size if isinstance(objective, Sampled) and self.samples else 0
+        memory = (self.samples[number] if remembered else 0, remembered)
+        about = (size, dual, buffers, 1 + composed, self.graph, number)
+        dtype = self.population.positive_ratio.dtype
+        return Shapes(self.rule(0, number), *about, dtype=dtype, memory=memory, pool=pool_shape(objective))
+
+    def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
+        """The algorithm's rule in a stage, counted from 0; after the last, that of the last.
+
+        `number` is the client's; None: the rule is the server's. `steps` are local steps in place of the window.
+        """
+        last, objective = len(self.settings.schedule) - 1, self.objective()
+        ratio = ratio_of_duals(objective, self.population)
+        client = None if number is None else ClientInfo(number, self.rows[number], self.weights[number])
+        more: dict[str, Any] = {"client": client, "groups": self.groups, "seed": self.seed}
+        more |= {"pool": pool_shape(objective)}
+        more |= {"window": steps} if steps else {}
+        return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
+
+    def start(self, network: FlatModule) -> Point:
+        """The point of all at the beginning: the network's weights; a, b and alpha are 0."""
+        objective = self.objective()
+        extra, dual = (torch.zeros(size).to(network.grad) for size in (objective.extra_size, objective.dual_size))
+        return Point(torch.cat([network.parameters(), extra]), dual)
+
+    def engine(self, stage: int, fleet: Fleet, monitor: ClassMonitor | None = None) -> Engine[Any]:
+        """The engine with the rule of a stage, counted from 0; after the last stage, that of the last."""
+        settings = self.settings
+        rule, number = self.rule(stage), min(stage, len(settings.schedule) - 1)
+        if self.graph is not None:
+            exchange: Any = getattr(settings.algorithm, "exchange", "synchronous")
+            return PeerEngine(rule, fleet, self.graph, exchange, self.seed)
+        return ServerEngine(
+            rule,
+            fleet,
+            self.weights,
+            stage=number,
+            monitor=monitor,
+            sends=not settings.spec.pooled,
+            participants=make_participant_sampler(settings, self.seed, number, len(self.names)),
+            aggregation=settings.combination,
+            absent=settings.absent,
+            privacy=settings.noise(self.seed),
+            steps=make_step_counts(settings, self.seed, number, self.rows),
+        )
+
+
+class Deployment:
+    """Where the images of a study are and its clients compute; this one: all here, one after the other.
+
+    An engine of the user's choice is a subclass that says what is done elsewhere.
+    """
+
+    def fleet(
+        self, experiment: Experiment, pretrained: Pretrained, federation: Federation, network: FlatModule
+    ) -> Fleet:
+        """The clients of the federation, ready for the first stage; here they share the network."""
+        members = enumerate(list_members(experiment, federation.k))
+        return LocalFleet(
+            [make_member_host(experiment, federation, number, member, network) for number, member in members]
+        )
+
+    def pretrain(self, experiment: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
+        """Stage 1; see `chestfed.studies.training.pretrain.pretrain`."""
+        return pretrain(experiment, folder, report)
+
+    def score(
+        self, experiment: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet
+    ) -> Outputs:
+        """A model on a test set; see `chestfed.studies.training.data.clients.score`."""
+        return score(network, parameters, buffers, test, experiment.pipeline.evaluation.batch_size, experiment.machine)
+
+    def describe(self, folder: Path, experiment: Experiment) -> None:
+        """Write what a report says of the sites; see `chestfed.studies.training.client_summary`."""
+        write_site_cards(folder, experiment)
+
+    leads = True  #: False in a process that does what another asks: it calls `serve` and nothing else
+
+    def begin(self, studies: Sequence[Experiment]) -> None:
+        """The images of these studies, which come one after the other, are loaded."""
+
+    def serve(self, load: Callable[[], Sequence[Experiment]]) -> None:
+        """Do what the leading process asks, until it is done; `load` reads the images, which it has decoded."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        pass
+
+
+def in_process(options: Options, machine: Machine) -> Deployment:
+    """The deployment of the engine `in-process`."""
+    return Deployment()
+
+
+def list_members(experiment: Experiment, k: int) -> tuple[ClientData, ...]:
+    """Whose images are trained on in a place of their own: the clients of K, or the pool of them."""
+    clients = experiment.list_clients(k)
+    return (pool_clients(clients),) if experiment.pipeline.federated.spec.pooled else clients
+
+
+def form_federation(experiment: Experiment, k: int) -> Federation:
+    """The federation of the first `k` clients, whose images are here."""
+    members = list_members(experiment, k)
+    counts = {member.name: member.training_rows for member in members}
+    ratios = np.stack([member.positive_ratios() for member in members])
+    labeled = torch.stack([member.labeled_share() for member in members])
+    federation = Federation.of(experiment.pipeline, counts, ratios, labeled, experiment.machine.device, k)
+    return replace(federation, samples=tuple(len(member.labels) for member in members))
+
+
+def watch_classes(experiment: Experiment, federation: Federation, network: FlatModule) -> ClassMonitor | None:
+    """What a server of a server-weighted objective looks at: some images of each class of every client."""
+    settings, machine, objective = experiment.pipeline.federated, experiment.machine, federation.objective()
+    if not isinstance(objective, ServerEstimate):
+        return None
+    clients = experiment.list_clients(federation.k)
+    each = -(-getattr(settings.objective, "monitor_images", 16) // len(clients))
+    chosen = [client.some_of_each_class(each, experiment.pipeline.seed) for client in clients]
+    images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
+    here = (images.to(machine.device), labels.to(machine.device))
+    return ClassMonitor(network, objective, *here, autocast=machine.autocast)
+
+
+def make_member_host(
+    experiment: Experiment, federation: Federation, number: int, member: ClientData, network: FlatModule
+) -> Host:
+    """The host of a client whose images are here; `network` may be shared by hosts of one process."""
+    pipeline, machine = experiment.pipeline, experiment.machine
+
+    def batches(stream: str) -> TrainBatches:
+        return member.train_batches(federation.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
+
+    composed = federation.settings.objective_spec.kind == "compositional"
+    client = NetworkClient(
+        member.name,
+        batches(member.name),
+        network,
+        federation.objective(number),
+        device=machine.device,
+        autocast=machine.autocast,
+        inner_batches=batches(f"{member.name} inner") if composed else None,
+        seed=pipeline.seed,
+        weight_decay=federation.settings.weight_decay,
+        samples=len(member.labels),
+    )
+    return Host(client, partial(federation.rule, number=number), federation.graph, number)
+
+
+def common_positive_ratio(ratios: np.ndarray, weights: Sequence[float]) -> Tensor:
+    """The one p per disease, float64 `[J]`: the clients' ratios `[K, J]`, averaged with the aggregation weights.
+
+    With these p the weighted sum of the clients' losses is the loss of the pooled (weighted) data. It takes a
+    single exchange of J ratios. A client that does not label a disease is left out of that disease's mean.
+    """
+    share = np.where(np.isnan(ratios), 0.0, np.asarray(weights)[:, None])
+    total = share.sum(axis=0)
+    p = np.divide((np.nan_to_num(ratios) * share).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    return torch.from_numpy(p)
+
+
+def starting_network(pipeline: Pipeline, machine: Machine, pretrained: Pretrained) -> FlatModule:
+    """The network with the weights of stage 1 and a new classifier."""
+    network = new_network(pipeline, machine)
+    network.bind(pretrained.weights.to(machine.device).clone())
+    network.load_buffers(pretrained.buffers.to(machine.device))
+    reset_classifier(network.module, pipeline.model, len(pipeline.tasks), pipeline.seed)
+    return network

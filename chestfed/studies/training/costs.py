@@ -1,0 +1,189 @@
+"""What a step costs: time on this machine, measured on images without content, and bytes of an algorithm's messages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+
+from chestfed.data.images.batches import Rows, TrainBatches
+from chestfed.learning.algorithms.variables import Point, Preparing, byte_count
+from chestfed.learning.engines.messages.shapes import BlankOracle
+from chestfed.learning.models import FeatureOptions, NetworkGroups, load_frozen, seeded
+from chestfed.learning.objectives.declaration import Population, pool_shape
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.rules import build_objective, build_stage_graph, ratio_of_duals
+from chestfed.studies.training.pretrain import new_network
+
+#: Seconds that a kind of step is timed for.
+_TIMED_SECONDS = 0.1
+#: Side of the images that a step is timed on, if theirs are larger: time grows with their pixels.
+_TIMED_SIZE = 128
+#: A machine is busy if more than this share of its cores had work already.
+_BUSY = 0.5
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored.
+
+    `load` is how many processes wanted a core before that, per core; None where the system does not say it.
+    """
+
+    parameters: int
+    buffers: int
+    pretrain_step: float
+    federated_step: float
+    scored_image: float
+    load: float | None
+    uncompiled: bool = False  #: although training will be compiled
+
+
+def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
+    """Run a few training steps on images without content, after one that is not counted."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
+    network = new_network(pipeline, machine)
+    whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
+    width = load_frozen(model).width if isinstance(model, FeatureOptions) else None
+
+    def step(images: int, training: bool, size: int) -> None:
+        blank = np.zeros((images, tasks), np.float32)
+        batch = TrainBatches(
+            _Blank(images, (size, size), np.uint8) if width is None else _Blank(images, (width,), np.float32),
+            blank,
+            np.ones(images, np.int64),
+            batch_size=images,
+            seed=0,
+            name="timing",
+            augment=pipeline.augment,
+            workers=0,
+            device=machine.device,
+        ).next()
+        network.module.train(training)
+        with (
+            seeded(0, machine.device),
+            torch.set_grad_enabled(training),
+            torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
+        ):
+            loss = network.module(batch.images).float().square().mean()
+        if training:
+            loss.backward()
+        loss.item()  # waits for the device
+
+    def per_image(images: int, training: bool) -> float:
+        few = min(images, 2 if training else 1)  # one image may be too few to normalize a batch
+        size = _choose_size(lambda size: step(few, training, size), whole)
+        first = _seconds(lambda: step(few, training, size), 0)
+        fits = max(few, min(images, int(few * _TIMED_SECONDS / first)))  # a large network is timed on fewer images
+        if fits == few:
+            return first / few * (whole / size) ** 2
+        step(fits, training, size)
+        return _seconds(lambda: step(fits, training, size)) / fits * (whole / size) ** 2
+
+    of_batch = cache(lambda images: per_image(images, training=True) * images)
+    return Timings(
+        network.size,
+        network.buffers().numel(),
+        of_batch(pipeline.pretrain.batch_size),
+        of_batch(pipeline.federated.images_per_step),
+        per_image(pipeline.evaluation.batch_size, training=False),
+        load,
+        machine.compile,
+    )
+
+
+def _choose_size(step: Callable[[int], None], whole: int) -> int:
+    """The side of the images that a network is timed on: small ones, unless it takes images of one size only.
+
+    One step is run, which allocates and loads what is loaded once.
+    """
+    if whole > _TIMED_SIZE:
+        with contextlib.suppress(RuntimeError, ValueError, AssertionError):  # what networks of one size raise
+            step(_TIMED_SIZE)
+            return _TIMED_SIZE
+    step(whole)
+    return whole
+
+
+@dataclass(frozen=True)
+class _Blank:
+    count: int
+    shape: tuple[int, ...]
+    dtype: type[np.generic]
+
+    @property
+    def records(self) -> np.ndarray:
+        return np.zeros(self.count, np.int64)
+
+    @property
+    def digests(self) -> np.ndarray:
+        return np.zeros(self.count, "V16")
+
+    def read(self, rows: Rows) -> np.ndarray:
+        return np.zeros((len(rows), *self.shape), self.dtype)
+
+
+def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS) -> float:
+    """The median time that an action takes, repeated until all together took `enough` seconds."""
+    times, started = list[float](), time.perf_counter()
+    while not times or time.perf_counter() - started < enough:
+        before = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - before)
+    return float(np.median(times))
+
+
+def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:
+    """Bytes (up, down) of one of `k` clients in one round: the algorithm's own messages, of zeros.
+
+    Without a server: what a node sends to its neighbors, on average, and 0. One local step is taken, not a window of
+    them: messages are as long after one.
+    """
+    settings, count = pipeline.federated, len(pipeline.tasks)
+    population = Population(torch.full((count,), 0.5), torch.full((k, count), 0.5))
+    objective = build_objective(settings, population)
+    ratios = ratio_of_duals(objective, population)
+    primal = torch.zeros(parameters + objective.extra_size, dtype=getattr(torch, pipeline.runtime.dtype))
+    graph = build_stage_graph(settings, k)
+    if graph is not None:
+        peer, scalar = settings.build_rule(0, ratios, graph.nodes, graph), torch.zeros(1)
+        node = peer.start_node(Point(primal, primal[:0]), scalar, scalar)
+        synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
+        edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
+        return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0
+    if settings.spec.pooled:
+        return 0, 0
+    algorithm = settings.model_copy(update={"window": 1}).build_rule(
+        0, ratios, k, groups=NetworkGroups(pipeline.model, count), pool=pool_shape(objective)
+    )
+    point, numbers = Point(primal, primal.new_zeros(objective.dual_size)), primal.element_size() * buffers
+    message, up, down = algorithm.message(algorithm.start_stage(point)), 0, 0
+    if isinstance(algorithm, Preparing):
+        up, down = byte_count(algorithm.prepare(point, BlankOracle())), byte_count(point) + numbers
+    update, _ = algorithm.local_round(message, algorithm.start_client(point), BlankOracle(pool_shape(objective)))
+    return up + byte_count(update) + numbers, down + byte_count(message) + numbers
+
+
+def estimated(total: float, timings: Timings) -> str:
+    """The whole time, and on a busy machine that it is one."""
+    text = (
+        f"Estimated total: {duration(total)}, from steps timed just now{' without torch.compile' * timings.uncompiled}"
+    )
+    if timings.load is None or timings.load < _BUSY:
+        return text
+    return f"{text} on a BUSY machine ({timings.load:.1f} processes per core): less on an idle one"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

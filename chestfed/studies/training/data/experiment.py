@@ -1,0 +1,396 @@
+"""One study: its configuration, one frame per site, the machine; and the images, which are cut once from the frames."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chestfed.core.diseases import nearest_hint
+from chestfed.core.disk import check_folder, check_room
+from chestfed.core.errors import ConfigError, Problem, nearest
+from chestfed.core.provenance import Origin
+from chestfed.core.pseudonyms import SiteKey, key_for
+from chestfed.data.images.batches import Images, NoiseImages, PooledImages
+from chestfed.data.images.cache import CachedImages, fill_cache, lacking_bytes
+from chestfed.data.images.features import FeatureStore
+from chestfed.data.sites.stats import people
+from chestfed.data.sites.table import SiteTable
+from chestfed.learning.models import FeatureOptions
+from chestfed.results.evaluation.protocols import list_views
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
+from chestfed.studies.training.data.features import open_features
+from chestfed.studies.training.data.overlap import Shared, separate_sites
+from chestfed.studies.training.data.sites import (
+    OWN_TEST,
+    SCORED,
+    TEST,
+    TRAIN,
+    UNUSED,
+    VALID,
+    StudySite,
+    left_out_views,
+    limit_training,
+    permute_labels,
+)
+from chestfed.studies.training.reporting import current
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """One study: what is configured, the sites' rows and, once `load_images` has them, the images, and the machine.
+
+    `sites` is empty for a public collection, and where hospitals keep their images: these have clients at once.
+    """
+
+    pipeline: Pipeline
+    machine: Machine
+    sites: tuple[StudySite, ...] = ()
+    joins: Mapping[str, int] = field(default_factory=dict)  #: site scored on patients of its own -> from which K on
+    reasons: Mapping[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
+    clients: tuple[ClientData, ...] = ()  #: in the order of addition
+    test: TestSet = field(default_factory=TestSet.blank)  #: what every evaluated round is scored on
+    hospitals: Mapping[str, TestSet] = field(default_factory=dict)  #: scored by the finished model of each K
+    validation: Mapping[str, TestSet] = field(default_factory=dict)  #: of hospitals, to choose settings on
+    digests: Mapping[str, str] = field(default_factory=dict)  #: keyed digest of each client, and of the `test set`
+    quarantined: Mapping[str, Sequence[Problem]] = field(default_factory=dict)  #: site -> unreadable images, left out
+    shared: tuple[Shared, ...] = ()
+    members: Mapping[int, Sequence[str]] = field(default_factory=dict)  #: K -> its clients, where some have left
+
+    def list_clients(self, k: int) -> tuple[ClientData, ...]:
+        """The clients of K: the first `k`, without those that left before it began."""
+        first = self.clients[:k]
+        return tuple(client for client in first if client.name in self.members[k]) if k in self.members else first
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        return self.pipeline.tasks
+
+    @property
+    def held_out(self) -> str | None:
+        """The site that the test images are from, if none of the clients is."""
+        return None if self.pipeline.held_out is None else self.pipeline.held_out.sites[0]
+
+    @property
+    def origin(self) -> Origin:
+        """Of all clients and the test set together."""
+        if not self.clients:
+            return Origin.together(site.table.origin for site in self.sites)
+        return Origin.together([*(client.origin for client in self.clients), self.test.origin])
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Site -> what its labels do not show by themselves."""
+        return {site.name: list(site.table.notes) for site in self.sites if site.table.notes}
+
+    def find_lacking(self, k: int) -> dict[str, str]:
+        """Diseases that the training images of the clients of K do not have in both classes: what is missing."""
+        ratios = np.stack([client.positive_ratios() for client in self.list_clients(k)])
+        present = {"labels": ~np.isnan(ratios), "positives": ratios > 0, "negatives": ratios < 1}
+        missing = [(what, ~known.any(axis=0)) for what, known in present.items()]
+        lacking = {disease: [what for what, none in missing if none[j]] for j, disease in enumerate(self.diseases)}
+        return {disease: what[0] for disease, what in lacking.items() if what}
+
+    def at(self, place: int) -> Experiment:
+        """The same for one of several processes; see `Machine.at`."""
+        return replace(self, machine=self.machine.at(place))
+
+    def select_scored(self) -> tuple[dict[str, SiteTable], dict[str, SiteTable]]:
+        """By site the rows of the test set, and those that the finished models are scored on as the hospital's own.
+
+        Where both are the same rows, they are the same table.
+        """
+        tests = {site.name: site.select(TEST) for site in self.sites if len(site.find(TEST))}
+        hospitals = {}
+        for site in self.sites:
+            if len(site.find(OWN_TEST)):
+                hospitals[site.name] = site.select(OWN_TEST)
+            elif site.name in self.joins and site.name in tests:
+                hospitals[site.name] = tests[site.name]
+        return tests, hospitals
+
+
+def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Machine) -> Experiment:
+    """The rows of one study; of a pipeline with `held_out`, the study of the only site that it lists.
+
+    Raises
+    ------
+    ConfigError
+        If the test set is empty, or the first site, which is evaluated on, lacks labels.
+    """
+    _check_provided(pipeline, sites)
+    if pipeline.held_out is not None:
+        return _hold_out_site(pipeline, sites, machine)
+    for place, site in enumerate(sites):
+        if (place == 0 or site.entry.test_fraction is not None) and not len(site.find(TEST)):
+            split = pipeline.evaluation.split
+            raise _empty_test_error(site.table, f"evaluation.split: {split}", split, pipeline)
+    lacking = [disease for disease in pipeline.diseases if disease not in sites[0].labeled]
+    if lacking:
+        raise ConfigError(
+            f"site '{sites[0].name}' is the target and does not label {', '.join(lacking)}: nothing could be evaluated "
+            "there. Change 'diseases' in the pipeline, or the site's YAML"
+        )
+    joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
+    is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
+    study = []
+    for site in map(_apply_control, sites):
+        if site.entry.training_images is not None:
+            site = limit_training(site, site.entry.training_images, pipeline.seed)
+            if not all(len(site.find(TRAIN, name)) for name in site.clients):
+                text = f"training_images: {site.entry.training_images} are fewer than one patient of {site.name} has"
+                raise ConfigError(text, kind="no training image", site=site.name)
+        if site.name not in joins:
+            site = site.move([OWN_TEST], UNUSED, "test images of a hospital that is not scored on its own patients")
+        has_test = len(site.find(OWN_TEST)) or (site.name in joins and len(site.find(TEST)))
+        study.append(site if is_tuned and has_test else site.move([VALID], UNUSED, "set aside for validation"))
+    return Experiment(pipeline, machine, tuple(study), joins)
+
+
+def make_selection(pipeline: Pipeline, sites: Sequence[StudySite], machine: Machine) -> Experiment:
+    """The rows of a search for settings: validation patients replace the test set, which is excluded."""
+    experiment = make_experiment(pipeline, sites, machine)
+    selection = []
+    for used, site in zip(experiment.sites, sites, strict=True):
+        chosen = site.find(VALID) if len(site.find(TEST)) else np.zeros(0, np.int64)
+        if len(site.find(TEST)) and not len(chosen):
+            raise ConfigError(
+                "no validation image has the views of evaluation.protocol: set a larger validation_fraction at the site"
+            )
+        used = used.move(SCORED, UNUSED, "not read by a search for settings")
+        role, reason = (used.table.frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "reason"))
+        role[chosen], reason[chosen] = TEST, ""
+        selection.append(used.with_columns(role=role, reason=reason))
+    return replace(experiment, sites=tuple(selection), joins={})
+
+
+def list_joins(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:
+    """Sites with an AUC of their own, and the first K that each takes part in; empty if there is only one site.
+
+    `clients` are the number of clients of each site, in the order of addition.
+    """
+    before = itertools.accumulate(clients.values(), initial=0)
+    joins = {
+        name: next(k for k in pipeline.k if k > first)
+        for name, first in zip(clients, before, strict=False)
+        if first < max(pipeline.k)
+    }
+    return joins if len(joins) > 1 and pipeline.evaluation.hospitals == "own_test" else {}
+
+
+def _check_provided(pipeline: Pipeline, sites: Sequence[StudySite]) -> None:
+    """Refuse a disease that no site provides: it is most likely misspelled."""
+    provided = list(dict.fromkeys(disease for site in sites for disease in site.labeled))
+    if lacking := [disease for disease in pipeline.diseases if disease not in provided]:
+        raise ConfigError(
+            f"no site of the study labels {', '.join(lacking)}{nearest_hint(lacking, provided)}. The sites label "
+            f"{', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML",
+            kind="disease of no site",
+            diseases=lacking,
+            suggestion=nearest(lacking, provided),
+        )
+
+
+def _apply_control(site: StudySite) -> StudySite:
+    return permute_labels(site) if site.entry.control == "labels_permuted" else site
+
+
+def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Machine) -> Experiment:
+    """All other sites train; images of the held-out one are scored, whatever their split."""
+    assert pipeline.held_out is not None
+    name, images = pipeline.held_out.sites[0], pipeline.held_out.images
+    held = next(site for site in sites if site.name == name)
+    others = [_apply_control(site) for site in sites if site is not held]
+    split, views = None if images == "all" else images, list_views(pipeline.evaluation.protocol)
+    frame = held.table.frame
+    rows = np.ones(len(frame), bool)
+    if split is not None:
+        rows &= (frame["split"] == split).to_numpy(dtype=bool)
+    if views is not None:
+        rows &= frame["view"].isin(list(views)).to_numpy(dtype=bool)
+    if not rows.any():
+        raise _empty_test_error(held.table, f"held_out.images: {images}", split, pipeline)
+    held = replace(held, clients=()).with_columns(
+        role=np.where(rows, TEST, UNUSED), client="", reason=np.where(rows, "", "held out: its split or view")
+    )
+    training = [site.select(TRAIN).labels() for site in others]
+    untaught = [
+        disease for j, disease in enumerate(pipeline.diseases) if all(np.isnan(part[:, j]).all() for part in training)
+    ]
+    people_scored = held.select(TEST)
+    facts = held.facts | {"people": people(people_scored.with_frame(people_scored.frame.iloc[:0]), people_scored)}
+    held = replace(_blank_labels(held, untaught), facts=facts)
+    if pipeline.evaluation.hospitals == "own_test":
+        others = [site.move([TEST], OWN_TEST) for site in others]
+    else:
+        others = [site.move([TEST, OWN_TEST], UNUSED, "evaluation.hospitals: none") for site in others]
+    others = [_blank_labels(site.move([VALID], UNUSED, "set aside for validation"), untaught) for site in others]
+    by_name = {site.name: site for site in (held, *others)}
+    reasons = dict.fromkeys(untaught, "no site that was trained on labels it")
+    unlabeled = [disease for disease in pipeline.diseases if disease not in held.labeled]
+    reasons |= dict.fromkeys(unlabeled, f"{name} does not label it")
+    return Experiment(pipeline, machine, tuple(by_name[site.name] for site in sites), reasons=reasons)
+
+
+def _blank_labels(site: StudySite, diseases: Sequence[str]) -> StudySite:
+    """The site without the labels of diseases that no client has: its training rows have none."""
+    return site.with_columns(**dict.fromkeys(diseases, np.float32(np.nan))) if diseases else site
+
+
+def _empty_test_error(table: SiteTable, key: str, split: str | None, pipeline: Pipeline) -> ConfigError:
+    protocol = pipeline.evaluation.protocol
+    text = f"site '{table.name}' has no image for {key} with protocol {protocol}{left_out_views(table, split)}"
+    return ConfigError(text, kind="no test image", site=table.name, key=key)
+
+
+def check_cache(experiments: Sequence[Experiment], cache_root: Path) -> None:
+    """Make sure that what `load_images` decodes has room."""
+    if not cache_root.is_dir():  # a complete one may be there to read only
+        check_folder(cache_root, "--cache")
+    preprocess = experiments[0].pipeline.preprocess
+    needed = sum(lacking_bytes(table, cache_root, preprocess) for table, _ in _unite(experiments).values())
+    check_room(cache_root, needed, "the decoded images", "--cache")
+
+
+def _unite(experiments: Sequence[Experiment]) -> dict[str, tuple[SiteTable, np.ndarray]]:
+    """Per site the rows that any of the studies reads, and the place of each row of the site among them."""
+    versions, united = dict[str, list[StudySite]](), {}
+    for site in (site for experiment in experiments for site in experiment.sites):
+        versions.setdefault(site.name, []).append(site)
+    for name, sites in versions.items():
+        rows, table = np.logical_or.reduce([site.in_use for site in sites]), sites[0].table
+        united[name] = table.with_frame(table.frame[rows].reset_index(drop=True)), np.cumsum(rows) - 1
+    return united
+
+
+def load_images(
+    experiments: Sequence[Experiment], cache_root: Path, *, skip_unreadable: bool = False, key: SiteKey | None = None
+) -> list[Experiment]:
+    """Decode what is not cached yet, and cut clients and test sets of each study; a site has the same rows in all.
+
+    `key` makes the keyed names; None: that of this machine. Decoding is reported as `Reporter.decoding`.
+
+    Raises
+    ------
+    SiteError
+        All missing or unreadable images of a site, unless `skip_unreadable`; then they are counted and left out.
+    ConfigError
+        If two sites share images or patients, unless these are to be left out; if none of the images that a client
+        trains on, or that are scored, can be read.
+    ChestfedError
+        If there are real patients and their key file can't be used.
+    """
+    first = experiments[0]
+    key = key or key_for(synthetic=all(site.table.synthetic for study in experiments for site in study.sites))
+    reporters = current()
+    images, places, quarantined = dict[str, CachedImages](), dict[str, np.ndarray](), {}
+    for name, (table, place) in _unite(experiments).items():
+        report = reporters.bind("decoding", name)
+        filled = fill_cache(
+            table, cache_root, first.pipeline.preprocess, skip_unreadable=skip_unreadable, progress=report
+        )
+        images[name], places[name] = filled, place
+        if filled.quarantined:
+            quarantined[name] = list(filled.quarantined)
+    cuts = {"": Cut(images, places, key)}
+    separate = cache(lambda sites: separate_sites(sites, cuts[""].take, first.pipeline.overlap, key))
+    loaded = []
+    for experiment in experiments:
+        sites, shared = separate(experiment.sites)
+        store, digest = open_features(experiment.pipeline, experiment.machine, cache_root)
+        cut = cuts.setdefault(digest, Cut(images, places, key, store))
+        loaded.append(_load(replace(experiment, sites=sites, shared=shared, quarantined=quarantined), cut))
+    return loaded
+
+
+class Cut:
+    """The images of some rows; what several studies have in common is made once."""
+
+    def __init__(
+        self,
+        images: Mapping[str, CachedImages],
+        places: Mapping[str, np.ndarray],
+        key: SiteKey,
+        features: FeatureStore | None = None,
+    ) -> None:
+        self._images, self._places, self._key, self._features = images, places, key, features
+        self._made: dict[Hashable, Any] = {}
+
+    def take(self, site: StudySite, rows: np.ndarray) -> CachedImages:
+        """The images of these rows of a site, int `[n]`."""
+        return self._images[site.name].take(self._places[site.name][rows])
+
+    def make_client(self, site: StudySite, name: str) -> tuple[ClientData, str]:
+        """A client that the site is cut into, and its digest."""
+        rows, table = site.find(TRAIN, name), site.select(TRAIN, name)
+
+        def make() -> tuple[ClientData, str]:
+            images = self.take(site, rows)
+            shown = NoiseImages(images, site.seed, name) if site.entry.control == "noise" else images
+            given = self._give(shown)
+            client = ClientData(name, given, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
+            return client, client.digest(self._key)
+
+        return self._make_once((name, rows.tobytes(), table.labels().tobytes()), make)
+
+    def make_test(self, site: StudySite, role: str, *, own_statistics: bool) -> TestSet:
+        """The images of a role that are scored, with the training images that their statistics are from, if any."""
+        rows, table, images = site.find(role), site.select(role), self.take
+        training = [site.find(TRAIN, name) for name in site.clients] if own_statistics else []
+
+        def make() -> TestSet:
+            training_images = PooledImages([images(site, part) for part in training]) if training else None
+            test = make_test_set(table, images(site, rows), self._key, training_images)
+            return replace(test, images=self._give(test.images))
+
+        parts = (rows.tobytes(), table.labels().tobytes(), *(part.tobytes() for part in training))
+        return self._make_once((site.name, role, *parts), make)
+
+    def digest(self, test: TestSet) -> str:
+        return test.digest(self._key)
+
+    def _give(self, images: Images) -> Images:
+        """What the network is given: pixels, or their features."""
+        return images if self._features is None else self._features.load(images)
+
+    def _make_once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        if what not in self._made:
+            self._made[what] = make()
+        return self._made[what]
+
+
+def _load(experiment: Experiment, cut: Cut) -> Experiment:
+    """The study with its clients and test sets; of hospitals those of which an image can be read."""
+    pipeline, sites = experiment.pipeline, experiment.sites
+    own_statistics = pipeline.evaluation.batch_norm == "own" and not isinstance(pipeline.model, FeatureOptions)
+    clients = [cut.make_client(site, name) for site in sites for name in site.clients]
+    tests, hospitals, validation = dict[str, TestSet](), dict[str, TestSet](), dict[str, TestSet]()
+    for site in sites:
+        for role, sets in ((TEST, tests), (OWN_TEST, hospitals), (VALID, validation)):
+            if len(site.find(role)):
+                sets[site.name] = cut.make_test(site, role, own_statistics=own_statistics)
+        if site.name in experiment.joins and site.name in tests:
+            hospitals[site.name] = tests[site.name]
+    lost = [f"the training images of {client.name}" for client, _ in clients if not client.training_rows]
+    lost += [f"the test images of {name}" for name, test in tests.items() if not len(test.labels)]
+    if lost:
+        text = f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out"
+        raise ConfigError(text, kind="no readable image", parts=lost)
+    if not tests:  # a hospital of a federation that is not the target
+        tests[sites[0].name] = cut.make_test(sites[0], TEST, own_statistics=own_statistics)
+    test = pool_tests(tests, pipeline.evaluation.over_hospitals)
+    return replace(
+        experiment,
+        clients=tuple(client for client, _ in clients),
+        test=test,
+        hospitals={name: hospital for name, hospital in hospitals.items() if len(hospital.labels)},
+        validation=validation,
+        digests={client.name: digest for client, digest in clients} | {"test set": cut.digest(test)},
+    )

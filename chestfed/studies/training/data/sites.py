@@ -1,0 +1,292 @@
+"""One frame per site: which row trains at which client, is scored, or is not used. Reads label files only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.config import expand_path
+from chestfed.core.diseases import nearest_hint
+from chestfed.core.errors import ConfigError, nearest
+from chestfed.core.randomness import numpy_stream
+from chestfed.data.sites import load_site_config, open_site
+from chestfed.data.sites.partition import cut_into_clients, hold_out, permute_table_labels
+from chestfed.data.sites.stats import people, site_facts
+from chestfed.data.sites.table import SiteTable
+from chestfed.results.evaluation.protocols import list_views
+from chestfed.studies.experiment.data import SiteEntry
+from chestfed.studies.experiment.pipeline import AnyPipeline, Pipeline
+
+#: Roles of a row. TEST: of the test set, scored in every evaluated round. OWN_TEST: scored by the finished models only,
+#: as patients of the hospital's own. VALID: to choose settings on.
+TRAIN, VALID, TEST, OWN_TEST, UNUSED = "train", "valid", "test", "own_test", "unused"
+SCORED: Final = (TEST, OWN_TEST, VALID)
+_BLANK: Final = {"role": UNUSED, "client": "", "reason": ""}
+_PLACE: Final = "#place"
+
+
+@dataclass(frozen=True, eq=False)
+class StudySite:
+    """One site of a study.
+
+    `table` has all rows of the site with the study's diseases, and three more columns: `role`; `client`, the name of
+    the one that a row trains at, else empty; `reason`, why a row is unused, else empty. No patient has rows of two
+    roles, unless some are unused.
+    """
+
+    entry: SiteEntry
+    table: SiteTable
+    seed: int  #: of the cut into clients and of negative controls
+    labeled: tuple[str, ...]  #: diseases that the site labels
+    clients: tuple[str, ...]  #: names of all clients that the site is cut into, in the order of addition
+    facts: dict[str, Any]  #: participants and labels, see `sites.stats.site_facts`
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without rows: they name patients, and stay in the process that has read them."""
+        return self.__dict__ | {"table": self.table.with_frame(pd.DataFrame(columns=list(self.table.frame)))}
+
+    def find(self, role: str, client: str = "") -> np.ndarray:
+        """Places of the rows with a role, of one client if one is named: int `[n]`."""
+        matches = (self.table.frame["role"] == role).to_numpy()
+        if client:
+            matches = matches & (self.table.frame["client"] == client).to_numpy()
+        return np.flatnonzero(matches)
+
+    def select(self, role: str, client: str = "") -> SiteTable:
+        """The rows that `find` finds, as a table."""
+        return self.table.with_frame(self.table.frame.iloc[self.find(role, client)].reset_index(drop=True))
+
+    @property
+    def in_use(self) -> np.ndarray:
+        """Which rows the study reads, bool `[n]`."""
+        return (self.table.frame["role"] != UNUSED).to_numpy()
+
+    def with_columns(self, **columns: Any) -> StudySite:
+        """The same site with other columns."""
+        return replace(self, table=self.table.with_frame(self.table.frame.assign(**columns)))
+
+    def move(self, roles: Sequence[str], to: str, reason: str = "") -> StudySite:
+        """The same site with the rows of some roles in another one; of UNUSED rows also why."""
+        rows = self.table.frame["role"].isin(roles)
+        if not rows.any():
+            return self
+        role, reasons = self.table.frame["role"].mask(rows, to), self.table.frame["reason"].mask(rows, reason)
+        client = self.table.frame["client"] if to == TRAIN else self.table.frame["client"].mask(rows, "")
+        return self.with_columns(role=role, client=client, reason=reasons)
+
+
+def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
+    """The site with at most so many training images: those of whole patients, in an order drawn by `seed`.
+
+    Fewer images are a part of more. Rows that are not used any more are counted under their reason.
+
+    Raises `ConfigError` if there are not so many: the limit would change nothing.
+    """
+    rows = site.find(TRAIN)
+    if images > len(rows):
+        text = (
+            f"training_images: {site.name} has only {len(rows):,}, so {images:,} changes nothing; leave the number "
+            "out, or write all (--target-images), or null (YAML)"
+        )
+        raise ConfigError(text, kind="too many training images", site=site.name, images=len(rows))
+    patients = site.table.frame["patient"].to_numpy(dtype=str)[rows]
+    names, numbers = np.unique(patients, return_inverse=True)
+    order = numpy_stream(seed, "training images", site.name).permutation(len(names))
+    within = np.bincount(numbers, minlength=len(names))[order].cumsum() <= images
+    left_out = rows[~np.isin(numbers, order[within])]
+    role, reason, client = (
+        site.table.frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "reason", "client")
+    )
+    role[left_out], reason[left_out], client[left_out] = UNUSED, f"beyond {images} training images", ""
+    limited = site.with_columns(role=role, reason=reason, client=client)
+    scored = limited.table.frame["role"].isin((TEST, OWN_TEST))
+    used = people(limited.select(TRAIN), limited.table.with_frame(limited.table.frame[scored]))
+    return replace(limited, facts=site.facts | {"people": used})
+
+
+def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
+    """The folder of the sites' roots: the override, else the pipeline's, else $CHESTFED_DATA.
+
+    Raises `ConfigError` if none is given, or the override does not exist and no sample hospitals are written there.
+    """
+    if override is not None:
+        if pipeline.samples is None and not override.is_dir():
+            raise ConfigError(f"--data {override}: no such folder; give the one that contains the sites' folders")
+        return override
+    if pipeline.data_root is not None:
+        return expand_path(pipeline.data_root, Path.cwd())
+    variable = os.environ.get("CHESTFED_DATA")
+    if not variable:
+        raise ConfigError(
+            "where are the sites' files? Give their folder with --data DIR, or set CHESTFED_DATA, "
+            "or data_root in the pipeline"
+        )
+    return Path(variable).expanduser()
+
+
+def open_sites(
+    pipeline: Pipeline, pipeline_file: Path, data_root: Path, *, target_first: bool = True
+) -> tuple[StudySite, ...]:
+    """Read every site's label files, and give each row its role and client as far as no single study decides on it.
+
+    `target_first`: the first site is the target of the study; False if the target is elsewhere.
+
+    Raises
+    ------
+    SiteError
+        All problems of a site's tables in one report.
+    ConfigError
+        If two sites have the same name, or a client would have nothing to train on.
+    """
+    configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
+    _refuse_duplicate_names([config.site for config in configs])
+    sites: list[StudySite] = []
+    for entry, config in zip(pipeline.sites, configs, strict=True):
+        if not set(config.diseases) & set(pipeline.diseases):
+            raise ConfigError(
+                f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
+                f"{', '.join(pipeline.diseases)}{nearest_hint(pipeline.diseases, config.diseases)}. Nothing could be "
+                "learned from it: leave it out, or change 'diseases'",
+                kind="no disease of the study",
+                site=config.site,
+                suggestion=nearest(pipeline.diseases, config.diseases),
+            )
+        placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
+        table = open_site(placed, data_root)
+        site, test_rows = _assign_roles(table, entry, pipeline, target=target_first and not sites)
+        training, test = (table.with_frame(table.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
+        sites.append(replace(site, facts=site_facts(placed, table, training, test)))
+    _check_clients(sites, pipeline.diseases)
+    return tuple(sites)
+
+
+def _assign_roles(
+    table: SiteTable, entry: SiteEntry, pipeline: Pipeline, *, target: bool
+) -> tuple[StudySite, np.ndarray]:
+    """A site with the roles that it has in any study of the pipeline, and the rows of its own AUC, int `[n]`.
+
+    Those are scored rows of the target and with `test_fraction`; else the test split, or the valid split without one.
+    """
+    training, test, validation = _set_aside(table, entry, pipeline.seed)
+    views = list_views(pipeline.evaluation.protocol)
+    scored = _place(table).select(pipeline.evaluation.split) if entry.test_fraction is None else test
+    scored = test_rows = scored.select(views=views)
+    if not target and entry.test_fraction is None:
+        splits = (_place(table).select(split, views) for split in ("test", "valid"))
+        test_rows = next((rows for rows in splits if len(rows.frame)), scored)
+    clients = _cut(table.name, training, entry, pipeline.seed)
+    columns = {name: np.full(len(table.frame), value, object) for name, value in _BLANK.items()}
+    for name, part in clients:
+        columns["client"][_places(part)], columns["role"][_places(part)] = name, TRAIN
+    rows = scored if pipeline.held_out is not None else test_rows
+    columns["role"][_places(rows)] = TEST if target or entry.test_fraction is not None else OWN_TEST
+    columns["role"][_places(validation.select(views=views))] = VALID
+    columns["reason"][columns["role"] == UNUSED] = "no role in this study: its split or view"
+    study = table.about(pipeline.diseases)
+    study = study.with_frame(study.frame.reset_index(drop=True).assign(**columns))
+    names = tuple(name for name, _ in clients)
+    return StudySite(entry, study, pipeline.seed, table.diseases, names, {}), _places(test_rows)
+
+
+def with_validation(pipeline: AnyPipeline, fraction: float) -> AnyPipeline:
+    """The pipeline with this `validation_fraction` at every scored site that has none of its own."""
+    sites = [
+        entry.model_copy(update={"validation_fraction": fraction})
+        if entry.validation_fraction is None and (place == 0 or entry.test_fraction is not None)
+        else entry
+        for place, entry in enumerate(pipeline.sites)
+    ]
+    return pipeline.model_copy(update={"sites": sites})
+
+
+def left_out_views(table: SiteTable, split: str | None) -> str:
+    """Why a split (None: all) is empty under its protocol, if it is for its views; otherwise an empty string."""
+    views = table.select(split=split).frame["view"].value_counts()
+    counts = ", ".join(f"{view} {count:,}" for view, count in views.items() if count)
+    if not counts:
+        return ""
+    return f". It leaves out the images there for their views ({counts}): if they are frontal, take protocol all-image"
+
+
+def client_tables(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[str, SiteTable]]:
+    """The training rows of each client of a site, by name, as a study with this seed cuts them."""
+    parts = _cut(table.name, _set_aside(table, entry, seed)[0], entry, seed)
+    return [(name, table.with_frame(part.frame.drop(columns=_PLACE))) for name, part in parts]
+
+
+def permute_labels(site: StudySite) -> StudySite:
+    """The site with the labels of each client's rows dealt to its images at random: a negative control."""
+    frame, columns = site.table.frame.copy(), [*site.labeled, "repeats"]
+    columns = [name for name in columns if name in frame]
+    whole = replace(site.table, diseases=site.labeled)
+    for name in site.clients:
+        places = site.find(TRAIN, name)
+        part = permute_table_labels(whole.with_frame(frame.iloc[places].reset_index(drop=True)), site.seed)
+        for column in columns:
+            frame.iloc[places, frame.columns.get_loc(column)] = part.frame[column].to_numpy()  # type: ignore[index]
+    return replace(site, table=site.table.with_frame(frame))
+
+
+def _set_aside(table: SiteTable, entry: SiteEntry, seed: int) -> tuple[SiteTable, SiteTable, SiteTable]:
+    """Training rows without patients held out, those of `test_fraction` and of `validation_fraction`; with `_PLACE`."""
+    training = _place(table).select(split="train")
+    test = validation = training.with_frame(training.frame[:0])
+    if entry.test_fraction is not None:
+        training, test = hold_out(training, entry.test_fraction, seed)
+    if entry.validation_fraction is not None:
+        training, validation = hold_out(training, entry.validation_fraction, seed, "validation")
+    return training, test, validation
+
+
+def _cut(name: str, training: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[str, SiteTable]]:
+    """The clients that a site's training rows are cut into, by name; a negative control's says so everywhere."""
+    parts = [training] if entry.clients == 1 else cut_into_clients(training, entry.clients, seed, entry.cut)
+    names = [name] if entry.clients == 1 else [f"{name}-{number}" for number in range(1, len(parts) + 1)]
+    if entry.control is not None:
+        names = [f"{name} ({entry.control.replace('_', ' ')})" for name in names]
+    return list(zip(names, parts, strict=True))
+
+
+def _place(table: SiteTable) -> SiteTable:
+    """The table with the number of each row, which its parts keep."""
+    return table.with_frame(table.frame.assign(**{_PLACE: np.arange(len(table.frame))}))
+
+
+def _places(part: SiteTable) -> np.ndarray:
+    return part.frame[_PLACE].to_numpy()
+
+
+def _check_clients(sites: Sequence[StudySite], diseases: Sequence[str]) -> None:
+    """Refuse clients without images, without labels, or of the same name."""
+    clients = [(name, site.select(TRAIN, name)) for site in sites for name in site.clients]
+    empty = [name for name, part in clients if len(part.frame) == 0]
+    if empty:
+        raise ConfigError(
+            f"no training image at: {', '.join(empty)}. The split 'train' of its table, with the views that its YAML "
+            "keeps, is empty: see `chestfed site stats`",
+            kind="no training image",
+            clients=empty,
+        )
+    _refuse_duplicate_names([name for name, _ in clients])
+    silent = [name for name, part in clients if np.isnan(part.labels()).all()]
+    if silent:
+        raise ConfigError(
+            f"no training image at {', '.join(silent)} has a label of {', '.join(diseases)}: see `labels`, "
+            "`uncertain` and `blank` in the site's YAML"
+        )
+
+
+def _refuse_duplicate_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        text = f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs."
+        raise ConfigError(text, kind="duplicate site", sites=list(names))

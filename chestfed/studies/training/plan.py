@@ -1,0 +1,327 @@
+"""What a study would do: images, positives, steps, bytes, time. Reads label files, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from chestfed.core.console import plural, text_table
+from chestfed.core.diseases import format_title as disease_title
+from chestfed.core.disk import size_text
+from chestfed.core.processes.workers import cores
+from chestfed.core.provenance import Origin
+from chestfed.data.sites.table import count_labels
+from chestfed.learning.engines.declaration import engine_for
+from chestfed.learning.models import name_network
+from chestfed.results.evaluation import power
+from chestfed.results.evaluation.protocols import describe_hospitals
+from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.variants import whole_rounds
+from chestfed.studies.training.client_summary import weights_of_largest_k
+from chestfed.studies.training.costs import Timings, bytes_per_client_round, duration, estimated
+from chestfed.studies.training.data.class_counts import draw_class_counts
+from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.data.sites import TRAIN
+
+#: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
+_SIZED_IMAGES, _DECODED_BYTES = 20, 25e6
+
+
+@dataclass(frozen=True)
+class Counted(ClientCounts):
+    """One client, or the test set: images, training rows (with repeats), positive and negative images per disease."""
+
+    images: int
+    classes: tuple[int, ...] = ()  #: images of each class of a collection
+
+    @classmethod
+    def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray, classes: tuple[int, ...] = ()) -> Self:
+        """Count labels `[n, J]`; only the training list has a row `repeats[n]` times."""
+        counts = count_labels(labels)
+        positives, negatives = tuple(count.positive for count in counts), tuple(count.negative for count in counts)
+        return cls(name, int(repeats.sum()), positives, negatives, len(labels), classes)
+
+    @property
+    def per_disease(self) -> list[str]:
+        return [f"{p}/{n}" for p, n in zip(self.positives, self.negatives, strict=True)]
+
+
+@dataclass(frozen=True)
+class PlannedAlternative:
+    """An alternative of the hospitals: models, and over all of them steps of stage 1 and batches of stage 2."""
+
+    name: str
+    models: int
+    pretrain_steps: int
+    federated_steps: int
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """One study; `decode_seconds` is estimated from file sizes, `at_hospitals` counts images scored once per K.
+
+    These are of `hospitals` hospitals, the target among them or not; `tested` is how many the test set has images of.
+    """
+
+    label: str
+    pipeline: Pipeline
+    clients: tuple[Counted, ...]
+    test: Counted
+    origin: Origin
+    decode_seconds: float
+    timings: Timings
+    at_hospitals: int = 0
+    hospitals: int = 0
+    with_target: bool = False
+    tested: int = 1
+
+    @property
+    def influence(self) -> tuple[Influence, ...]:
+        """That of the clients of the largest K; none where nothing is averaged with weights."""
+        weights = weights_of_largest_k(self.pipeline, [client.rows for client in self.clients])
+        return compute_influence(self.clients[: len(weights)], weights)
+
+    @property
+    def pretrain_steps(self) -> int:
+        return self.pipeline.pretrain.steps(self.clients[0].rows)
+
+    @property
+    def stage_1_seconds(self) -> float:
+        return self.timings.pretrain_step * self.pretrain_steps
+
+    def stage_2_seconds(self, k: int) -> float:
+        """Estimated, evaluations included."""
+        scored = len(self.pipeline.evaluated_rounds) * self.test.images + self.at_hospitals
+        settings, clients = self.pipeline.federated, self.pipeline.federated.taking_part(k)
+        share = engine_for(self.pipeline.engine).share(1 if settings.spec.pooled else clients)
+        steps = settings.steps * clients * share
+        return self.timings.federated_step * steps + self.timings.scored_image * scored
+
+    @property
+    def training_seconds(self) -> float:
+        """Both stages, of every K, and the alternatives."""
+        k_seconds = sum(map(self.stage_2_seconds, self.pipeline.k), self.stage_1_seconds)
+        return sum((alternative_seconds(self.timings, part) for part in self.alternatives), k_seconds)
+
+    @property
+    def alternatives(self) -> tuple[PlannedAlternative, ...]:
+        """What the hospitals with both classes could do instead; of one class none is trained."""
+        choices, pipeline, settings = self.pipeline.alternatives, self.pipeline, self.pipeline.federated
+        if choices is None:
+            return ()
+        clients = self.clients[: pipeline.k[-1]]
+        able = [client for client in clients if any(map(min, zip(client.positives, client.negatives, strict=True)))]
+        alone = able[1:] if 1 in pipeline.k and able[:1] == list(clients[:1]) else able  # the target alone is K=1
+        parts = []
+        if choices.own_data and alone:
+            steps = sum(pipeline.pretrain.steps(client.rows) for client in alone)
+            parts.append(PlannedAlternative("own data alone", len(alone), steps, len(alone) * settings.steps))
+        if choices.fine_tuned is not None and able:
+            passes = max(choices.fine_tuned.epochs) * len(choices.fine_tuned.lr_factors)
+            steps = round(sum(passes * client.rows / settings.images_per_step for client in able))
+            parts.append(PlannedAlternative("fine-tuned", len(able), 0, steps))
+        if choices.centralized is not None:
+            parts.append(PlannedAlternative("centralized", 1, 0, settings.steps * len(clients)))
+        return tuple(parts)
+
+
+def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPlan:
+    """Count what this study would do; of sites labels are read, and no image."""
+    if experiment.sites:
+        parts = [(name, site.select(TRAIN, name)) for site in experiment.sites for name in site.clients]
+        clients = [Counted.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in parts]
+    else:
+        clients = [
+            Counted.of(client.name, client.labels, client.repeats, client.classes) for client in experiment.clients
+        ]
+    tests, hospitals = experiment.select_scored()
+    scored = np.concatenate([table.labels() for table in tests.values()] or [experiment.test.labels])
+    others = {name: table for name, table in hospitals.items() if [table] != list(tests.values())}
+    return StudyPlan(
+        label,
+        experiment.pipeline,
+        tuple(clients),
+        Counted.of("test set", scored, np.ones(len(scored), np.int64)),
+        experiment.origin,
+        _estimate_decoding(experiment),
+        timings,
+        sum(len(table.frame) for table in others.values()),
+        len(others),
+        next(iter(tests), None) in others,
+        max(1, len(tests)),
+    )
+
+
+def _estimate_decoding(experiment: Experiment) -> float:
+    """Seconds to decode all images that are read by all cores, from the sizes of a few files per site."""
+    total = 0.0
+    for site in experiment.sites:
+        places = np.flatnonzero(site.in_use)
+        chosen = places[np.linspace(0, len(places) - 1, _SIZED_IMAGES).astype(int)] if len(places) else places
+        files = [site.table.root / image for image in site.table.frame["image"].iloc[chosen]]
+        sizes = [file.stat().st_size for file in files if file.is_file()]  # the study itself reports what is missing
+        total += float(np.mean(sizes or [0])) * len(places) / _DECODED_BYTES / cores()
+    return total
+
+
+def render(plan: StudyPlan, machine: Machine) -> RenderableType:
+    """One study: images and labels of each client and of the test set, and its parts."""
+    caption = (
+        "rows: the training list, with repeated positives; positive/negative images per disease, the rest is missing"
+    )
+    shares = {share.client: [f"{share.weight:.2f}", f"{share.per_row:.2f}"] for share in plan.influence}
+    if shares:
+        caption += (
+            f". weight: in every mean of K={max(plan.pipeline.k)}, federated.weights: "
+            f"{plan.pipeline.federated.weights}; per row: relative to a mean over all rows"
+        )
+    clients = text_table(
+        f"{plan.origin.short_mark}{plan.pipeline.title}",
+        ["client"],
+        ["images", "rows", *_tasks(plan), *(["weight", "per row"] if shares else [])],
+        (
+            [part.name, f"{part.images:,}", f"{part.rows:,}", *part.per_disease, *shares.get(part, [])]
+            for part in (*plan.clients, plan.test)
+        ),
+        caption,
+    )
+    columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
+    total = plan.decode_seconds + plan.training_seconds
+    facts = (
+        f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
+        f"{_headline(plan)}"
+        f"{estimated(total, plan.timings)}, without start-up and MLflow. Nothing was written."
+    )
+    parts = text_table("What would run", ["part"], columns, _parts(plan))
+    picture = draw_class_counts({client.name: client.classes for client in plan.clients})
+    pictures = [Text(f"{picture}\n")] if picture else []
+    return Group(
+        clients, *pictures, *map(Text, _remarks(plan)), parts, Text(facts), *map(Text, propose_settings(machine))
+    )
+
+
+def propose_settings(machine: Machine) -> list[str]:
+    """Settings with which this machine would be faster; each makes another run."""
+    if not machine.lacks_bf16:
+        return []
+    return [
+        "Proposed on this GPU: --set runtime.bf16=true. The network then moves half the bytes; the last digits change."
+    ]
+
+
+def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) -> RenderableType:
+    """One study per held-out site: who trains, and what is scored."""
+    first = plans[0]
+    assert first.pipeline.held_out is not None
+    which = first.pipeline.held_out.images
+    images = "all its images" if which == "all" else f"its {which} split"
+    shown = text_table(
+        f"{first.origin.short_mark}{title}",
+        ["held out", "stage 1 on", "stage 2 on"],
+        ["rows trained on", "images scored", *_tasks(first), "time"],
+        (
+            [
+                plan.label.removesuffix(" held out"),
+                plan.clients[0].name,
+                "\n".join(client.name for client in plan.clients),
+                f"{sum(client.rows for client in plan.clients):,}",
+                f"{plan.test.images:,}",
+                *plan.test.per_disease,
+                duration(plan.training_seconds),
+            ]
+            for plan in plans
+        ),
+        f"positives/negatives per disease of the images that are scored: of each held-out site {images} "
+        f"({first.pipeline.evaluation.protocol}); the rest is missing. None of them trains.",
+    )
+    most = sum(plan.training_seconds for plan in plans)
+    facts = (
+        f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
+        f"site. {_facts(first, machine)}. {estimated(most, first.timings)}, with stage 1 counted for every study, "
+        "without decoding, start-up and MLflow. Nothing was written."
+    )
+    return Group(shown, Text(facts))
+
+
+def _remarks(plan: StudyPlan) -> list[str]:
+    """Unusual clients, and what the test set can show at all."""
+    pipeline = plan.pipeline
+    remarks = unusual_clients(
+        plan.influence, pipeline.tasks, adds_hospitals=bool(pipeline.sites) and not pipeline.held_out
+    )
+    error = power.difference_error(zip(plan.test.positives, plan.test.negatives, strict=True))
+    if error is not None:
+        remarks.append(
+            f"With these {plan.test.images:,} test images a difference of mean AUC below about "
+            f"{power.detectable_difference(error):.3f} is likely to be missed (80% power, 5% level; assuming AUCs of "
+            f"{power.AUC} and scores of two models with a correlation of {power.CORRELATION}; other training seeds "
+            "come on top)"
+        )
+    return remarks
+
+
+def alternative_seconds(timings: Timings, part: PlannedAlternative) -> float:
+    """Training alone."""
+    return timings.pretrain_step * part.pretrain_steps + timings.federated_step * part.federated_steps
+
+
+def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
+    """Steps, images, bytes and time of decoding, stage 1, and stage 2 of each K."""
+    pipeline, settings, steps = plan.pipeline, plan.pipeline.federated, plan.pretrain_steps
+    images = sum(client.images for client in plan.clients) + plan.test.images + plan.at_hospitals
+    yield ["decode what is not cached", "", "", f"{images:,}", "", "", "", duration(plan.decode_seconds)]
+    trained = f"{steps * pipeline.pretrain.batch_size:,}"
+    yield ["stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds)]
+    for k in pipeline.k:
+        up, down = bytes_per_client_round(pipeline, plan.timings.parameters, plan.timings.buffers, k)
+        clients = settings.taking_part(k)
+        yield [
+            f"stage 2, K={k}",
+            str(k),
+            f"{settings.steps:,}",
+            f"{settings.steps * clients * settings.images_per_step:,}",
+            f"{settings.rounds:,}",
+            size_text(settings.rounds * clients * up),
+            size_text(settings.rounds * clients * down),
+            duration(plan.stage_2_seconds(k)),
+        ]
+    for part in plan.alternatives:
+        images = part.pretrain_steps * pipeline.pretrain.batch_size + part.federated_steps * settings.images_per_step
+        count, seconds = part.pretrain_steps + part.federated_steps, alternative_seconds(plan.timings, part)
+        name = f"{part.name}, {plural(part.models, 'model')}"
+        yield [name, "1", f"{count:,}", f"{images:,}", "", "", "", duration(seconds)]
+
+
+def _facts(plan: StudyPlan, machine: Machine) -> str:
+    pipeline, settings = plan.pipeline, plan.pipeline.federated
+    length = f"{plural(len(settings.schedule), 'stage')}, {plural(settings.rounds, 'round')}{whole_rounds(settings)}"
+    return (
+        f"{name_network(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. "
+        f"{settings.spec.name}, window {settings.window}, {length}"
+    )
+
+
+def _elsewhere(plan: StudyPlan) -> str:
+    if not plan.at_hospitals:
+        return ""
+    whose = plural(plan.hospitals, "hospital") + (
+        ", the target included" if plan.with_target else " besides the target"
+    )
+    return f"; every K then on {plan.at_hospitals:,} held-out images of {whose}"
+
+
+def _headline(plan: StudyPlan) -> str:
+    """What the AUC is over if the test set has images of several hospitals; else empty."""
+    text = describe_hospitals(plan.tested, plan.pipeline.evaluation.over_hospitals).removeprefix(", ")
+    return f"AUC: {text}. " if text else ""
+
+
+def _tasks(plan: StudyPlan) -> list[str]:
+    return [disease_title(task) for task in plan.pipeline.tasks]

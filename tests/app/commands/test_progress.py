@@ -1,0 +1,103 @@
+"""Progress: plain lines in a log, bars in a terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+import chestfed
+from chestfed.app.commands import progress
+from chestfed.app.commands.progress import Bars
+from chestfed.core.console import open_console
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def log_of_study(round_seconds: float, rounds: int) -> list[str]:
+    """The lines of a log of stage 2, one round after the other."""
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140), clock) as bars:
+        history: list[dict[str, object]] = []
+        for number in range(rounds):
+            clock.now += round_seconds
+            history.append({"mean_auc": 0.7} if number % 2 else {})
+            bars.round_done(2, history, rounds)
+    return out.getvalue().splitlines()
+
+
+def test_log_has_a_line_every_half_minute() -> None:
+    assert log_of_study(11, 8) == [
+        "stage 2: K=2: round 3 of 8, mean AUC 0.700, 0:33 elapsed, 0:55 left",
+        "stage 2: K=2: round 6 of 8, mean AUC 0.700, 1:06 elapsed, 0:22 left",
+        "stage 2: K=2: round 8 of 8, mean AUC 0.700, 1:28 elapsed",
+    ]
+
+
+def test_a_long_round_has_a_line_each() -> None:
+    assert log_of_study(900, 2) == [
+        "stage 2: K=2: round 1 of 2, 15:00 elapsed, 15:00 left",
+        "stage 2: K=2: round 2 of 2, mean AUC 0.700, 30:00 elapsed",
+    ]
+
+
+def test_a_short_command_logs_nothing() -> None:
+    assert log_of_study(0.5, 20) == []
+
+
+def test_bars_have_units_and_second_passes() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140), clock) as bars:
+        for _ in range(2):
+            clock.now += 31
+            bars.decoding("st-anne", 1200, 2400)
+            bars.decoding("st-anne", 2400, 2400)
+        clock.now += 31
+        bars.pretraining(50, 100, 0.5)
+    first = [
+        "decoding st-anne: image 1,200 of 2,400, 0:31 elapsed, 0:31 left",
+        "decoding st-anne: image 2,400 of 2,400, 0:31 elapsed",
+    ]
+    assert out.getvalue().splitlines() == [
+        *first,
+        *first,
+        "stage 1: cross-entropy: batch 50 of 100, loss 0.500, 0:31 elapsed, 0:31 left",
+    ]
+
+
+def test_a_terminal_has_bars_and_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140, force_terminal=True), clock) as bars:
+        clock.now += 900
+        bars.decoding("st-anne", 1200, 2400)
+    assert "1200/2400" in out.getvalue()
+    assert "image 1,200" not in out.getvalue()
+
+
+def test_no_name_is_an_emoji_and_one_console() -> None:
+    name = "/data/:100:/[red]ward[/red]"
+    console = open_console()
+    shown = console.file = io.StringIO()
+    table = Table(name, title=name, caption=name)
+    table.add_row(name)
+    console.print(name, table)
+    bars = progress.StepBars(console)
+    bars._progress.disable = False
+    bars.show(name, 1, 2, name, "image")
+    console.width = 200
+    console.print(bars._progress.get_renderable())
+    assert shown.getvalue().count(name) == 7
+    sources = [file for file in Path(chestfed.__file__).parent.rglob("*.py") if " Console(" in file.read_text("utf-8")]
+    assert sources == []  # all others are made by `open_console`

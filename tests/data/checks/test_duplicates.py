@@ -1,0 +1,84 @@
+"""Copies are found to the bit, near ones all of them, and two patients' films are never taken for one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chestfed.data.checks.duplicates import NEAR, find_first, near_pairs
+from chestfed.data.checks.facts import perceptual_hash
+from chestfed.data.images.decode import decode
+from chestfed.data.images.preprocess import Preprocess
+from tests.cases import each
+
+
+def apart(hashes: np.ndarray) -> np.ndarray:
+    """Bits in which any two hashes differ, int `[n, n]`."""
+    bits = np.unpackbits(hashes, axis=1).astype(np.int64)
+    return bits @ (1 - bits).T + (1 - bits) @ bits.T
+
+
+def test_first_row_with_picture_is_found() -> None:
+    assert find_first(np.array([b"b", b"a", b"b", b"c", b"a"], "S16")).tolist() == [0, 1, 0, 3, 1]
+
+
+@each("seed", range(3))
+def test_exactly_the_near_pairs_are_found(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    hashes = generator.integers(0, 256, (600, 32), dtype=np.uint8)
+    for place in range(200):
+        bits = np.unpackbits(hashes[place])
+        bits[generator.choice(256, generator.integers(0, NEAR + 4), replace=False)] ^= 1
+        hashes[place + 300] = np.packbits(bits)
+    distance = apart(hashes)
+    expected = np.argwhere(np.triu(distance <= NEAR, 1))
+    pairs, bits_apart = near_pairs(hashes)
+    np.testing.assert_array_equal(pairs, expected)
+    np.testing.assert_array_equal(bits_apart, distance[tuple(expected.T)])
+
+
+def test_equal_hashes_pair_with_first() -> None:
+    pairs, bits = near_pairs(np.zeros((2000, 32), np.uint8))
+    assert pairs.tolist() == [[0, place] for place in range(1, 2000)]
+    assert not bits.any()
+
+
+def test_no_hash_has_no_pair() -> None:
+    pairs, bits = near_pairs(np.zeros((0, 32), np.uint8))
+    assert (pairs.shape, bits.shape) == ((0, 2), (0,))
+
+
+def films(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg", ".dicom"))
+
+
+def test_copies_are_near_phantoms_not(tiny_hospitals: Path) -> None:
+    preprocess = Preprocess()
+    hashes = np.array(
+        [np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in films(tiny_hospitals)]
+    )
+    assert len(hashes) > 200
+    assert len(near_pairs(hashes)[0]) == 0
+    for place, film in enumerate(films(tiny_hospitals)[::20]):
+        gray = decode(film)
+        half = np.asarray(Image.fromarray(gray).resize((gray.shape[1] // 2, gray.shape[0] // 2), Image.Resampling.BOX))
+        darker = (255 * (gray / 255) ** 0.8).astype(np.uint8)
+        for copy in (half, darker):
+            copied = np.frombuffer(perceptual_hash(preprocess.apply(copy)), np.uint8)
+            assert len(near_pairs(np.stack([hashes[20 * place], copied]))[0]) == 1
+
+
+@pytest.mark.real_data
+def test_no_two_patients_real_films_are_near() -> None:
+    folder = Path(os.environ.get("CHESTFED_DATA", "/nowhere")) / "chestxray8_sample" / "images"
+    if not folder.is_dir():
+        pytest.skip("no real films: set CHESTFED_DATA to the folder that holds chestxray8_sample/")
+    names = films(folder)[::2]
+    preprocess = Preprocess()
+    hashes = np.array([np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in names])
+    patients = [film.name.split("_")[0] for film in names]
+    assert all(patients[image] == patients[other] for image, other in near_pairs(hashes)[0])

@@ -1,0 +1,45 @@
+"""`chestfed films` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from chestfed.data.films.registry import releases
+from tests.command_line import call
+from tests.data.films.server import film, make_release, served, zipped
+
+
+def test_the_list_has_every_release(tmp_path: Path) -> None:
+    for words in (("films",), ("films", "list")):
+        done = call(*words, folder=tmp_path)
+        assert done.code == 0
+        assert all(name in done.out for name in releases())
+
+
+def test_a_release_is_shown_with_its_license(tmp_path: Path) -> None:
+    done = call("films", "show", "hannover", folder=tmp_path)
+    release = releases()["hannover"]
+    assert all(text in done.out for text in (release.license, release.license_source, release.citation))
+    assert call("films", "show", "hanover", folder=tmp_path).code == 1
+
+
+def test_get_says_how_to_cite(tmp_path: Path) -> None:
+    with served() as web:
+        web.files["/guangzhou"] = zipped({"chest_xray/train/NORMAL/IM-0115-0001.jpeg": film(1)})
+        with patch("chestfed.data.films.registry.releases", lambda: {"guangzhou": make_release(web, "guangzhou")}):
+            refused = call("films", "get", "guangzhou", "--data", "d", folder=tmp_path)
+            done = call("films", "get", "guangzhou", "--data", "d", "--trust-first-download", folder=tmp_path)
+    assert refused.code == 1
+    assert "--trust-first-download" in refused.err
+    assert done.code == 0, done.err
+    assert releases()["guangzhou"].citation in done.out
+    assert "chestfed site check site_configs/films/guangzhou.yaml --data d" in done.out
+    assert (tmp_path / "d" / "guangzhou" / "train" / "NORMAL").is_dir()
+
+
+def test_without_a_folder_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CHESTFED_DATA", raising=False)
+    assert call("films", "get", "hannover", folder=tmp_path).code == 1

@@ -1,0 +1,92 @@
+"""The dataset table."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from chestfed.data.sites.opening import open_all_views, survey_site
+from chestfed.data.sites.stats import dataset_table, render
+from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
+from tests.data.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
+from tests.data.sites.releases.test_chexpert import P1, P2, T1, V1
+from tests.data.sites.releases.test_chexpert import row as chexpert_row
+from tests.data.sites.small_sites import load_bundled, open_files, write_files
+
+LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}
+
+
+@pytest.fixture
+def nih(tmp_path: Path) -> pd.DataFrame:
+    return dataset_table([open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS})])
+
+
+def test_a_row_per_split_and_the_papers(nih: pd.DataFrame) -> None:
+    assert nih["part"].tolist() == ["train", "test", "all", "paper"]
+    assert nih["images"].tolist() == [2, 1, 3, 112120]
+    assert nih["cardiomegaly"].tolist() == [0.5, 0.0, pytest.approx(1 / 3), 0.025]
+    assert nih["views"].tolist()[:3] == ["pa 2", "ap 1", "pa 2, ap 1"]
+
+
+def test_one_split_has_no_row_for_all(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE})
+    assert dataset_table([table])["part"].tolist() == ["train", "paper"]
+    test = open_files(tmp_path / "test", "chexpert", {"test_labels.csv": CHEXPERT_HEADER + chexpert_row(T1)})
+    assert dataset_table([test])["part"].tolist() == ["test"]
+
+
+def test_ratios_count_images_once(tmp_path: Path) -> None:
+    positive = {"Consolidation": "1.0"}
+    train = CHEXPERT_HEADER + chexpert_row(P1, labels=positive) + chexpert_row(P2)
+    valid = CHEXPERT_HEADER + chexpert_row(V1, labels=positive)
+    frame = dataset_table([open_files(tmp_path, "chexpert", {"train.csv": train, "valid.csv": valid})])
+    assert frame["part"].tolist() == ["train", "valid", "all", "train, repeated", "paper"]
+    assert frame["rows"].tolist()[:4] == [3, 1, 4, 3]
+    assert frame["consolidation"].tolist()[:4] == pytest.approx([1 / 2, 1.0, 2 / 3, 2 / 3])
+    assert frame["patients"].tolist()[:4] == [2, 1, 3, 2]
+
+
+def test_left_out_views_have_their_row(tmp_path: Path) -> None:
+    train = CHEXPERT_HEADER + chexpert_row(P1) + chexpert_row(P2.replace("frontal", "lateral"), "Lateral,")
+    write_files(tmp_path, {"train.csv": train})
+    for override, parts in (
+        ("views=[pa, ap, frontal]", ["train", "all views", "paper"]),
+        ("views=all", ["train", "paper"]),
+    ):
+        config = load_bundled("chexpert", override)
+        survey = survey_site(config, tmp_path)
+        frame = dataset_table([survey.table], [open_all_views(survey, config)])
+        assert frame["part"].tolist() == parts
+        assert frame["images"].tolist()[:-1] == [1, 2][-len(parts) + 1 :]
+
+
+def test_the_papers_row_is_beside_training(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS}).select("test")
+    assert dataset_table([table])["part"].tolist() == ["test"]
+
+
+def test_missing_labels_are_counted(tmp_path: Path) -> None:
+    text = HEADER + THREE.replace(",No Finding,", ",,")
+    frame = dataset_table([open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": text})])
+    assert frame["edema_missing"].tolist() == [1, pd.NA]
+    assert frame["edema"].tolist()[0] == 0.5
+
+
+def test_the_printed_table_has_3_decimals(tmp_path: Path) -> None:
+    files = {"Data_Entry_2017.csv": HEADER + THREE, "SYNTHETIC.txt": ""}
+    console = Console(width=220, file=io.StringIO())
+    console.print(render(dataset_table([open_files(tmp_path, "chestxray8", files)])))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "SYNTHETIC" in text
+    assert "0.333" in text
+    assert "112,120" in text
+
+
+def test_the_csv_has_no_names(nih: pd.DataFrame) -> None:
+    text = nih.to_csv(index=False, float_format="%.4f")
+    assert "00000" not in text
+    assert ".png" not in text

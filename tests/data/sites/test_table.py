@@ -1,0 +1,116 @@
+"""The site table: selection, ratios, digest, the whole report, the synthetic mark, roots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ConfigError, SiteError
+from chestfed.data.sites import SiteTable, open_site
+from tests.cases import assert_refused
+from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
+from tests.data.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
+
+ENTRIES = "Data_Entry_2017.csv"
+LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}
+
+
+def open_entries(folder: Path, text: str = HEADER + THREE, *overrides: str) -> SiteTable:
+    return open_files(folder, "chestxray8", {ENTRIES: text, **LISTS}, *overrides)
+
+
+def test_the_frame_has_its_columns_and_types(tmp_path: Path) -> None:
+    frame = open_entries(tmp_path).frame
+    start = ["image", "patient", "study", "view", "split", "sex", "age", "row", "inverted"]
+    assert list(frame.columns) == [*start, *DISEASES, "repeats"]
+    assert [frame[name].dtype.kind for name in ("row", "inverted", "repeats", "age", *DISEASES)] == list("ibiffffff")
+    assert {str(frame[name].dtype) for name in ("age", *DISEASES)} == {"float32"}
+    assert all(isinstance(frame[name].dtype, pd.CategoricalDtype) for name in ("view", "split", "sex"))
+    assert all(isinstance(cell, str) for name in ("image", "patient", "study") for cell in frame[name])
+
+
+def test_rows_are_selected_by_split_and_view(tmp_path: Path) -> None:
+    table = open_entries(tmp_path)
+    assert column(table.select(split="train"), "row") == [2, 3]
+    assert column(table.select(views=("ap",)), "row") == [4]
+    assert column(table.select("train", ("ap",)), "row") == []
+    assert list(table.select("test").frame.index) == [0]
+    assert column(table.select(), "row") == [2, 3, 4]
+
+
+def test_labels_have_a_column_per_disease(tmp_path: Path) -> None:
+    labels = open_entries(tmp_path).labels()
+    assert labels.dtype == np.float32
+    assert labels.shape == (3, len(DISEASES))
+
+
+def test_ratios_leave_missing_labels_out(tmp_path: Path) -> None:
+    text = HEADER + row(A, "Edema") + row(B, "No Finding", "2") + row(C, "", "3")
+    table = open_files(tmp_path, "chestxray8", {ENTRIES: text}, "upsample={edema: 2}")
+    assert column(table, "repeats") == [3, 1, 1]
+    np.testing.assert_array_equal(table.positive_ratios(), [0, 0.75, 0, 0, 0])
+    assert np.isnan(table.select(split="valid").positive_ratios()).all()
+
+
+def test_all_problems_come_in_one_report(tmp_path: Path) -> None:
+    text = HEADER + row(A, "Oedema") + row(A, view="LL") + row("../x.png", patient="") + "short,row\n" + row(C)
+    with pytest.raises(SiteError) as caught:
+        open_files(tmp_path, "chestxray8", {ENTRIES: text, **LISTS})
+    kinds = [problem.kind for problem in caught.value.problems]
+    assert set(kinds) == {
+        "bad label value",
+        "unknown view",
+        "image without a split",
+        "malformed row",
+        "blank name",
+        "path outside the root",
+        "duplicate image",
+        "patient in two splits",
+    }
+    report = str(caught.value)
+    assert f"{ENTRIES}:2: unknown finding 'Oedema'" in report
+    assert f"{ENTRIES}:5: 2 cells where the header has 11" in report
+    assert "-> " in report
+
+
+def test_views_that_keep_nothing_are_refused(tmp_path: Path) -> None:
+    (problem,) = list_problems(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE}, "views=[lateral]")
+    assert problem.message == "no image has one of the views lateral; found: pa (2), ap (1)"
+
+
+def test_a_missing_root_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SiteError) as caught:
+        open_site(load_bundled("chestxray8"), tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.kind == "missing root"
+    assert problem.file == str(tmp_path / "site")
+    assert "set 'root' in the YAML of 'chestxray8'" in problem.advice
+
+
+def test_a_root_may_have_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path, {ENTRIES: HEADER + THREE})
+    for root in (str(tmp_path / "site"), "$MY_CHEST_FILES/site"):
+        monkeypatch.setenv("MY_CHEST_FILES", str(tmp_path))
+        config = load_bundled("chestxray8").model_copy(update={"root": root})
+        assert open_site(config, Path("/nowhere")).root == tmp_path / "site"
+    monkeypatch.delenv("MY_CHEST_FILES")
+    with assert_refused(ConfigError, "environment variable not set", variable="MY_CHEST_FILES"):
+        open_site(config, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["SYNTHETIC.txt", "../SYNTHETIC.txt"])
+def test_the_marker_makes_a_site_synthetic(tmp_path: Path, place: str) -> None:
+    assert not open_files(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE}).synthetic
+    table = open_files(tmp_path, "chestxray8", {place: b""})
+    assert table.synthetic
+    assert table.title == "ChestXray8 (synthetic)"
+    given = open_site(load_bundled("chestxray8"), Path("/nowhere"), tmp_path / "site" / ENTRIES)
+    assert given.synthetic
+
+
+def test_opening_a_site_needs_no_image(tmp_path: Path) -> None:
+    assert len(open_entries(tmp_path).frame) == 3

@@ -1,0 +1,114 @@
+"""Clients on ranks: the bits of one process, and an end with a name when a rank fails or dies."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.core.plugins import Options
+from chestfed.learning.engines import declaration
+from chestfed.learning.engines.declaration import engine_for
+from chestfed.learning.engines.ranks.fleet import find_host_rank
+from chestfed.learning.engines.ranks.link import Link
+from chestfed.studies.experiment.resolved import identity
+from chestfed.studies.experiment.rules import check_runs
+from tests.cases import assert_refused
+from tests.studies.training.test_resume_algorithms import make_pipeline
+
+
+@pytest.mark.parametrize(("clients", "ranks"), [(5, 2), (5, 5), (5, 8), (1, 3)])
+def test_clients_are_dealt_evenly(clients: int, ranks: int) -> None:
+    shares = [[n for n in range(clients) if find_host_rank(n, clients, ranks) == rank] for rank in range(ranks)]
+    assert sorted(number for share in shares for number in share) == list(range(clients))
+    assert clients == 1 or len(shares[0]) == min(map(len, shares))
+
+
+def test_launcher_chooses_the_default_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine_for(None).name == "in-process"
+    assert engine_for(Options(name="torchrun")).name == "torchrun"
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert (engine_for(None).name, declaration.rank()) == ("torchrun", 1)
+    with assert_refused(ConfigError, "one process only"):
+        engine_for(Options(name="in-process"))
+    with assert_refused(ConfigError, "one process only"):
+        declaration.refuse_several("chestfed tune")
+
+
+def test_ranks_equal_one_process(tmp_path: Path) -> None:
+    """Whole runs, and runs that were begun in one process; then rank 1 is killed within a round."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    importlib.import_module("monai.networks.nets")  # once, before the ranks are forked
+    work, fork = importlib.import_module("tests.learning.engines.rank_work").main, multiprocessing.get_context("fork")
+    running = [fork.Process(target=work, args=(tmp_path, {**common, "RANK": str(n)}), daemon=True) for n in range(2)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(240)
+    assert [process.exitcode for process in running] == [0, -signal.SIGKILL]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["differences"] == []
+    assert "rank 1" in report["error"]
+
+
+def test_engine_is_not_part_of_the_identity() -> None:
+    assert identity(make_pipeline("codasca", "engine=torchrun")) == identity(make_pipeline("codasca"))
+
+
+def test_absences_are_refused_on_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_pipeline("codasca", "federated.absent=drop")
+    check_runs([run])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with assert_refused(ConfigError, "invalid configuration", keys=["federated.absent"]):
+        check_runs([run])
+
+
+def test_ranks_that_cannot_meet_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with assert_refused(ConfigError, "no launcher"):
+        Link.joined(1.0, torch.device("cpu"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+            monkeypatch.setenv(name, value)
+        with assert_refused(ConfigError, "processes cannot meet", address=f"127.0.0.1:{port}"):
+            Link.joined(1.0, torch.device("cpu"))
+
+
+def links() -> tuple[Link, Link]:
+    store, cpu = dist.HashStore(), torch.device("cpu")
+    left, right = (Link(store, rank, 2, 60.0, cpu, cpu) for rank in range(2))
+    return left, right
+
+
+def test_failure_of_a_rank_is_passed_on() -> None:
+    for error, kind in ((TrainingError("client 'b': its update"), TrainingError), (KeyError("b"), RuntimeError)):
+        left, right = links()
+        try:
+            raise error
+        except Exception as raised:
+            right.fail(raised)
+        with pytest.raises(kind, match=r"(?s)'b'.*rank 1|rank 1.*'b'"):
+            left.fetch(1, None, "client 'a' on rank 1")
+
+
+def test_late_rank_is_named_with_its_client() -> None:
+    left, right = links()
+    right.post(0, {"header": "x"})
+    assert left.fetch(1, 0.0, "") == {"header": "x"}
+    with assert_refused(TrainingError, "no answer in time", who="client 'b' on rank 1"):
+        left.fetch(1, 0.1, "client 'b' on rank 1")

@@ -1,0 +1,116 @@
+"""Frozen features: they are the network's own, the head is all that trains, and a head knows its network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from chestfed.core.checkpoint import save_checkpoint
+from chestfed.core.errors import ConfigError
+from chestfed.learning.models import build_model, load_frozen, network_options, try_network
+from chestfed.learning.models.features import FeatureHead, FeatureOptions
+from tests.cases import assert_refused
+
+SMALL = {"name": "small", "blocks": [1, 1], "init_features": 8, "growth_rate": 4}
+
+
+def write_model(file: Path, seed: int = 1, name: str = "small") -> nn.Module:
+    """A model file of a study with three diseases, and its network."""
+    options = network_options(**SMALL)
+    module = build_model(options, 3, seed)
+    header = {"model": {**options.model_dump(mode="json"), "name": name}, "diseases": ["a", "b", "c"]}
+    save_checkpoint(file, module.state_dict(), {**header, "preprocess": {"size": 32}})
+    return module.eval()
+
+
+def features(**options: object) -> FeatureOptions:
+    chosen = network_options("features", **options)
+    assert isinstance(chosen, FeatureOptions)
+    return chosen
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def test_features_enter_the_last_layer(tmp_path: Path, images: Tensor) -> None:
+    module = write_model(tmp_path / "model.safetensors")
+    frozen = load_frozen(features(network=str(tmp_path / "model.safetensors")))
+    taken = frozen.extract(images)
+    assert taken.shape == (3, frozen.width)
+    with torch.no_grad():
+        layer = module.class_layers.out
+        assert torch.allclose(layer(taken), module(images), atol=1e-6)
+        assert torch.allclose(taken, module.class_layers[:-1](module.features(images)), atol=1e-6)
+    assert frozen.preprocess == {"size": 32}
+
+
+def test_the_head_alone_is_trained(tmp_path: Path, images: Tensor) -> None:
+    write_model(tmp_path / "model.safetensors")
+    options = features(network=str(tmp_path / "model.safetensors"))
+    network = try_network(options, 2, 32)
+    frozen = load_frozen(options)
+    assert network.size == 2 * frozen.width + 2
+    assert not len(network.buffers())
+    assert {*network.module.state_dict()} == {"head.weight", "head.bias", "digest"}
+    with torch.no_grad():
+        assert torch.equal(network.module(frozen.extract(images)), network.module(images))
+    hidden = try_network(features(network=SMALL, hidden=5), 2, 32)
+    assert hidden.size == 5 * frozen.width + 5 + 12
+
+
+def test_a_head_refuses_other_weights(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_model(tmp_path / f"{seed}.safetensors", seed)
+    first, second = (build_model(features(network=str(tmp_path / f"{seed}.safetensors")), 2, 0) for seed in (1, 2))
+    first.load_state_dict(first.state_dict())
+    with assert_refused(ConfigError, "other features"):
+        second.load_state_dict(first.state_dict())
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    options = features(network=str(tmp_path / "model.safetensors"))
+    write_model(tmp_path / "model.safetensors")
+    before = load_frozen(options)
+    assert load_frozen(options) is before
+    write_model(tmp_path / "model.safetensors", seed=2)
+    assert load_frozen(options).digest != before.digest
+
+
+def test_images_have_the_networks_input_form(own_network: str, images: Tensor) -> None:
+    Path("gray.py").write_text(
+        "from torch import nn\n"
+        "def build(num_classes, mean=None):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, num_classes))\n"
+    )
+    frozen = load_frozen(features(network={"name": "gray:build"}, outputs=4, channels=1, range=[-1024, 1024]))
+    gray = torch.rand(2, 1, 32, 32)
+    mean, std = (torch.tensor(values)[:, None, None] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    taken = frozen.extract((gray - mean) / std)
+    assert torch.allclose(taken, gray.flatten(1) * 2048 - 1024, atol=1e-2)
+    assert isinstance(build_model(features(network="small"), 2, 0), FeatureHead)
+
+
+def test_what_is_no_network_is_refused(tmp_path: Path) -> None:
+    write_model(tmp_path / "other.safetensors", name="mylab.nets:VIT")
+    with assert_refused(ConfigError, "network is not built in", network="mylab.nets:VIT"):
+        load_frozen(features(network=str(tmp_path / "other.safetensors")))
+    save_checkpoint(tmp_path / "state.safetensors", {"a": torch.zeros(1)}, {"round": 1})
+    with assert_refused(ConfigError, "not a model file"):
+        load_frozen(features(network=str(tmp_path / "state.safetensors")))
+    wrong: list[dict[str, object]] = [
+        {"network": {"name": "features", "network": "small"}},
+        {"network": {"size": 1}},
+        {"network": "small", "range": [1, 0]},
+        {},
+    ]
+    for options in wrong:
+        with pytest.raises(ValidationError):
+            features(**options)
+    assert "small" in json.dumps(features(network="small").model_dump(mode="json"))

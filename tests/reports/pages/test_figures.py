@@ -1,0 +1,61 @@
+"""The one style of all figures."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+
+from chestfed.core.provenance import Origin
+from chestfed.reports.pages.figures import COLORS, Drawing, line_style, moments, shares
+from chestfed.reports.pages.run_figures import draw_curves
+from chestfed.results.tables.frames import Results, make_differences, make_estimates
+
+mpl.use("Agg")
+
+
+def test_twenty_five_lines_look_different() -> None:
+    styles = [line_style(number, marked=True) for number in range(25)]
+    assert len({(style["color"], str(style["linestyle"]), style["marker"]) for style in styles}) == 25
+    assert [style["color"] for style in styles[:5]] == list(COLORS)
+    assert line_style(3)["marker"] is None
+
+
+def test_picture_tagged_described_repeatable() -> None:
+    pictures = []
+    for _ in range(2):
+        with Drawing(Origin.SYNTHETIC, "name", "Title") as drawing:
+            drawing.nothing("no images")
+        pictures.append(drawing.picture("Curves"))
+    assert pictures[0].alt == "Synthetic phantoms. Curves: nothing to draw, no images."
+    assert pictures[0].figure.axes[0].get_title() == "SYNTHETIC: Title"
+    assert pictures[0].svg == pictures[1].svg
+
+
+def test_moments_of_a_histogram() -> None:
+    mean, spread = moments(shares([1, 0, 0, 1]))
+    assert (mean, spread) == (128.0, 96.0)
+    assert np.array_equal(shares([0, 0]), [0, 0])
+
+
+def test_silent_runs_are_not_drawn() -> None:
+    rows = [
+        {"model": name, "seed": seed, "round": number, "bytes": sent * number, "images": 8 * number}
+        | {"mean_auc": 0.5 + 0.1 * number + 0.01 * seed}
+        for name, sent in (("fedavg", 100), ("centralized", 0))
+        for seed in (1, 2)
+        for number in (1, 2)
+    ]
+    frames = make_estimates([{"view": "study", "disease": "edema"}]), make_differences([]), pd.DataFrame(rows)
+    picture = draw_curves(Results("Title", Origin.MIXED, {"seeds": [1, 2]}, *frames))
+    drawn = [[line.get_label() for line in axes.get_lines()] for axes in picture.figure.axes]
+    assert drawn == [["fedavg", "centralized"], ["fedavg"], ["fedavg", "centralized"]]
+    line = picture.figure.axes[0].get_lines()[0]
+    assert list(line.get_ydata()) == [0.615, 0.715]
+    assert picture.alt.startswith("Partly synthetic. ")
+
+
+def test_a_dollar_in_a_title_is_a_dollar() -> None:
+    with Drawing(Origin.REAL, "a", "costs $x_$") as drawing:
+        drawing.axes.plot([1], [2])
+    assert drawing.picture("A point").svg

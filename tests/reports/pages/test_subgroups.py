@@ -1,0 +1,88 @@
+"""The table of AUCs by sex, age and view on a study's page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from chestfed.reports.pages.subgroups import FEWEST, make_subgroup_grid
+from chestfed.results.evaluation.estimates import auc_estimates
+from chestfed.results.evaluation.intervals.methods import Intervals
+from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.tables.grid import pair
+from chestfed.results.tables.run_folder import RunFolder
+from tests.results.tables.finished_runs import NAMES, write_run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, unchecked: None) -> Path:
+    """Forty images of thirty patients: sex of all but three, one patient above 80, all others below 40."""
+    run = write_run(tmp_path / "run")
+    file = run / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    sex = np.where(frame["patient"] % 2 == 0, "F", "M").astype(object)
+    sex[:3] = None
+    age = np.where(frame["patient"] == 7, ">=80", "<40")
+    frame.assign(group_sex=sex, group_age=age).to_parquet(file, index=False)
+    return run
+
+
+def test_group_has_auc_counts_and_interval(folder: Path) -> None:
+    grid = make_subgroup_grid(RunFolder(folder), Intervals())
+    assert grid is not None
+    assert [line.head for line in grid.lines] == ["sex F", "sex M", "sex missing", "age <40", "age >=80"]
+    frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
+    women = frame[frame["group_sex"] == "F"]
+    line = grid.lines[0]
+    assert line.cells[0].text == str(len(women))
+    assert line.cells[0].below == (f"{women['patient'].nunique()} patients",)
+    for name, cell in zip(NAMES, line.cells[1:], strict=False):
+        known = women.dropna(subset=[f"label_{name}"])
+        label = known[f"label_{name}"]
+        assert cell.text == f"{roc_auc_score(label, known[f'score_{name}']):.3f}"
+        interval, counts = cell.below
+        assert interval.startswith("[")
+        assert counts == f"{label.sum():.0f} / {(1 - label).sum():.0f}"
+    assert line.cells[-1].below  # the mean has an interval
+
+
+def test_intervals_are_by_the_given_method(folder: Path) -> None:
+    frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
+    women = frame[frame["group_sex"] == "F"]
+    labels, scores = (women[[f"{part}_{name}" for name in NAMES]].to_numpy() for part in ("label", "score"))
+    scored = Scored(scores, labels, women["patient"].to_numpy(), NAMES)
+    shown = set()
+    for how in (Intervals(), Intervals("percentile", 50)):
+        grid = make_subgroup_grid(RunFolder(folder), how)
+        assert grid is not None
+        assert f"({how.method})" in grid.caption
+        expected = [pair(estimate.interval) for estimate in auc_estimates(scored, how) if estimate.interval]
+        assert [cell.below[0] for cell in grid.lines[0].cells[1:]] == expected
+        shown.add(tuple(expected))
+    assert len(shown) == 2
+
+
+def test_small_groups_have_no_auc(folder: Path) -> None:
+    grid = make_subgroup_grid(RunFolder(folder), Intervals())
+    assert grid is not None
+    of_group = {line.head: line for line in grid.lines}
+    for head in ("sex missing", "age >=80"):
+        assert {cell.text for cell in of_group[head].cells[1:]} == {"few"}
+        assert not any(cell.below for cell in of_group[head].cells[1:])
+    file = folder / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    positives = frame.loc[frame["label_edema"] == 1, "patient"].unique()
+    for count, shown in ((FEWEST - 1, False), (FEWEST, True)):  # patients with the disease, not images of them
+        sex = np.where(frame["patient"].isin(positives[count:]), "F", "M")
+        frame.assign(group_sex=sex).to_parquet(file, index=False)
+        grid = make_subgroup_grid(RunFolder(folder), Intervals())
+        assert grid is not None
+        assert (grid.lines[1].cells[1].text != "few") == shown
+
+
+def test_study_without_groups_has_no_table(tmp_path: Path) -> None:
+    assert make_subgroup_grid(RunFolder(write_run(tmp_path / "run")), Intervals()) is None

@@ -1,0 +1,197 @@
+"""The answer of a study: its sentence, what it means, and where it is shown."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import chestfed
+from chestfed.app.commands.study.summary import render_summary
+from chestfed.core.provenance import Origin
+from chestfed.reports.pages.page import make_report
+from chestfed.results.evaluation.joining.recognized import count_recognized
+from chestfed.results.evaluation.labeled import Column
+from chestfed.results.evaluation.metrics import sensitivity_at_specificity
+from chestfed.results.tables.answer import Answer, answer_study, state_gains
+from chestfed.results.tables.collect import collect, load_results
+from chestfed.results.tables.frames import Results, make_differences, make_estimates
+from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.views import make_hospital_grid
+from tests.results.tables.finished_runs import write_run
+
+ABOUT = {"images": 202, "patients": 200, "adds_hospitals": True, "target": "a", "batch_norm": None}
+
+
+def make_results(low: float, high: float, *, seeds: int = 1, p: float | None = None, **about: Any) -> Results:
+    """A study whose mean AUC goes from 0.7 to 0.7 plus the middle of this interval."""
+    change = (low + high) / 2
+    head = {"view": "study", "seeds": seeds}
+    rows = [
+        {**head, "model": f"K={k}", "k": k, "disease": name, "auc": auc}
+        for k, auc in ((1, 0.7), (5, 0.7 + change))
+        for name in ("edema", "mean")
+    ]
+    gain = {"view": "study", "model": "K=5", "reference": "K=1", "disease": "mean", "difference": change, "reason": ""}
+    each = "{" + ", ".join(f'"{seed}": {change}' for seed in range(seeds)) + "}" if seeds > 1 else ""
+    gain |= {"low": low, "high": high, "p": p, "of_seeds": each, "auc_reference": 0.7, "detectable": 0.03}
+    plain = ABOUT | {"seeds": list(range(seeds))} | about
+    return Results("t", Origin.REAL, plain, make_estimates(rows), make_differences([gain]))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "seeds", "p", "word"),
+    [
+        (0.01, 0.05, 1, None, "Probably:"),
+        (-0.05, -0.01, 1, None, "Probably not:"),
+        (-0.01, 0.05, 1, None, "Not seen:"),
+        (0.01, 0.05, 5, 0.01, "Yes:"),
+        (-0.05, -0.01, 5, 0.01, "No, it harms:"),
+        (-0.01, 0.05, 5, 0.2, "Not seen:"),
+    ],
+)
+def test_verdict_follows_interval_and_seeds(low: float, high: float, seeds: int, p: float | None, word: str) -> None:
+    answer = answer_study(make_results(low, high, seeds=seeds, p=p))
+    assert answer.question == "Does adding hospitals help at a?"
+    assert answer.sentence.startswith(f"{word} trained with four other hospitals")
+    assert ("--seeds 5" in answer.sentence) == (seeds == 1)
+    assert "202 images of 200 patients" in answer.sentence
+    assert f"{0.7 + (low + high) / 2:.3f}" in answer.sentence
+
+
+def test_answer_without_interval_is_unknown() -> None:
+    results = make_results(0.01, 0.05)
+    bare = replace(results, differences=make_differences([]))
+    assert answer_study(bare).sentence.startswith("Unknown: ")
+    alone = replace(bare, estimates=bare.estimates[bare.estimates["k"] == 1])
+    assert answer_study(alone).sentence.startswith("Not tested: ")
+
+
+def test_collection_clients_have_no_target() -> None:
+    answer = answer_study(make_results(0.01, 0.05, adds_hospitals=False, target=""))
+    assert answer.question == "Does adding clients help?"
+    assert "four other clients" in answer.sentence
+
+
+def test_gain_and_loss_are_named() -> None:
+    rows = [("a", 0.01, 0.05), ("b", -0.05, -0.01), ("c", -0.01, 0.02)]
+    head = {"view": "hospitals", "disease": "mean", "reference": "K=1", "model": "K=5"}
+    gains = [
+        {**head, "hospital": name, "difference": low + 0.001, "low": low, "high": high} for name, low, high in rows
+    ]
+    at = [{**head, "hospital": name, "auc": 0.8} for name, _, _ in rows]
+    results = Results("t", Origin.REAL, {"seeds": [1]}, make_estimates(at), make_differences(gains))
+    assert state_gains(results) == "Who gains: a gains; b loses; undecided at c."
+
+
+def test_methods_are_ranked_by_mean_auc() -> None:
+    rows = [
+        {"view": "study", "model": name, "k": 5, "disease": "mean", "auc": auc}
+        for name, auc in (("codasca", 0.7), ("fedavg", 0.8))
+    ]
+    results = Results("t", Origin.REAL, ABOUT | {"seeds": [1]}, make_estimates(rows), make_differences([]))
+    answer = answer_study(results)
+    assert answer.question == "Which method has the highest mean AUC?"
+    assert answer.sentence.startswith("fedavg, 0.800; codasca 0.700")
+
+
+@pytest.mark.parametrize(("seeds", "words"), [([1], "one training run, no test"), ([1, 2], "two training runs)")])
+def test_one_method_counts_its_runs(seeds: list[int], words: str) -> None:
+    row = {"view": "study", "model": "fedavg", "k": 5, "disease": "mean", "auc": 0.8}
+    results = Results("t", Origin.REAL, ABOUT | {"seeds": seeds}, make_estimates([row]), make_differences([]))
+    assert words in answer_study(results).sentence
+
+
+def test_many_methods_are_lines_and_a_range() -> None:
+    names = [f"m{number}" for number in range(9)]
+    places = [("study", ""), ("hospitals", "a"), ("hospitals", "b")]
+    rows = [
+        {"view": view, "hospital": place, "model": name, "k": 2, "disease": "mean", "auc": 0.9 - number / 100}
+        | {"takes_part": True, "images": 9, "patients": 9, "seeds": 1}
+        for view, place in places
+        for number, name in enumerate(names)
+    ]
+    results = Results(
+        "t", Origin.REAL, ABOUT | {"seeds": [1], "methods": []}, make_estimates(rows), make_differences([])
+    )
+    assert "m5 0.850, 3 others 0.820 to 0.840" in answer_study(results).sentence
+    grid = make_hospital_grid(results, "hospitals")
+    assert [line.head for line in grid.lines] == names
+    assert [cell.text for cell in grid.lines[1].cells] == ["0.890", "0.890"]
+
+
+def make_columns(noise: float, seed: int) -> list[Column]:
+    rng = np.random.default_rng(seed)
+    positive = np.arange(300) % 3 == 0
+    score = positive + noise * rng.normal(size=300)
+    return [Column("edema", score, positive, np.arange(300) // 2, 0)]
+
+
+def test_recognized_findings_use_sensitivity() -> None:
+    reference, model = make_columns(1.0, 1), make_columns(0.3, 2)
+    counts = count_recognized([reference], [model], 400)
+    assert counts is not None
+    shares = [sensitivity_at_specificity(columns[0]) for columns in (reference, model)]
+    assert [counts["reference"], counts["model"]] == pytest.approx(
+        [1000 / 3 * share.sensitivity for share in shares if share]
+    )
+    assert counts["findings"] == pytest.approx(1000 / 3)
+    assert counts["low"] is not None
+    assert counts["high"] is not None
+    assert counts["low"] > 0  # the model has less noise
+    same = count_recognized([reference], [reference], 50)
+    assert same is not None
+    assert (same["low"], same["high"]) == (0, 0)
+    assert count_recognized([model], [model], 0)["low"] is None  # type: ignore[index]
+
+
+def test_one_class_has_no_findings() -> None:
+    (column,) = make_columns(1.0, 1)
+    sick = replace(column, positive=np.ones(300, bool))
+    assert count_recognized([[sick]], [[sick]]) is None
+
+
+def test_same_sentence_everywhere(tmp_path: Path, undrawn: None) -> None:
+    folder = write_run(tmp_path / "run")
+    results = load_results(RunFolder(folder))
+    answer = answer_study(results)
+    study = chestfed.Study.load(folder)
+    assert study.verdict == str(answer)
+    assert str(answer) in study.summary
+    assert f"**{answer.question}** {answer.sentence}" in study._repr_markdown_()
+    html = make_report(RunFolder.open(folder)).html
+    assert f"<h1>{answer.question}</h1>" in html
+    assert answer.sentence.partition("`")[0] in html
+    assert answer.meaning in html
+
+
+def test_first_screen_fits_a_terminal(tmp_path: Path) -> None:
+    results = load_results(RunFolder(write_run(tmp_path / "run")))
+    answer = answer_study(results)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render_summary(results, answer))
+    lines = console.export_text().splitlines()
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 80
+    assert "".join(lines).count("\u2212") == 0
+
+
+def test_seeds_are_counted_in_the_answer(tmp_path: Path) -> None:
+    runs = [RunFolder(write_run(tmp_path / f"a{seed}", seed=seed)) for seed in (1, 2, 3)]
+    answer = answer_study(collect(runs))
+    assert isinstance(answer, Answer)
+    assert "three training runs, higher in " in answer.sentence
+    assert pd.notna(collect(runs).about["recognized"]["low"])
+
+
+def test_seeds_of_one_k_compare_no_methods(tmp_path: Path) -> None:
+    runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed, ks=(2,))) for seed in (1, 2)]
+    results = collect(runs)
+    assert results.by_k
+    assert list(results.view("study")["model"].unique()) == ["K=2"]

@@ -1,0 +1,197 @@
+"""What tables and sentences show of results."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import chestfed
+from chestfed.core.diseases import DISEASES
+from chestfed.core.provenance import Origin
+from chestfed.reports.pages.page import make_report
+from chestfed.results.evaluation.estimates import Estimate
+from chestfed.results.evaluation.intervals.interval import Interval
+from chestfed.results.tables import settings
+from chestfed.results.tables.answer import list_held_out_metrics
+from chestfed.results.tables.clients.held_out import Fold, collect_folds, write_folds
+from chestfed.results.tables.collect import load_results
+from chestfed.results.tables.frames import Results, Row, list_estimates, make_differences, make_estimates
+from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.sentences import describe_chance
+from chestfed.results.tables.views import make_auc_grid, render_tables
+from tests.results.tables.finished_runs import labels_and_patients, seal_run, write_run
+
+
+def print_results(results: Results) -> str:
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(render_tables(results))
+    return console.export_text()
+
+
+def make_row(edema: float, mass: float | None, low: float = 0.4, high: float = 0.9) -> Row:
+    mean = edema if mass is None else (edema + mass) / 2
+    aucs = (
+        Estimate("edema", edema, Interval(low, high), 3, 5, 0),
+        Estimate("mass", mass, None, 2 if mass else 0, 6, 1, "" if mass is not None else "no positive image"),
+        Estimate("mean", mean, Interval(0.45, 0.85)),
+    )
+    return Row(1, ("b", "c"), aucs)
+
+
+def test_disease_of_one_class_has_its_reason(tmp_path: Path) -> None:
+    labels, _ = labels_and_patients()
+    labels[:, 0] = 0
+    results = load_results(RunFolder(write_run(tmp_path / "run", labels=labels)))
+    edema, atelectasis, mean = results.view("study", k=1).to_dict("records")
+    assert np.isnan([edema["auc"], edema["low"]]).all()
+    assert edema["reason"] == "no positive image"
+    assert mean["auc"] == atelectasis["auc"]
+    assert "Edema: no positive image" in print_results(results)
+    assert pd.read_csv(tmp_path / "run" / "table.csv")["auc"].isna().tolist() == [True, False, False] * 2
+
+
+def test_main_table_has_a_column_per_disease(tmp_path: Path) -> None:
+    results = load_results(RunFolder(write_run(tmp_path / "run")))
+    grid = make_auc_grid(results)
+    assert [column.text for column in grid.columns] == ["K", "added", "Edema", "Atelectasis", "mean"]
+    labels, _ = labels_and_patients()
+    counts = [(int((labels[:, j] == 1).sum()), int((labels[:, j] == 0).sum())) for j in (0, 1)]
+    assert [column.below for column in grid.columns[2:4]] == [(f"n+ {ill}", f"n− {well}") for ill, well in counts]
+    assert [(line.head, line.cells[0].text) for line in grid.lines] == [("K=1", "site0"), ("K=2", "site1")]
+    for k, line in zip((1, 2), grid.lines, strict=True):
+        rows = results.view("study", k=k)
+        assert [cell.text for cell in line.cells[1:]] == [f"{auc:.3f}" for auc in rows["auc"]]
+        ends = [f"[{low:.3f}, {high:.3f}]" for low, high in zip(rows["low"], rows["high"], strict=True)]
+        assert [cell.below for cell in line.cells[1:]] == [(text,) for text in ends]
+
+
+def test_a_k_adds_all_clients_since_the_last(tmp_path: Path) -> None:
+    for ks, added in (((1, 4), ["site0", "site1, site2, site3"]), ((2, 6), ["site0, site1", "4 clients"])):
+        results = load_results(RunFolder(write_run(tmp_path / str(ks), ks=ks)))
+        assert results.view("study", disease="mean")["added"].to_list() == added
+
+
+@pytest.mark.parametrize(
+    ("data", "words"), [("real", ""), ("synthetic", "SYNTHETIC hos"), ("mixed", "PARTLY SYNTHETIC")]
+)
+def test_table_names_its_origin(tmp_path: Path, data: str, words: str) -> None:
+    results = replace(load_results(RunFolder(write_run(tmp_path / "run"))), origin=Origin(data))
+    text = print_results(results)
+    assert words in text
+    assert ("SYNTHETIC" in text.splitlines()[0]) == bool(words)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_papers_figures_stand_below(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    about = json.loads((folder / "study.json").read_text())
+    about["configuration"]["published"] = {"source": "a paper", "auc": {"codasca": {"edema": 0.9, "mean": 0.8123}}}
+    about["configuration"]["published"] |= {"largest_window": {}, "tolerance": 0.005}
+    (folder / "study.json").write_text(json.dumps(about))
+    seal_run(folder)
+    results = load_results(RunFolder(folder))
+    assert results.view("study", k=2)["paper_auc"].tolist() == pytest.approx([0.9, np.nan, 0.8123], nan_ok=True)
+    assert results.view("study", k=1)["paper_auc"].isna().all()
+    text = print_results(results)
+    assert all(words in text for words in ("0.8123", "paper, K=2", "paper: a paper"))
+
+
+def test_paper_averages_means_but_for_four() -> None:
+    """As published; docs/study.md names the four."""
+    otherwise = []
+    for model in ("densenet121", "densenet161"):
+        rows = settings.read_paper_table(model)
+        assert [row["sources"] for row in rows] == [1, 2, 3, 4, 5]
+        for row in rows:
+            if abs(row["mean"] - np.mean([row[disease] for disease in DISEASES])) > 1.01e-4:
+                otherwise.append((model, int(row["sources"])))
+    assert otherwise == [("densenet121", 1), ("densenet161", 2), ("densenet161", 3), ("densenet161", 4)]
+
+
+@pytest.mark.parametrize(("held_out", "shown"), [(None, True), ({"sites": ["vindr"]}, False)])
+def test_held_out_study_has_no_paper_table(held_out: object, shown: bool) -> None:
+    configuration = {"model": {"name": "densenet121"}, "held_out": held_out}
+    run: Any = SimpleNamespace(origin=Origin.REAL, configuration=configuration)
+    assert settings._is_paper_table(run, Row(1, ("chexpert",), ())) == shown
+
+
+def test_a_row_is_read_as_it_was_written() -> None:
+    row = make_row(0.1 + 0.2, None)
+    assert Row.from_plain(json.loads(json.dumps(row.to_plain(), allow_nan=False))) == row
+
+
+def make_study(*rows: tuple[str, str, bool, Row]) -> Results:
+    """Results at hospitals, of model, hospital, whether it takes part, and row."""
+    estimates = [
+        entry
+        for model, hospital, takes_part, row in rows
+        for entry in list_estimates([row], view="hospitals", model=model, hospital=hospital, takes_part=takes_part)
+    ]
+    return Results("t", Origin.REAL, {"seeds": [1]}, make_estimates(estimates), make_differences([]))
+
+
+def test_chance_names_low_means_and_diseases() -> None:
+    low, unclear, good = make_row(0.2, 0.6, 0.1, 0.4), make_row(0.3, 0.6, 0.2, 0.6), make_row(0.7, 0.8)
+    text = describe_chance(make_study(("K=1", "a", True, low), ("K=2", "a", True, unclear), ("K=3", "a", True, good)))
+    assert "K=1 at a 0.400 (Edema: 95% interval below 0.5)" in text
+    assert "K=2 at a 0.450" in text
+    assert text.count("Edema") == 1
+    assert "K=3" not in text
+    assert describe_chance(make_study(("K=1", "a", True, good), ("K=1", "b", False, low))) == ""  # b trained nothing
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_reversed_labels_are_named_on_page(tmp_path: Path) -> None:
+    for expected in (False, True):
+        folder = write_run(tmp_path / str(expected), reversed_labels=expected)
+        summary = chestfed.Study.load(folder).summary
+        assert "Does adding hospitals help" in summary
+        for text in (summary, make_report(RunFolder.open(folder)).html):
+            assert ("Labels may be reversed" in text) == expected
+
+
+def test_held_out_sites_are_beside_seen_ones(tmp_path: Path) -> None:
+    seen = {"b": make_row(0.8, 0.6), "c": make_row(0.9, None)}
+    fold = Fold("a", 1234, "run-a", make_row(0.7, None).with_reasons({"mass": "a does not label it"}), seen)
+    about = {"model": "small DenseNet", "protocol": "frontal-image", "batch_norm": None}
+    results = collect_folds([fold], "Held out", Origin.SYNTHETIC, about)
+    folder = write_folds(results, [fold], tmp_path)
+    assert folder.name.startswith("synthetic-held-out-")
+    frame = pd.read_csv(folder / "held_out.csv")
+    assert set(frame["data"]) == {"synthetic"}
+    assert frame["hospital"].tolist() == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+    assert frame["takes_part"].tolist() == [False] * 3 + [True] * 6
+    missing = frame[frame["disease"] == "mass"].set_index("hospital")["reason"]
+    assert missing["a"] == "a does not label it"  # not what the labels of the fold look like
+    assert missing["c"] == "no positive image"
+    assert frame.set_index(["hospital", "disease"]).loc[("b", "mean"), "auc"] == pytest.approx(0.7)
+    text = print_results(results)
+    for words in ("SYNTHETIC hospitals", "1,234", "0.700", "[0.40, 0.90]", "3+ / 5-", "sites trained on", "0.850"):
+        assert words in text
+    assert "a, Mass: a does not label it" in text
+    assert list_held_out_metrics(results) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.725})
+
+
+def test_settings_say_what_differs() -> None:
+    facts: settings.MethodFacts = {
+        **{"method": "slow", "algorithm": "fedavg", "objective": "auc", "chosen": "by hand"},  # type: ignore[typeddict-item]
+        **{"settings": {"local_lr": 0.1, "window": 8, "stage_steps": 1000}, "options": {"algorithm.prox": 0.1}},
+        **{"rounds": 2.0, "gradients_per_client": 16.0, "megabytes": 1.0},
+    }
+    other: settings.MethodFacts = {**facts, "method": "fast", "settings": {**facts["settings"], "local_lr": 1.0}}
+    text = settings.state_settings([facts, other])
+    assert "local_lr" in text
+    assert "window" not in text
+    assert "by hand" in text
+    assert settings.state_settings([]) == ""
+    grid = settings.make_settings_grid([facts, other])
+    assert {len(line.cells) + 1 for line in grid.lines} == {len(grid.columns)}

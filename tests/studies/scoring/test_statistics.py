@@ -1,0 +1,168 @@
+"""Which batch-norm statistics `evaluate` scores with: those of the study that the model is from."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from torch import nn
+
+import chestfed
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.data.sites import SiteTable, load_site_config, open_site
+from chestfed.reports.pages.page import make_report
+from chestfed.results.tables.clients.batch_norm import describe_statistics
+from chestfed.results.tables.collect import load_results
+from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.views import render_tables
+from chestfed.studies.experiment.device import machine_with
+from chestfed.studies.scoring.batch_norm import ChosenStatistics, choose_statistics
+from chestfed.studies.scoring.scorers import Declared, Scorer, open_scorer
+from tests.cases import assert_refused
+from tests.command_line import call
+from tests.results.tables.finished_runs import seal_run
+
+SITES = bundled("site_configs") / "synthetic"
+DATA = ["--data", "synthetic_hospitals", "--resamples", "20"]
+
+
+@pytest.fixture
+def run(tiny_study: Path) -> Path:
+    (folder,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    return folder
+
+
+def evaluate(
+    tiny_study: Path, out: Path, model: object, site: str, split: str, *options: str
+) -> tuple[dict[str, Any], str]:
+    words = ["evaluate", model, "--site", SITES / f"{site}.yaml", *DATA, "--split", split, "--out", out, *options]
+    called = call(*words, folder=tiny_study)
+    assert called.code == 0, called.err
+    return json.loads((out / "evaluation.json").read_text()), " ".join(called.out.split())
+
+
+@pytest.mark.parametrize(("site", "split"), [("chexpert", "valid"), ("chestxray8", "test")])
+def test_hospital_has_the_aucs_of_its_study(tiny_study: Path, run: Path, tmp_path: Path, site: str, split: str) -> None:
+    table = pd.read_csv(run / "hospitals.csv").query("hospital == @site").set_index(["k", "disease"])["auc"]
+    for k in (1, 2):
+        result, shown = evaluate(tiny_study, tmp_path / str(k), run, site, split, "--k", str(k))
+        aucs = {row["disease"]: row["value"] for row in result["metrics"] if row["metric"] == "auc"}
+        expected = table.loc[k]
+        assert {name: aucs[name] for name in expected.index if aucs[name] is not None} == expected.dropna().to_dict()
+        assert result["batch_norm"] == "own"
+        assert describe_statistics("own", "the site's") in shown
+
+
+def read_mean(result: dict[str, Any]) -> float:
+    return next(row["value"] for row in result["metrics"] if (row["disease"], row["metric"]) == ("mean", "auc"))
+
+
+def test_both_means_are_printed_if_different(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+    default, shown = evaluate(tiny_study, tmp_path / "own", run, "vindr", "test")
+    stored, plain = evaluate(tiny_study, tmp_path / "stored", run, "vindr", "test", "--batch-norm", "stored")
+    assert read_mean(default) != read_mean(stored)
+    (note,) = (note for note in default["notes"] if "Mean AUC" in note)
+    assert all(f"{read_mean(result):.3f}" in note for result in (default, stored))
+    assert note in shown
+    assert describe_statistics("stored") in plain
+    assert stored["batch_norm"] == "stored"
+    assert not any("Mean AUC" in note for note in stored["notes"])
+
+
+def open_site_and_model(tiny_study: Path, run: Path, site: str = "chestxray8") -> tuple[Scorer, SiteTable]:
+    table = open_site(load_site_config(SITES / f"{site}.yaml"), tiny_study / "synthetic_hospitals")
+    return open_scorer(str(run), Declared(), machine_with("cpu")), table
+
+
+def edit_study(run: Path, folder: Path, **evaluation: str) -> Path:
+    """A copy of a run folder whose configuration says something else."""
+    copy = Path(shutil.copytree(run, folder / run.name))
+    about = json.loads((copy / "study.json").read_text())
+    about["configuration"]["evaluation"] |= evaluation
+    (copy / "study.json").write_text(json.dumps(about))
+    seal_run(copy)
+    return copy
+
+
+def test_averaged_statistics_of_a_study_stay(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+    scorer, table = open_site_and_model(tiny_study, run)
+    copy = edit_study(run, tmp_path, batch_norm="averaged")
+    assert choose_statistics(str(copy), scorer, table, tmp_path) == ChosenStatistics("stored")
+    assert choose_statistics(str(copy / "k1"), scorer, table, tiny_study / "cache", "own").images is not None
+
+
+def test_model_without_a_study_is_as_stored(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+    scorer, table = open_site_and_model(tiny_study, run)
+    model = shutil.copy(run / "k2" / "model.safetensors", tmp_path)
+    assert choose_statistics(model, scorer, table, tmp_path) == ChosenStatistics("stored")
+    program = replace(scorer, network=None)
+    assert choose_statistics(model, program, table, tmp_path).choice == "stored"
+    assert choose_statistics(model, replace(scorer, network=nn.Linear(1, 1)), table, tmp_path).choice is None
+    with assert_refused(ConfigError, "program without statistics"):
+        choose_statistics(model, program, table, tmp_path, "own")
+
+
+def test_site_without_training_images_noted(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+    scorer, table = open_site_and_model(tiny_study, run)
+    tested = table.select(split="test")
+    statistics = choose_statistics(str(run), scorer, tested, tmp_path)
+    assert (statistics.choice, statistics.images, len(statistics.notes)) == ("stored", None, 1)
+    with assert_refused(ConfigError, "no training images"):
+        choose_statistics(str(run), scorer, tested, tmp_path, "own")
+
+
+def test_other_training_images_are_noted(tiny_study: Path, run: Path) -> None:
+    scorer, table = open_site_and_model(tiny_study, run)
+    fewer = table.with_frame(table.frame.drop(table.frame.query("split == 'train'").index[0]).reset_index(drop=True))
+    assert not choose_statistics(str(run), scorer, table, tiny_study / "cache").notes
+    assert choose_statistics(str(run), scorer, fewer, tiny_study / "cache").notes
+
+
+CUT = f"""
+title: Two hospitals, cut by patient
+sites:
+  - {{config: {SITES / "mimic_cxr.yaml"}, clients: 2, test_fraction: 0.4}}
+  - {{config: {SITES / "vindr.yaml"}, test_fraction: 0.3, validation_fraction: 0.2}}
+preprocess: {{size: 32}}
+model: {{name: small, blocks: [1], init_features: 4, growth_rate: 4, norm: batch}}
+pretrain: {{epochs: 1, batch_size: 8, lr: 1.0e-2}}
+methods: [{{algorithm: codasca}}]
+federated: {{window: 1, local_lr: 0.1, batch_size: 8, stages: 1, stage_steps: 1}}
+evaluation: {{split: test, resamples: 20}}
+k: [3]
+"""
+
+
+def test_hospital_in_parts_has_studys_aucs(tiny_hospitals: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.yaml").write_text(CUT)
+    study = chestfed.run(tmp_path / "cut.yaml", data=tiny_hospitals, out=tmp_path / "runs", cache=tmp_path / "cache")
+    expected = study.hospitals().query("disease == 'mean'").set_index("hospital")["auc"]
+    for site in ("mimic_cxr", "vindr"):
+        opened = chestfed.load_site(SITES / f"{site}.yaml", data=tiny_hospitals, cache=tmp_path / "cache")
+        evaluation = chestfed.evaluate(study, opened, split="held-out", resamples=20, out=tmp_path / site)
+        assert evaluation.auc["mean"] == expected[site]
+        assert (evaluation.statistics.choice, evaluation.statistics.notes) == ("own", ())
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_captions_name_the_statistics(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+    sentence, study = describe_statistics("own"), chestfed.Study.load(run)
+    assert study.table().attrs["scored"] == study.table(wide=True).attrs["scored"] == sentence
+    assert study.hospitals().attrs["scored"] == sentence
+    page = html.unescape(make_report(RunFolder.open(run)).html)
+    assert page.count(sentence) >= 3  # the study's table, that of the hospitals, and the methods
+    console = Console(width=300, file=io.StringIO(), record=True)
+    console.print(render_tables(load_results(RunFolder.open(run))))
+    assert " ".join(console.export_text().split()).count(sentence) == 2
+    edited = load_results(RunFolder.open(edit_study(run, tmp_path, batch_norm="averaged")))
+    averaged = edited.about["batch_norm"]
+    assert describe_statistics(averaged) not in ("", sentence)

@@ -1,0 +1,74 @@
+"""What a dry run says of the time: a span without the warm-up, and whether the machine is busy."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from chestfed.core.bundled import bundled
+from chestfed.core.provenance import Origin
+from chestfed.learning.engines.torchrun import Options
+from chestfed.studies.experiment.device import Machine, prepare_machine
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.training import costs
+from chestfed.studies.training.costs import Timings, duration, estimated
+from chestfed.studies.training.plan import Counted, StudyPlan, propose_settings
+from tests.cases import each
+
+
+def test_median_of_repeated_steps_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, lengths = [0.0], iter([50.0, 1.0, 1.0, 2.0, 1.0])
+
+    def act() -> None:
+        clock[0] += next(lengths)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    assert costs._seconds(act, 55.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(12.2, "12 s"), (89, "89 s"), (600, "10 min"), (5300, "88 min"), (10800, "3.0 h")]
+)
+def test_duration_has_one_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_busy_machine_is_named() -> None:
+    def describe(load: float | None) -> str:
+        return estimated(60, Timings(1, 0, 0, 0, 0, load))
+
+    assert "BUSY" in describe(2.5)
+    assert "BUSY" not in describe(0.2) + describe(None)
+
+
+def test_time_is_of_the_busiest_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    timings = Timings(1, 0, 1, 2, 0, None)
+    stage_2 = SimpleNamespace(steps=10, taking_part=lambda k: k, spec=SimpleNamespace(pooled=False))
+    pretrain = SimpleNamespace(steps=lambda rows: 100)
+    options = Options(name="torchrun")
+    pipeline: Any = SimpleNamespace(engine=options, federated=stage_2, pretrain=pretrain, evaluated_rounds=[])
+    client = Counted("a", rows=1, positives=(), negatives=(), images=1)
+    study = StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, timings)
+    assert (study.stage_1_seconds, study.stage_2_seconds(5)) == (100, 60)
+
+
+def test_network_ending_in_one_pixel_timed() -> None:
+    """Batch normalization refuses a batch of one such image."""
+    small = ["preprocess.size=64", "model.pool=2", "model.norm=batch"]
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", small).resolve()
+    assert costs.time_steps(pipeline, prepare_machine(pipeline.runtime)).parameters > 0
+
+
+@each(("device", "autocast", "proposed"), [("cuda", False, 1), ("cuda", True, 0), ("cpu", False, 0)])
+def test_bf16_is_proposed_on_a_gpu(monkeypatch: pytest.MonkeyPatch, device: str, autocast: bool, proposed: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    machine = Machine(torch.device(device), 1, autocast, True, 0)
+    assert len(propose_settings(machine)) == proposed
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert propose_settings(machine) == []

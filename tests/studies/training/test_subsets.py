@@ -1,0 +1,153 @@
+"""Sets of partners: which studies run, that they equal those of K, and what partners contribute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.results.evaluation.joining.contributions import Subset
+from chestfed.results.tables.clients.contributions import collect_contributions, describe_contributions
+from chestfed.results.tables.run_folder import RunFolder
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.variants import list_variants
+from tests.cases import assert_refused
+from tests.command_line import call
+from tests.studies.training.tiny_studies import SMALL
+
+FILE = bundled("pipelines") / "source_addition_samples.yaml"
+
+
+def write_three(folder: Path) -> Path:
+    """A pipeline of three sample hospitals."""
+    names = ("chexpert", "chestxray8", "vindr")
+    sites = "".join(f"  - config: {bundled('site_configs')}/synthetic/{name}.yaml\n" for name in names)
+    file = folder / "three.yaml"
+    file.write_text(f"extends: {FILE}\nsites:\n{sites}k: null\n")
+    return file
+
+
+def test_every_set_is_a_study(tmp_path: Path) -> None:
+    file = write_three(tmp_path)
+    variants = list_variants(load_pipeline(file, ["subsets={}", "seeds=2"]), file)
+    assert [variant.subset for variant in variants[:4]] == [
+        Subset(),
+        Subset({"chestxray8"}),
+        Subset({"vindr"}),
+        Subset({"chestxray8", "vindr"}),
+    ]
+    assert [variant.pipeline.seed for variant in variants] == [1] * 4 + [2] * 4
+    assert [variant.pipeline.k for variant in variants[:4]] == [[1], [2], [2], [3]]
+    names = [[Path(entry.config).stem for entry in variant.pipeline.sites] for variant in variants[:4]]
+    assert names[2:] == [["chexpert", "vindr"], ["chexpert", "chestxray8", "vindr"]]
+
+
+def test_another_target_comes_first(tmp_path: Path) -> None:
+    file = write_three(tmp_path)
+    (first, *_, last) = list_variants(load_pipeline(file, ["subsets={target: vindr}"]), file)
+    assert [Path(entry.config).stem for entry in first.pipeline.sites] == ["vindr"]
+    assert [Path(entry.config).stem for entry in last.pipeline.sites] == ["vindr", "chexpert", "chestxray8"]
+
+
+def test_orders_are_sampled_on_request() -> None:
+    variants = list_variants(load_pipeline(FILE, ["subsets={pairs: 2}"]), FILE)
+    assert len(variants) == len({variant.subset for variant in variants}) <= 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [(["subsets={target: nobody}"], "unknown site"), (["subsets={}", "sites=[{config: a.yaml}]", "k=[1]"], "")],
+)
+def test_impossible_sets_are_refused(tmp_path: Path, settings: list[str], kind: str) -> None:
+    file = write_three(tmp_path)
+    if kind:
+        with assert_refused(ConfigError, kind, site="nobody"):
+            list_variants(load_pipeline(file, settings), file)
+    else:
+        text = file.read_text().splitlines()
+        file.write_text("\n".join([*text[:3], "k: null\n"]))
+        with assert_refused(ConfigError, "no partner"):
+            list_variants(load_pipeline(file, ["subsets={}"]), file)
+
+
+def test_sets_of_several_methods_are_refused(tmp_path: Path) -> None:
+    for settings in (["windows=[1,2]"], ["selected=[codasca,coda_plus]"], ["held_out={sites: all}"]):
+        with pytest.raises(ConfigError):
+            load_pipeline(write_three(tmp_path), ["subsets={}", *settings])
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all sets with two seeds, and of the ordinary study of three K."""
+    folder = tmp_path_factory.mktemp("subsets")
+    file = write_three(folder)
+    keys = [word for setting in SMALL for word in ("--set", setting)]
+    for words in (("--subsets", "--seeds", "2"), ("--k", "1,2,3")):
+        called = call("study", file, *keys, *words, "--no-tracking", folder=folder)
+        assert called.code == 0, called.err
+    return folder
+
+
+def find_run(folder: Path, *names: str) -> RunFolder:
+    """The run of seed 1 with these sites' YAMLs."""
+    for file in sorted(folder.glob("runs/*three-*/study.json")):
+        run = RunFolder(file.parent)
+        sites = [Path(entry["config"]).stem for entry in run.configuration["sites"]]
+        if sites == list(names) and run.settings.seed == 1 and run.ks == (len(names),):
+            return run
+    raise AssertionError(names)
+
+
+def test_sets_in_order_equal_the_study_of_k(studies: Path) -> None:
+    (study,) = (
+        run for file in studies.glob("runs/*three-*/study.json") if (run := RunFolder(file.parent)).ks == (1, 2, 3)
+    )
+    names = ("chexpert", "chestxray8", "vindr")
+    for k in (1, 2, 3):
+        alone = find_run(studies, *names[:k])
+        stored = [run.folder(k) / "predictions.parquet" for run in (study, alone)]
+        ours, theirs = (pd.read_parquet(file) for file in stored)
+        pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_contributions_are_written(studies: Path) -> None:
+    (folder,) = studies.glob("runs/*contributions-*")
+    table, sets = (pd.read_csv(folder / f"{name}.csv") for name in ("contributions", "sets"))
+    values = table.set_index(["partner", "measure"])["value"]
+    means = sets.groupby("set")["mean"].mean()
+    total = means["chexpert + chestxray8 + vindr"] - means["chexpert"]
+    assert values["all partners", "shapley"] == pytest.approx(total, abs=1e-12)
+    assert values["chestxray8", "shapley"] + values["vindr", "shapley"] == pytest.approx(total, abs=1e-12)
+    assert values["vindr", "added_first"] == pytest.approx(means["chexpert + vindr"] - means["chexpert"], abs=1e-12)
+    assert len(sets) == 8
+    assert (table["target"] == "chexpert").all()
+
+
+def test_other_test_images_are_refused(studies: Path, tmp_path: Path) -> None:
+    run = find_run(studies, "chexpert")
+    other = find_run(studies, "chexpert", "vindr")
+    runs = [(Subset(), 1, run.path), (Subset({"vindr"}), 1, other.path)]
+    together = collect_contributions(runs, "chexpert", ("vindr",))
+    assert "vindr" in describe_contributions(together)
+    file = other.folder(2) / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    cut = tmp_path / "cut.parquet"
+    frame.iloc[1:].to_parquet(cut)
+    with assert_refused(ConfigError, "other images"):
+        collect_contributions([runs[0], (Subset({"vindr"}), 1, cut)], "chexpert", ("vindr",))
+
+
+def test_dry_run_names_the_finished_set(studies: Path) -> None:
+    keys = [word for setting in SMALL for word in ("--set", setting)]
+    shown = call("study", "three.yaml", *keys, "--subsets", "--dry-run", folder=studies).out
+    finished = [line for line in shown.splitlines() if "finished in" in line]
+    assert len(finished) == 4
+    assert len({line.split("runs/")[1] for line in finished}) == 4
+
+
+def test_options_without_effect_are_refused(tmp_path: Path) -> None:
+    for words in (("--subsets", "--k", "1,3"), ("--target", "vindr")):
+        assert call("study", *words, "--dry-run", folder=tmp_path).code == 2

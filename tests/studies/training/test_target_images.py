@@ -1,0 +1,156 @@
+"""Fewer images of the target, and the hospitals of every set: which studies run, and what their frames say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.reports.pages.page import make_page
+from chestfed.reports.pages.run_figures import draw_gains_by_images
+from chestfed.results.tables.collect import read_comparison
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.variants import limit_target, list_variants
+from chestfed.studies.training.data.sites import TEST, TRAIN, VALID
+from chestfed.studies.training.identity import identify_settings
+from tests.cases import assert_refused
+from tests.command_line import Called, call
+from tests.studies.training.test_subsets import write_three
+from tests.studies.training.tiny_studies import SMALL, read_rows
+
+TUNED = [
+    *(f"sites.{place}.validation_fraction=0.3" for place in range(3)),
+    'alternatives={"fine_tuned": null, "centralized": null, "gate": {}}',
+]
+
+
+def run_study(folder: Path, *words: str, settings: list[str] = SMALL) -> Called:
+    keys = [word for setting in settings for word in ("--set", setting)]
+    called = call("study", "three.yaml", *keys, *words, "--no-tracking", folder=folder)
+    assert called.code == 0, called.err
+    return called
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The studies of two numbers of images, two K and two seeds."""
+    folder = tmp_path_factory.mktemp("images")
+    write_three(folder)
+    run_study(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
+    return folder
+
+
+def test_each_number_is_a_study(tmp_path: Path) -> None:
+    file = write_three(tmp_path)
+    loaded = load_pipeline(file, ["target_images={counts: [10, null], target: vindr}", "seeds=2"])
+    variants = list_variants(loaded, file)
+    assert [variant.images for variant in variants] == ["10 target images"] * 2 + ["all target images"] * 2
+    assert {Path(variant.pipeline.sites[0].config).stem for variant in variants} == {"vindr"}
+    assert [variant.pipeline.sites[0].training_images for variant in variants] == [10, 10, None, None]
+
+
+def test_fewer_images_are_a_part_of_more(folder: Path) -> None:
+    file = folder / "three.yaml"
+    pipeline = load_pipeline(file, SMALL).resolve()
+    chosen = []
+    for count in (5, 12, None):
+        study = limit_target(pipeline, count)
+        (site, *others) = read_rows(study, file, folder / str(pipeline.data_root)).sites
+        rows = site.find(TRAIN)
+        assert count is None or 0 < len(rows) <= count
+        assert site.facts["people"]["train"]["images"] == len(rows)
+        patients = set(site.table.frame["patient"].iloc[rows])
+        assert not patients & set(site.table.frame["patient"].iloc[np.concatenate([site.find(TEST), site.find(VALID)])])
+        chosen.append((patients, [part.find(TRAIN).tolist() for part in others]))
+    assert chosen[0][0] < chosen[1][0] < chosen[2][0]
+    assert chosen[0][1] == chosen[2][1]
+
+
+def test_more_images_than_there_are_are_refused(folder: Path) -> None:
+    file = folder / "three.yaml"
+    pipeline = limit_target(load_pipeline(file, SMALL).resolve(), 5000)
+    with assert_refused(ConfigError, "too many training images"):
+        read_rows(pipeline, file, folder / str(pipeline.data_root))
+
+
+def test_a_seed_draws_other_images(folder: Path) -> None:
+    file = folder / "three.yaml"
+    pipeline = limit_target(load_pipeline(file, SMALL).resolve(), 12)
+    rows = [
+        read_rows(pipeline.model_copy(update={"seed": seed}), file, folder / str(pipeline.data_root)).sites[0]
+        for seed in (1, 1, 2)
+    ]
+    first, same, other = (site.table.frame["image"].iloc[site.find(TRAIN)].tolist() for site in rows)
+    assert first == same != other
+
+
+def test_all_images_are_the_same_run(folder: Path) -> None:
+    """The key is not in a run's identity, which has the content of the images."""
+    pipeline = load_pipeline(folder / "three.yaml", SMALL).resolve()
+    machine = read_rows(pipeline, folder / "three.yaml", folder / str(pipeline.data_root)).machine
+    assert identify_settings(limit_target(pipeline, 12), machine).digest == identify_settings(pipeline, machine).digest
+
+
+def test_gains_are_within_each_number(folder: Path) -> None:
+    (path,) = folder.glob("runs/*comparison-*")
+    results = read_comparison(path)
+    gains = results.gains("study", disease="mean").set_index("model")
+    assert list(gains.index) == ["K=3 with 10 target images", "K=3 with all target images"]
+    assert set(gains["reference"]) == {"K=1"}
+    aucs = results.view("study", disease="mean").set_index("model")["auc"]
+    for words in ("with 10 target images", "with all target images"):
+        assert gains["difference"][f"K=3 {words}"] == pytest.approx(aucs[f"K=3 {words}"] - aucs[f"K=1 {words}"])
+    page = make_page(results)
+    assert "K=3 with 10 target images" in page.html
+    (picture,) = (picture for picture in page.pictures if picture.name == "gains-by-images")
+    (axes,) = picture.figure.axes
+    (line,) = (line for line in axes.get_lines() if line.get_label() == "K=3")
+    assert list(line.get_ydata()) == list(gains["difference"])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["10", "all"]
+    assert (path / "gains-by-images.svg").is_file()
+
+
+def test_other_studies_have_no_gain_by_count(folder: Path) -> None:
+    (path,) = folder.glob("runs/*comparison-*")
+    results = read_comparison(path)
+    about = {name: value for name, value in results.about.items() if name != "along"}
+    assert draw_gains_by_images(replace(results, about=about)) == []
+
+
+def test_a_second_start_trains_nothing(folder: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")}
+    run_study(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")} == before
+
+
+def test_each_set_has_alternatives(folder: Path) -> None:
+    words = ("--subsets", "--seeds", "2", "--out", "sets")
+    run_study(folder, *words, settings=[*SMALL, *TUNED, "subsets.alternatives=true"])
+    (path,) = folder.glob("sets/*comparison-*")
+    rows = read_comparison(path).gains("alternatives", disease="mean", model="gate")
+    sets = {hospital.partition(" in ")[2] for hospital in rows["hospital"]}
+    assert sets == {"chexpert + chestxray8", "chexpert + vindr", "chexpert + chestxray8 + vindr"}
+    assert set(rows["reference"]) == {"own data alone"}
+    (table,) = folder.glob("sets/*contributions-*/contributions.csv")
+    assert "all partners" in set(pd.read_csv(table)["partner"])
+
+
+def test_impossible_numbers_are_refused(folder: Path) -> None:
+    for words in (
+        ("--target-images", "10,10"),
+        ("--target-images", "0"),
+        ("--target-images", "all,all"),
+        ("--target-images", "10", "--subsets"),
+        ("--target-images", "10", "--windows", "1,2"),
+    ):
+        assert call("study", "three.yaml", *words, "--dry-run", folder=folder).code != 0
+    file = bundled("pipelines") / "source_addition_samples.yaml"
+    with pytest.raises(ConfigError):
+        load_pipeline(file, ["target_images={counts: [10]}", "held_out={sites: all}"])
+    with assert_refused(ConfigError, "unknown site", site="nobody"):
+        list_variants(load_pipeline(file, ["target_images={counts: [10], target: nobody}"]), file)

@@ -1,0 +1,55 @@
+"""A study small enough for a test: settings and command lines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.training.data.collection import load_collection
+from chestfed.studies.training.data.experiment import Experiment, make_experiment
+from chestfed.studies.training.data.sites import open_sites
+from tests.command_line import Called, call
+
+#: What makes any study of the sample hospitals small.
+SMALL = [
+    "samples.size=tiny",
+    "model.blocks=[1]",
+    "pretrain.epochs=0.5",
+    "pretrain.batch_size=4",
+    "federated.batch_size=2",
+    "federated.window=2",
+    "federated.stage_steps=4",
+    "evaluation.resamples=20",
+    "runtime.threads=1",
+    "preprocess.size=64",
+]
+#: The default study with two K, evaluated every round.
+SETTINGS = [*SMALL, "k=[1,2]", "evaluation.every=1"]
+
+
+def study(*words: str, settings: list[str] = SMALL) -> list[str]:
+    """The command line of a study."""
+    keys = [part for setting in settings for part in ("--set", setting)]
+    return [sys.executable, "-m", "chestfed", "study", *keys, *words]
+
+
+def command(out: str, *more: str) -> list[str]:
+    """That of the default study."""
+    return study("--out", out, *more, settings=SETTINGS)
+
+
+def run(home: Path, words: list[str]) -> Called:
+    """Run a command line, without its interpreter, in the folder that has the hospitals."""
+    return call(*words[3:], folder=home)
+
+
+def read_rows(pipeline: Pipeline, file: Path, data: Path) -> Experiment:
+    """The rows of a study, whose images are not loaded."""
+    return make_experiment(pipeline, open_sites(pipeline, file, data), prepare_machine(pipeline.runtime))
+
+
+def read_collection(pipeline: Pipeline, data: Path | None = None) -> Experiment:
+    """A study of a public collection."""
+    return load_collection(pipeline, data, prepare_machine(pipeline.runtime))
