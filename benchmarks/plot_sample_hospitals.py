@@ -12,9 +12,9 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from chestfed.core.diseases import DISEASES, TITLES
-from chestfed.data.samples.drawing.phantom import draw_film
-from chestfed.data.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
-from chestfed.data.samples.patients import Film
+from chestfed.leaves.samples.drawing.phantom import draw_film
+from chestfed.leaves.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
+from chestfed.leaves.samples.patients import Film
 
 SEED = 1
 

@@ -42,8 +42,8 @@ LONG = (
     "learning/engines/test_ranks.py",
     "studies/tuning/test_tune.py",
     "test_own_method.py",
-    "data/drafts/test_commands.py",
-    "data/drafts/test_tutorial.py",
+    "leaves/drafts/test_commands.py",
+    "leaves/drafts/test_tutorial.py",
     "studies/training/test_public_study.py",
     "reports/pages/test_report.py",
 )
@@ -101,7 +101,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_hospitals(shared_folder: Path) -> Path:
     """The tiny hospitals, drawn once; nobody writes there."""
-    from chestfed.data.samples import write_hospitals
+    from chestfed.leaves.samples.writing import write_hospitals
 
     folder = shared_folder / "tiny-hospitals"
     write_hospitals(folder, seed=1, size="tiny", workers=1)  # waits for another worker's, and finds them
@@ -111,7 +111,7 @@ def tiny_hospitals(shared_folder: Path) -> Path:
 @pytest.fixture
 def copied_hospitals(tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a command would draw the tiny hospitals, it gets copies of them."""
-    from chestfed.data.samples.writing import STAMP
+    from chestfed.leaves.samples.writing import STAMP
 
     def copy(folder: Path, todo: list[Any], films: object, seed: int, stamp: object, _: object) -> Iterator[None]:
         for hospital in todo:
@@ -119,7 +119,7 @@ def copied_hospitals(tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> N
             assert json.loads((folder / hospital.folder / STAMP).read_text()) == stamp
             yield
 
-    monkeypatch.setattr("chestfed.data.samples.writing._write_all", copy)
+    monkeypatch.setattr("chestfed.leaves.samples.writing._write_all", copy)
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,8 @@ ALLOWED: dict[str, set[str]] = {
     "learning": set(),
     "results": set(),
     "studies": {"data", "learning", "results"},
-    "federation": {"data", "learning", "results", "studies"},
     "reports": {"data", "learning", "results", "studies"},
+    "leaves": {"data", "learning", "results", "studies", "reports", "app"},
     "testing": {"data", "learning", "studies"},
 }
 #: The command line, the public face and `python -m chestfed` stand above every room.

@@ -21,24 +21,7 @@ from chestfed._version import __version__
 from chestfed.app.commands.algorithms import algorithms
 from chestfed.app.commands.compare import compare
 from chestfed.app.commands.evaluate import evaluate
-from chestfed.app.commands.federation.hospital import (
-    federation_audit,
-    federation_hospital,
-    federation_join,
-    federation_rekey,
-)
-from chestfed.app.commands.federation.run import federation_run
-from chestfed.app.commands.federation.server import (
-    federation_add,
-    federation_init,
-    federation_remove,
-    federation_renew,
-    federation_server,
-    federation_status,
-    federation_stop,
-)
 from chestfed.app.commands.films import films_get, films_list, films_show
-from chestfed.app.commands.leaderboard import leaderboard, submit
 from chestfed.app.commands.machine.cache import cache_list, cache_prune
 from chestfed.app.commands.machine.doctor import doctor
 from chestfed.app.commands.machine.key import key
@@ -48,15 +31,14 @@ from chestfed.app.commands.machine.ui import ui
 from chestfed.app.commands.options import print_error
 from chestfed.app.commands.power import power
 from chestfed.app.commands.report import report
-from chestfed.app.commands.samples import samples
 from chestfed.app.commands.shell import Command, Commands, Lists, Root, show_all_help, with_output
 from chestfed.app.commands.site.check import site_card, site_check
-from chestfed.app.commands.site.new import site_new
 from chestfed.app.commands.site.stats import site_stats, site_table
 from chestfed.app.commands.study.command import study
 from chestfed.app.commands.tune.command import tune
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
+from chestfed.core.plugins.leaves import list_commands, list_groups, load
 from chestfed.core.processes.stopping import handle_signals
 
 _MORE: Final = "More"
@@ -73,30 +55,47 @@ app = typer.Typer(
 )
 
 
-def _group(name: str, text: str, *commands: Callable[..., None], kind: type[Commands] = Commands) -> typer.Typer:
-    group = typer.Typer(name=name, cls=kind, help=text, rich_markup_mode="markdown")
-    for command in commands:
-        group.command(command.__name__.removeprefix(f"{name}_"), cls=Command)(with_output(command))
-    return group
+_FIRST: Final = ("study", "report", "evaluate", "compare", "algorithms", "runs")
+#: The commands of the suite itself: words -> function.
+_COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    **{function.__name__: function for function in (study, report, evaluate, compare, algorithms, runs)},
+    **{function.__name__: function for function in (tune, power, ui, key, schema, doctor)},
+    "site check": site_check,
+    "site card": site_card,
+    "site stats": site_stats,
+    "site table": site_table,
+    "films list": films_list,
+    "films show": films_show,
+    "films get": films_get,
+    "cache list": cache_list,
+    "cache prune": cache_prune,
+}
+_GROUPS: Final = {
+    "site": "Describe a new hospital, check it, write its card; count images and labels.",
+    "films": "List open releases of chest X-rays that need no registration, and download them.",
+    "cache": "List and prune the caches of decoded images.",
+}
 
 
-_FIRST: tuple[Callable[..., None], ...] = (study, report, evaluate, compare, algorithms, runs)
-_OTHERS: tuple[Callable[..., None], ...] = (tune, power, samples, submit, leaderboard, ui, key, schema, doctor)
-for _command in (*_FIRST, *_OTHERS):
-    app.command(cls=Command, rich_help_panel=None if _command in _FIRST else _MORE)(with_output(_command))
-_ABOUT = "Describe a new hospital, check it, write its card; count images and labels."
-app.add_typer(_group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table))
-_ABOUT = "List open releases of chest X-rays that need no registration, and download them."
-app.add_typer(_group("films", _ABOUT, films_list, films_show, films_get, kind=Lists))
-_ABOUT = "List and prune the caches of decoded images."
-app.add_typer(_group("cache", _ABOUT, cache_list, cache_prune), rich_help_panel=_MORE)
-_ABOUT = "Run a study across real hospitals, each of which keeps its images."
-_PARTS = (
-    *(federation_init, federation_add, federation_remove, federation_renew, federation_server),
-    *(federation_run, federation_status, federation_stop),
-    *(federation_join, federation_rekey, federation_hospital, federation_audit),
-)
-app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_MORE)
+def _assemble() -> None:
+    """Put the commands of the suite and of its leaves into the tree."""
+    functions = {**_COMMANDS, **{words: load(reference) for words, reference in list_commands().items()}}
+    texts = {**_GROUPS, **list_groups()}
+    groups: dict[str, typer.Typer] = {}
+    for words, function in functions.items():
+        name, _, part = words.partition(" ")
+        if not part:
+            app.command(name, cls=Command, rich_help_panel=None if name in _FIRST else _MORE)(with_output(function))
+            continue
+        if name not in groups:
+            kind = Lists if name == "films" else Commands
+            groups[name] = typer.Typer(name=name, cls=kind, help=texts[name], rich_markup_mode="markdown")
+        groups[name].command(part, cls=Command)(with_output(function))
+    for name, group in groups.items():
+        app.add_typer(group, rich_help_panel=None if name in Root.first else _MORE)
+
+
+_assemble()
 
 
 def _print_version(wanted: bool) -> None:

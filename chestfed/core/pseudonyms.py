@@ -8,7 +8,7 @@ The key is, in this order,
 
 1. the published one, where all is synthetic or from a public collection: no person is to be protected, and results must
    be the same on every machine;
-2. for a hospital of a federation the file `names_key` of its `hospital.yaml` (`chestfed/federation/local.py`);
+2. for a hospital of a federation the file `names_key` of its `hospital.yaml` (`chestfed/leaves/federation/local.py`);
 3. the file that `$CHESTFED_KEY_FILE` names, which must be there;
 4. a file of the user, made when it is first needed (`default_file`).
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 import chestfed
-from chestfed.data.samples import write_hospitals
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.models import FlatModule, build_model, network_options, reset_classifier
 from chestfed.learning.objectives import OBJECTIVES
+from chestfed.leaves.samples.writing import write_hospitals
 from chestfed.plugins import Objective, Point, Population, Setting
 from chestfed.results.evaluation.estimates import auc_estimates
 from chestfed.results.evaluation.intervals.methods import Intervals

@@ -18,7 +18,7 @@ What a script, a notebook or a package of your own may rely on.
 MODULES = ("chestfed", "chestfed.plugins", "chestfed.statistics", "chestfed.testing", "chestfed.data.sites.reader")
 #: Other modules and their public names: the parts of a study, for a training loop of one's own.
 PARTS = {
-    "chestfed.data.samples": ("write_hospitals",),
+    "chestfed.leaves.samples.writing": ("write_hospitals",),
     "chestfed.learning.models": ("FlatModule", "build_model", "network_options", "reset_classifier"),
     "chestfed.learning.objectives": ("OBJECTIVES",),
     "chestfed.data.collections.memory": ("Samples",),

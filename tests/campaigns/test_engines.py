@@ -55,8 +55,8 @@ def torchrun(ranks: int) -> Mode:
 def deploy(home: Path, out: Path) -> None:
     """A server and five hospitals as processes, over TLS on loopback."""
     pytest.importorskip("flwr", reason="needs chestfed[flower]")
-    from chestfed.federation.server.founding import sample_sites
-    from tests.federation.loopback import loopback
+    from chestfed.leaves.federation.server.founding import sample_sites
+    from tests.leaves.federation.loopback import loopback
 
     with loopback(home, list(sample_sites())) as federation:
         for algorithm in ALGORITHMS:

@@ -31,11 +31,11 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from chestfed.core.errors import ChestfedError
-from chestfed.federation import keys
-from chestfed.federation.flower.line import locate_server
-from chestfed.federation.flower.records import RAW, from_record
-from chestfed.federation.server.founding import add, create, join
-from chestfed.federation.settings import Federation, Hospital, read_federation, read_hospital
+from chestfed.leaves.federation import keys
+from chestfed.leaves.federation.flower.line import locate_server
+from chestfed.leaves.federation.flower.records import RAW, from_record
+from chestfed.leaves.federation.server.founding import add, create, join
+from chestfed.leaves.federation.settings import Federation, Hospital, read_federation, read_hospital
 
 pytestmark = pytest.mark.campaign
 Attack = Callable[[Federation], str]
@@ -232,7 +232,7 @@ def test_stalled_uploads_take_no_memory(federation: Federation) -> None:
 
 
 def test_faults_of_a_connection_are_named(federation: Federation, tmp_path: Path) -> None:
-    from chestfed.federation.flower import connection
+    from chestfed.leaves.federation.flower import connection
 
     home = federation.folder.parent / "anne"
     anne = read_hospital(home)

@@ -27,12 +27,12 @@ from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key
-from chestfed.federation.settings import HOSPITAL_FILE
-from tests.federation.straight_line import unmarked
+from chestfed.leaves.federation.settings import HOSPITAL_FILE
+from tests.leaves.federation.straight_line import unmarked
 from tests.studies.training.tiny_studies import SMALL
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
-from tests.federation.loopback import ROOT, RUN, SERVER, Loopback, loopback
+from tests.leaves.federation.loopback import ROOT, RUN, SERVER, Loopback, loopback
 
 pytestmark = pytest.mark.campaign
 ROUNDS, KILLS, SEED = 200, 31, 1

@@ -25,7 +25,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key, read_key
 from chestfed.data.images.database import Database
 from chestfed.data.sites import load_site_config, open_site
-from chestfed.federation.hospital.local import OwnData
+from chestfed.leaves.federation.hospital.local import OwnData
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.training.data.experiment import load_images
 from chestfed.studies.training.reporting import Reporters, use

@@ -154,8 +154,8 @@ def _describe(frame: pd.DataFrame) -> str:
 
 def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]], str]:
     """Of the target's test set, the patients with positive and with negative images of each disease."""
-    from chestfed.app.commands.samples import hospitals_to_look_at
     from chestfed.core.bundled import pipeline_file
+    from chestfed.leaves.samples.command import hospitals_to_look_at
     from chestfed.studies.experiment.loading import load_pipeline
     from chestfed.studies.training.data.sites import TEST, open_sites, resolve_data_root
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import chestfed
-from chestfed.data.samples import write_hospitals
+from chestfed.leaves.samples.writing import write_hospitals
 
 HOSPITALS = Path("hospitals")
 

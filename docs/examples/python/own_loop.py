@@ -6,8 +6,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import chestfed
-from chestfed.data.samples import write_hospitals
 from chestfed.learning.models import build_model, network_options
+from chestfed.leaves.samples.writing import write_hospitals
 
 HOSPITALS = Path("hospitals")
 

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 from chestfed.app.cli import app
 from chestfed.app.commands.evaluate import evaluate
-from chestfed.app.commands.samples import samples
-from chestfed.app.commands.site.new import site_new
 from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.dataset import load_site
 from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.leaves.drafts.command import site_new
+from chestfed.leaves.samples.command import samples
 from chestfed.results.evaluation.protocols import PROTOCOLS
 from tests.cases import assert_refused
 from tests.command_line import call, commands
@@ -87,8 +87,8 @@ def choices(option: object) -> set[object]:
 
 
 def test_choices_are_those_of_the_modules() -> None:
-    from chestfed.data.samples import SIZES
     from chestfed.data.sites.config import SPLITS, Blank, Uncertain
+    from chestfed.leaves.samples.hospitals import SIZES
     from chestfed.studies.scoring.scorers import Output
 
     shown = {**get_type_hints(evaluate), **get_type_hints(site_new), **get_type_hints(samples)}

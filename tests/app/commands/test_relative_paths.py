@@ -14,13 +14,13 @@ import yaml
 
 from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES
-from chestfed.federation.hospital.log import open_log
-from chestfed.federation.server import conversation
-from chestfed.federation.settings import read_hospital
 from chestfed.learning.models import build_model
+from chestfed.leaves.federation.hospital.log import open_log
+from chestfed.leaves.federation.server import conversation
+from chestfed.leaves.federation.settings import read_hospital
 from chestfed.studies.experiment.loading import load_pipeline
 from tests.command_line import call, commands
-from tests.federation.straight_line import Clock, StraightLine
+from tests.leaves.federation.straight_line import Clock, StraightLine
 from tests.studies.training.tiny_studies import SMALL
 
 #: The commands in the order in which each needs the files of those before it. `*` is expanded as by a shell, and
@@ -137,9 +137,9 @@ def stand_in_for_flower(monkeypatch: pytest.MonkeyPatch) -> None:
     line = SimpleNamespace(locate_server=lambda *_, **__: SimpleNamespace(nodes=dict), FlowerLine=line_to_hospitals)
     superlink = SimpleNamespace(serve=lambda federation, *, insecure: federation.operator_secret.read_text())
     for module in ("hospital", "run", "server"):
-        monkeypatch.setattr(f"chestfed.app.commands.federation.{module}.require_flower", lambda: None)
+        monkeypatch.setattr(f"chestfed.leaves.federation.commands.{module}.require_flower", lambda: None)
     connection = SimpleNamespace(check_connection=lambda hospital, *, insecure: [])
-    monkeypatch.setitem(sys.modules, "chestfed.federation.flower.connection", connection)
-    monkeypatch.setitem(sys.modules, "chestfed.federation.flower.line", line)
-    monkeypatch.setitem(sys.modules, "chestfed.federation.flower.superlink", superlink)
+    monkeypatch.setitem(sys.modules, "chestfed.leaves.federation.flower.connection", connection)
+    monkeypatch.setitem(sys.modules, "chestfed.leaves.federation.flower.line", line)
+    monkeypatch.setitem(sys.modules, "chestfed.leaves.federation.flower.superlink", superlink)
     monkeypatch.setattr(conversation, "time", Clock())

@@ -20,7 +20,7 @@ from chestfed.data.images.decoding.compressed import refuse_missing_end
 from chestfed.data.images.decoding.polarity import MEAN_FILM
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.preprocess import Preprocess
-from chestfed.data.samples.layouts import make_dicom
+from chestfed.leaves.samples.layouts import make_dicom
 from tests.cases import assert_refused, each
 
 RAMP = np.linspace(0, 1, 64 * 48, dtype=np.float32).reshape(64, 48)

@@ -15,7 +15,7 @@ from chestfed.core.errors import ImageError
 from chestfed.data.images.decode import decode, decode_stored, prepare_image
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.preprocess import Preprocess
-from chestfed.data.samples.layouts import make_dicom
+from chestfed.leaves.samples.layouts import make_dicom
 from tests.cases import assert_refused, each
 
 SMALL = Preprocess(size=64)

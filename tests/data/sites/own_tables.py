@@ -11,9 +11,9 @@ import yaml
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import Problem, SiteError
-from chestfed.data.samples.layouts import make_dicom
-from chestfed.data.samples.tables import write_rows
 from chestfed.data.sites import SiteConfig, SiteTable, load_site_config, open_site
+from chestfed.leaves.samples.layouts import make_dicom
+from chestfed.leaves.samples.tables import write_rows
 
 #: A hospital's names for the five diseases.
 NAMES = {

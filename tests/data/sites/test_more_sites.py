@@ -16,12 +16,12 @@ from PIL import Image
 
 from chestfed.core.diseases import DISEASES
 from chestfed.data.images.decode import decode
-from chestfed.data.samples.layouts import make_dicom
 from chestfed.data.sites import SiteTable, load_site_config, open_site
 from chestfed.data.sites.releases.padchest import tree
 from chestfed.data.sites.tables.codebook import FINDING, read_book
 from chestfed.data.sites.terms import normal, parse_meaning
 from chestfed.learning.objectives.auc_margin import AucMargin
+from chestfed.leaves.samples.layouts import make_dicom
 from tests.cases import each
 from tests.command_line import call
 from tests.data.sites.own_tables import labels

@@ -13,7 +13,7 @@ from PIL import Image
 
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites import load_site_config
-from chestfed.federation import handshake
+from chestfed.leaves.federation import handshake
 from chestfed.reports.pages.page import write_report
 from chestfed.reports.tracking.store import local_store
 from chestfed.studies.experiment.device import prepare_machine

@@ -11,8 +11,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ConfigError
-from chestfed.federation.handshake import refuse_what_cannot_be_spread
 from chestfed.learning.models import build_model, reset_classifier
+from chestfed.leaves.federation.handshake import refuse_what_cannot_be_spread
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.training.costs import bytes_per_client_round

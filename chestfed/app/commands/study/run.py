@@ -13,7 +13,6 @@ from pkgutil import resolve_name
 from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
-from chestfed.app.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.app.commands.study.jobs import Job, refuse_failed, run_jobs, run_ks
 from chestfed.app.commands.study.show import show_comparison, show_contributions, show_held_out, show_study
 from chestfed.core.config import load_config
@@ -31,6 +30,7 @@ from chestfed.learning.engines.declaration import (
     place_here,
     rank,
 )
+from chestfed.leaves.samples.command import hospitals_to_look_at, write_samples
 from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline

@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
-from chestfed.app.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.app.commands.study import run as study_run
 from chestfed.core.console import command, say, text_table
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.learning.engines.declaration import refuse_several
+from chestfed.leaves.samples.command import hospitals_to_look_at, write_samples
 from chestfed.reports.tracking.recording import MlflowRecord
 from chestfed.reports.tracking.store import local_store
 from chestfed.studies.experiment.loading import load_pipeline

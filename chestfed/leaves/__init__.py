@@ -1,0 +1,1 @@
+"""Features that nothing else imports."""

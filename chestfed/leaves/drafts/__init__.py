@@ -1,0 +1,5 @@
+"""The first YAML of a new hospital: columns by their headers, confirmed by content, and a code book for a person."""
+
+from chestfed.core.plugins.leaves import Leaf
+
+LEAF = Leaf(commands={"site new": f"{__name__}.command:site_new"})

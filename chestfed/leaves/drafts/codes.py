@@ -1,0 +1,313 @@
+"""The code book of a proposal: what each value means, from the book, the lexicon, or open; and how open cells count."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.data.sites import lexicon
+from chestfed.data.sites.lexicon import name_view, plain, suggest
+from chestfed.data.sites.reader import ages
+from chestfed.data.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, LEXICON, MISSING, Code, normalize_value
+from chestfed.data.sites.tables.melt import PERCENT
+from chestfed.data.sites.terms import NORMAL, Meaning, listed, parse_meaning
+from chestfed.leaves.drafts.proposal import NONE, Proposal, option
+
+_NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?%?")
+#: More different values than this are not words of a view, a split or a sex.
+MOST_WORDS: Final = 30
+#: (proposal, evidence, whether the lexicon is certain)
+_Guess = tuple[str, str, bool]
+
+
+def add_codes(
+    proposal: Proposal, column: str, kind: str, counts: Mapping[str, int], guess: Callable[[str], _Guess]
+) -> list[Code]:
+    """Add the rows of the book for these values of a column (empty: of all columns of the kind)."""
+    rows = []
+    for value, number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        meaning, evidence, certain = guess(value)
+        row = Code(column, kind, value, number, meaning, evidence)
+        earlier = proposal.answers.get_code(column, kind, value)
+        if earlier is not None:
+            row = replace(row, meaning=earlier.meaning, confirmed=earlier.confirmed)
+        elif certain and meaning:
+            row = replace(row, meaning=meaning, confirmed=LEXICON)
+        rows.append(row)
+    proposal.codes += rows
+    return rows
+
+
+def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *others: str) -> None:
+    """Note what is open of the rows; `others` are options that settle it too."""
+    waiting = [row for row in rows if not row.is_known]
+    if not waiting:
+        return
+    shown = [row for row in waiting if row.rows >= 3][:8]
+    text = ", ".join(f"'{row.value}' ({row.rows:,}{f', {row.proposal}?' if row.proposal else ''})" for row in shown)
+    more = len(waiting) - len(shown)
+    values = text + (f"{', and ' if shown else ''}{more} in fewer than 3 rows, in the code book" if more else "")
+    examples = [option("--code", f"{key}:{row.value}={row.proposal or 'MEANING'}") + " ..." for row in shown[:1]]
+    proposal.ask(f"{what}: what do these values mean? {values}", *examples, *others)
+
+
+def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
+    """How many cells have each value, in the form in which values are compared."""
+    counts: dict[str, int] = {}
+    for cell, number in cells.dropna().value_counts().items():
+        value = normalize_value(kind, str(cell))
+        counts[value] = counts.get(value, 0) + int(number)
+    return counts
+
+
+def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> None:
+    """Note a column of views, splits or sexes, and the codes of its words."""
+    counts = count_values(proposal.frame[column], role)
+    if len(counts) > MOST_WORDS:
+        raise ConfigError(f"--column {role}={column}: {len(counts):,} different values are not words for a {role}")
+    guess = guess_words(role, column, counts)
+    rows = add_codes(proposal, "", role, counts, guess)
+    spread: dict[str, int] = {}
+    for row in rows:
+        spread[row.meaning or "open"] = spread.get(row.meaning or "open", 0) + row.rows
+    shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.items())
+    proposal.take(role, column, f"{evidence}: {shown}")
+    ask_codes(proposal, f"column '{column}' ({role})", role, rows, option("--column", f"{role}={NONE}"))
+    if role == "view":
+        lost = sum(spread.get(name, 0) for name in ("unknown", MISSING)) + int(proposal.frame[column].isna().sum())
+        if lost:
+            proposal.first.append(
+                f"{lost:,} of {len(proposal.frame):,} rows have no known view and are left out, because they may be "
+                "lateral (to keep them, add unknown to views in the YAML)"
+            )
+
+
+def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str], _Guess]:
+    """The meaning of a word in a column of views, splits or sexes that has these words."""
+    words, values = lexicon.WORDS[role], set(counts)
+    letters = {word for word in values if len(word) == 1}
+    letters_known: dict[str, str] = {}
+    if role == "sex" and letters <= {"w", "m"}:
+        letters_known = {"w": "F"}
+    unsure = {"h": "M", "v": "M", "w": "F"} if role == "sex" else {}
+    unsafe = role == "sex" and bool(letters - {"f", "m", "w"})  # m beside h is mujer
+    header = plain(column)
+    if role == "split":
+        part = next((name for name in ("test", "train", "valid") if name in header.split()), None)
+        if part is not None:
+            unsure = {"1": part, "true": part, "yes": part, "y": part}
+            unsure |= dict.fromkeys(("0", "false", "no", "n"), "train" if part != "train" else "test")
+        unsure |= {"development": "train", "dev": "valid"}
+
+    def guess(value: str) -> _Guess:
+        meaning = letters_known.get(value) or words.get(plain(value)) or (name_view(value) if role == "view" else None)
+        if value in lexicon.MISSING:
+            return MISSING, "an empty cell", True
+        if header == "is test" and value in unsure:
+            return unsure[value], "by the column's name", True
+        if meaning is not None and not (unsafe and len(value) == 1):
+            return meaning, "a known word", True
+        return unsure.get(value, ""), "" if value not in unsure else "perhaps", False
+
+    return guess
+
+
+def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
+    """Propose a column of ages and codes for its other cells; False if too few cells are ages."""
+    cells = proposal.frame[column].dropna().str.strip()
+    years = ages(cells)
+    bad = cells[np.isnan(years)]
+    if cells.empty or len(bad) > 0.25 * len(cells):
+        return False
+    rows = add_codes(
+        proposal,
+        "",
+        AGE,
+        count_values(bad, AGE),
+        lambda value: (MISSING, "an empty cell", True) if value in lexicon.MISSING else ("", "not an age", False),
+    )
+    shown = f"{len(cells) - len(bad):,} ages, {np.nanmin(years):.0f} to {np.nanmax(years):.0f}"
+    proposal.take("age", column, f"{evidence}: {shown}")
+    ask_codes(proposal, f"column '{column}' (age), years or missing", "age", rows, option("--column", f"age={NONE}"))
+    return True
+
+
+def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: dict[str, list[Code]]) -> None:
+    """The codes of label columns: one for all columns whose numbers are written alike, else by column."""
+    counts = {name: count_values(proposal.frame[name], LABEL) for name in columns}
+    numbers = {name: {value for value in counts[name] if _NUMBER.fullmatch(value)} for name in columns}
+    if "threshold" in proposal.table:
+        counts = {name: {v: n for v, n in counts[name].items() if not PERCENT.fullmatch(v)} for name in columns}
+        numbers = {name: set() for name in columns}
+    answers = [code for code in proposal.answers.codes if code.is_known]
+    answered = {code.value for code in answers if code.kind == LABEL and not code.column}
+    separately = {(code.column, code.value) for code in answers if code.column}
+    odd = any(values - {"0", "1"} or values & answered for values in numbers.values())
+    alike = len({"0" in values for values in numbers.values() if values}) <= 1
+    merged: dict[str, int] = {}
+    for name in columns:
+        separate = {}
+        for value, number in counts[name].items():
+            if (name, value) in separately:
+                separate[value] = number
+            elif value in numbers[name] and not odd:
+                continue  # plain 0 and 1
+            elif value in numbers[name] and not alike:
+                separate[value] = number
+            else:
+                merged[value] = merged.get(value, 0) + number
+        if separate:
+            rows_by_column[name] = add_codes(proposal, name, LABEL, separate, guess_label)
+            ask_codes(proposal, f"column '{name}'", name, rows_by_column[name])
+    rows_by_column[""] = add_codes(proposal, "", LABEL, merged, guess_label)
+    ask_codes(proposal, "label columns", "labels", rows_by_column[""])
+
+
+def _guess_number(value: str) -> _Guess:
+    meaning = lexicon.MAYBE_VALUES.get(value, "")
+    return meaning, "a number" if _NUMBER.fullmatch(value) else "perhaps" if meaning else "unknown", False
+
+
+def guess_label(value: str) -> _Guess:
+    """The meaning of a value in a label column."""
+    meaning = lexicon.VALUES.get(value)
+    return (meaning, "a known word", True) if meaning is not None else _guess_number(value)
+
+
+def propose_keep(proposal: Proposal, column: str) -> None:
+    """Note a filter column, whose values keep or drop a row."""
+    counts = count_values(proposal.frame[column], KEEP)
+
+    def guess(value: str) -> _Guess:
+        word = plain(value)
+        if word in lexicon.KEPT or word in lexicon.DROPPED:
+            return "keep" if word in lexicon.KEPT else "drop", "a known word", True
+        return "keep" if word in lexicon.MAYBE_KEPT else "drop" if word in lexicon.MAYBE_DROPPED else "", "", False
+
+    rows = add_codes(proposal, column, KEEP, counts, guess)
+    dropped = [row for row in rows if row.meaning == "drop"]
+    if dropped:
+        listed = ", ".join(f"'{row.value}' ({row.rows:,})" for row in dropped)
+        proposal.first.append(f"rows are left out by '{column}': {listed}")
+    ask_codes(proposal, f"filter column '{column}', keep or drop", column, rows, "--set 'keep=[]'")
+
+
+def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str) -> list[Code]:
+    """The codes of the findings in words."""
+    dropped = {disease for disease, names in proposal.answers.labels.items() if not names}
+
+    def guess(value: str) -> _Guess:
+        if not value:
+            return MISSING, "an empty cell", False
+        suggestion = suggest(value)
+        if suggestion.meaning is None:
+            return "", suggestion.why, False
+        findings = {name: code for name, code in suggestion.meaning.findings.items() if name not in dropped}
+        changed = len(findings) < len(suggestion.meaning.findings)
+        return str(Meaning(findings) if changed else suggestion.meaning), suggestion.why, suggestion.certain
+
+    rows = add_codes(proposal, "", FINDING, counts, guess)
+    proposal.evidence["codes"] = (
+        f"{sum(row.is_known for row in rows):,} of {len(rows):,} terms of '{column}' have a meaning"
+    )
+    if partial := [row for row in rows if row.proposal and not row.is_known and lexicon.list_unread(row.value)]:
+        text = f"{len(partial):,} proposed meanings in the code book leave out words that are not understood"
+        proposal.first.append(f"{text}: its column 'evidence' lists them")
+    ask_codes(proposal, f"findings in '{column}'", "findings", rows, option("--set", "other_terms=missing"))
+    return rows
+
+
+def is_normal(row: Code) -> bool:
+    """Whether a term means that nothing is found."""
+    return (row.meaning or row.proposal) == str(NORMAL)
+
+
+def count_findings(
+    proposal: Proposal, rows: Sequence[Code], cells: pd.Series | None, separator: str | None, lists: bool
+) -> dict[str, Counter[str]]:
+    """Disease -> how many images have each finding by the meanings proposed so far; blank: not mentioned."""
+    meanings = {row.value: parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal}
+    names = {1: "positive", 0: "negative", -1: "uncertain"}
+    diseases = [disease for disease in proposal.diseases if disease not in proposal.constant]
+    total = {disease: Counter[str]() for disease in diseases}
+    if cells is None:
+        return {}
+    findings: dict[object, list[str]] = defaultdict(list)
+    for image, cell in zip(proposal.image, cells, strict=True):
+        if isinstance(cell, str):
+            parts = listed(cell) or [] if lists else cell.split(separator) if separator else [cell]
+            findings[image] += [normalize_value("finding", part) for part in parts]
+    for terms in findings.values():
+        known = [meanings[term] for term in terms if term in meanings]
+        healthy = any(meaning.healthy for meaning in known)
+        for disease in diseases:
+            codes = [int(meaning.findings[disease]) for meaning in known if disease in meaning.findings]
+            word = names[1 if 1 in codes else -1 if -1 in codes else 0] if codes else "negative" if healthy else "blank"
+            total[disease][word] += 1
+    return total
+
+
+def ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str) -> None:
+    """How uncertain and blank labels count: the user's answers, else questions where it changes something."""
+    answers, site = proposal.answers, proposal.site
+    site["uncertain"], site["blank"] = answers.uncertain or "missing", answers.blank or "missing"
+    labels = [code for code in proposal.codes if code.kind in ("label", "finding")]
+    doubts = sum(code.rows for code in labels if "uncertain" in (code.meaning or code.proposal))
+    if doubts and answers.uncertain is None:
+        proposal.ask(
+            f"uncertain: {doubts:,} labels are uncertain; how do they count?",
+            "--uncertain missing",
+            "--uncertain positive",
+            "--uncertain negative",
+        )
+    blanks = {
+        disease: number
+        for disease, number in total.items()
+        if number["blank"] and (number["positive"] or number["negative"])
+    }
+    normal = any(is_normal(code) for code in proposal.codes if code.kind == "finding")
+    if (
+        blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)
+    ) and answers.blank is None:
+        counts = "; ".join(
+            f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
+            f"{number['negative'] + number['blank']:,}"
+            for disease, number in blanks.items()
+        )
+        proposed = (
+            "negative"
+            if normal and not any(number["negative"] and number["uncertain"] for number in total.values())
+            else ""
+        )
+        hint = " (proposal: negative, as the built-in reader of such lists)" if proposed else ""
+        proposal.ask(
+            f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
+            "--blank negative",
+            "--blank missing",
+        )
+    _ask_one_class(proposal, total)
+
+
+def _ask_one_class(proposal: Proposal, total: dict[str, Counter[str]]) -> None:
+    """Ask about diseases without a positive or a negative image, once everything else is settled."""
+    answers, site = proposal.answers, proposal.site
+    if any(not code.is_known for code in proposal.codes):
+        return
+    for disease, number in total.items():
+        negatives = number["negative"] + (number["blank"] if site["blank"] == "negative" else 0)
+        is_settled = answers.blank is not None or not number["blank"]
+        if is_settled and disease not in answers.keys.get("one_class", []) and not (number["positive"] and negatives):
+            lacking = "negative" if number["positive"] else "positive"
+            proposal.ask(
+                f"labels: {disease} has no {lacking} image",
+                option("--set", f"one_class=[{disease}]"),
+                option("--label", f"{disease}=none"),
+                *(["--blank negative"] if number["blank"] else []),
+            )

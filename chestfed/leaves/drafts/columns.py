@@ -1,0 +1,354 @@
+"""Which columns hold the patient, study, view, split, sex, age, site, and which ones filter rows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.data.sites.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
+from chestfed.data.sites.reader import PER_YEAR, group_spellings
+from chestfed.data.sites.tables.codebook import LEXICON
+from chestfed.leaves.drafts.codes import (
+    MOST_WORDS,
+    add_codes,
+    ask_codes,
+    count_values,
+    guess_words,
+    propose_ages,
+    propose_keep,
+    propose_words,
+)
+from chestfed.leaves.drafts.proposal import (
+    ENOUGH,
+    FOLDER,
+    NONE,
+    PREFIX,
+    Proposal,
+    find_called,
+    has_dates,
+    is_called,
+    option,
+)
+
+#: Values that a column of splits has, in one of its two to four words.
+_SPLIT_WORDS: Final = frozenset(
+    (*WORDS["split"], *("dev", "development", "eval", "internal validation"), "external validation")
+)
+_MOST_SITES: Final = 50
+_SPELLINGS: Final = "capitals, spaces, leading zeros, .0 or a sign before the number"
+
+
+def propose_patient(proposal: Proposal) -> None:
+    """Note the column of the patient, a folder of the images, or that every image is a patient; else a question."""
+    if proposal.is_in_path("patient"):
+        return
+    answer, paths = proposal.get_answer("patient"), _list_paths(proposal)
+    places = {FOLDER: _find_folder(paths), PREFIX: find_prefix(paths)}
+    if answer in places:
+        place = places[answer]
+        if place is None:
+            raise ConfigError(f"--column patient={answer}: it does not tell the images apart")
+        proposal.table["from_path"], proposal.evidence["from_path"] = place
+        return
+    if answer == NONE:
+        proposal.take("patient", proposal.columns["image"], "none: every image counts as a separate patient")
+        return
+    if answer is not None:
+        _refuse_dates(proposal, answer)
+        proposal.take("patient", answer, f"given; {_count_groups(proposal, answer)}")
+        if number := _count_spellings(proposal.frame[answer]):
+            proposal.first.append(
+                f"{number:,} values of '{answer}' are written in several ways ({_SPELLINGS}), and count as "
+                "several patients: write those of one person alike"
+            )
+        return
+    names = [name for name in proposal.headers if name != proposal.columns.get("image")]
+    called = find_called("patient", names)
+    likely = [name for name in called if _fits_images(proposal.frame[name], proposal.image)]
+    for name in likely:
+        _refuse_dates(proposal, name)
+    if likely and all(_have_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
+        proposal.take("patient", likely[0], f"by its name; {_count_groups(proposal, likely[0])}")
+        _ask_spellings(proposal, likely[0])
+        return
+    ids = [name for name in names if _looks_like_ids(proposal.frame[name], proposal.image) and name not in likely]
+    why = (
+        "several columns are called like it, and group the images differently"
+        if likely
+        else _explain_none(proposal, called)
+    )
+    choices = [option("--column", f"patient={name}") for name in likely or ids[:6] or ["NAME"]]
+    choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
+    proposal.ask(
+        f"patient: {why}. Without patients, images of one person may be in both training and test",
+        *choices,
+        f"{option('--column', f'patient={NONE}')} (every image counts as a patient)",
+    )
+
+
+def _count_spellings(cells: pd.Series) -> int:
+    """How many names are written in several ways; `HC-12` and `hc 12` are perhaps one, which only a person knows."""
+    return len(group_spellings(cells.dropna()))
+
+
+def _ask_spellings(proposal: Proposal, name: str) -> None:
+    if number := _count_spellings(proposal.frame[name]):
+        proposal.ask(
+            f"patient: {number:,} values of '{name}' are written in several ways, which differ only in "
+            f"{_SPELLINGS}; write those of one person alike",
+            f"{option('--column', f'patient={name}')} (they are different persons)",
+        )
+
+
+def _explain_none(proposal: Proposal, unfit: list[str]) -> str:
+    if not unfit:
+        return "no column is called like it"
+    empty = proposal.frame[unfit[0]].isna()
+    if empty.mean() <= 1 - ENOUGH:
+        return f"'{unfit[0]}' has several values for one image"
+    return f"'{unfit[0]}' is empty in {empty.sum():,} rows (the first: row {empty.idxmax()}); fill it in on every row"
+
+
+def _refuse_dates(proposal: Proposal, name: str) -> None:
+    if has_dates(proposal.frame[name]):
+        proposal.ask(
+            f"patient: the cells of '{name}' are dates, and name no patient", option("--column", "patient=NAME")
+        )
+
+
+def _count_groups(proposal: Proposal, column: str) -> str:
+    return f"{proposal.frame[column].nunique():,} patients of {proposal.image.nunique():,} images"
+
+
+def _fits_images(cells: pd.Series, image: pd.Series) -> bool:
+    """Filled, and one for each image."""
+    known = pd.DataFrame({"image": image, "cell": cells}).dropna().drop_duplicates()
+    return bool(cells.notna().mean() >= ENOUGH and known["image"].duplicated().mean() < 1 - ENOUGH)
+
+
+def _looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
+    """Many different cells, and some images in common."""
+    if any(
+        is_called(role, str(cells.name)) for role in ("age", "view", "split", "sex", "findings", "value", "running")
+    ):
+        return False
+    share = cells.nunique() / max(1, image.nunique())
+    fits = _fits_images(cells, image) and 0.2 < share <= 1 and not has_dates(cells)
+    return fits and not cells.str.contains(r"\s", na=False).mean() > 0.5
+
+
+def _have_same_groups(first: pd.Series, second: pd.Series) -> bool:
+    pairs = pd.DataFrame({"a": first, "b": second}).dropna().drop_duplicates()
+    return bool(pairs["a"].is_unique and pairs["b"].is_unique)
+
+
+def find_prefix(paths: pd.Series, folder: str = "(?:^|/)") -> tuple[str, str] | None:
+    """How the files' names begin, up to a `_` or `-`, as an expression, with counts; None if that groups no images."""
+    names = paths.str.rsplit("/", n=1).str[-1]
+    sign = next((sign for sign in "_-" if names.str.contains(sign, regex=False).any()), None)
+    if sign is None:
+        return None
+    number = names.str.split(sign, n=1).str[0].nunique()
+    if not 1 < number < paths.nunique():
+        return None
+    text = f"{number:,} beginnings of file names, up to '{sign}', of {paths.nunique():,} images"
+    if whole := names[~names.str.contains(sign, regex=False)].nunique():
+        text += f"; {whole:,} names without '{sign}' are a patient each"
+    return f"{folder}(?P<patient>[^/{sign}]+)[^/]*$", text
+
+
+def _find_folder(paths: pd.Series) -> tuple[str, str] | None:
+    """The outermost folder of the images that differs, as an expression, with counts."""
+    folders = [path.split("/")[:-1] for path in paths]
+    depth = min(map(len, folders), default=0)
+    different = [1, *(len({tuple(parts[: level + 1]) for parts in folders}) for level in range(depth))]
+    levels = [level for level in range(depth) if different[level + 1] > different[level]]
+    if not levels:
+        return None
+    text = f"{different[levels[0] + 1]:,} folders at level {levels[0] + 1} of {paths.nunique():,} images"
+    return f"^{'[^/]+/' * levels[0]}(?P<patient>[^/]+)/", text
+
+
+def _list_paths(proposal: Proposal) -> pd.Series:
+    """The paths of the images as `from_path` sees them."""
+    paths = proposal.image.dropna().astype(str)
+    for root in sorted(proposal.rule.get("roots", ["."]), key=len, reverse=True):
+        paths = paths.str.removeprefix(f"{root.rstrip('/')}/")
+    return paths
+
+
+def propose_path_words(proposal: Proposal) -> None:
+    """The codes of the views, sexes and splits that the user's `from_path` takes from the paths."""
+    pattern = str(proposal.answers.keys.get("from_path", ""))
+    for role in ("view", "sex", "split"):
+        if not proposal.is_in_path(role):
+            continue
+        counts = count_values(_list_paths(proposal).str.extract(pattern)[role], role)
+        if len(counts) > MOST_WORDS:
+            raise ConfigError(f"--set from_path: {len(counts):,} different values are not words for a {role}")
+        rows = add_codes(proposal, "", role, counts, guess_words(role, role, counts))
+        ask_codes(proposal, f"'{role}' in the path", role, rows)
+
+
+def propose_others(proposal: Proposal) -> None:
+    """Note study, view, sex, age and split."""
+    answer = proposal.get_answer("study")
+    likely = [
+        name for name in find_called("study", proposal.free) if _fits_images(proposal.frame[name], proposal.image)
+    ]
+    if answer not in (None, NONE) or (answer is None and likely and "study" not in proposal.columns):
+        name = answer or likely[0]
+        proposal.take(
+            "study", name, f"{'given' if answer else 'by its name'}; {proposal.frame[name].nunique():,} different"
+        )
+    for role in ("view", "sex"):
+        answer = proposal.get_answer(role)
+        column = NONE if proposal.is_in_path(role) else answer or _find_worded(proposal, role)
+        if column is not None and column != NONE:
+            propose_words(proposal, role, column, "given" if answer else "by its name and words")
+    propose_path_words(proposal)
+    _propose_age(proposal)
+    if "view" not in proposal.columns and not proposal.is_in_path("view") and "default_view" not in proposal.table:
+        _ask_view_folders(proposal)
+        proposal.first.append(
+            "no column of views: lateral images, if any, are used for training (--column view=NAME, "
+            "or, if all are frontal, --set default_view=frontal)"
+        )
+    _propose_split(proposal)
+
+
+def _ask_view_folders(proposal: Proposal) -> None:
+    """A question where no column has views, and folders or ends of file names are called like some."""
+    if proposal.get_answer("view") is not None:
+        return
+    root = proposal.rule.get("roots", ["."])[0]
+    paths = proposal.image.astype(str).str.removeprefix(f"{root}/")
+    folders = paths.str.split("/").str[:-1]
+    cells = {f"^{'[^/]+/' * n}(?P<view>[^/]+)/": folders.str[n] for n in range(int(folders.str.len().min() or 0))}
+    cells[r"[_-](?P<view>[A-Za-z]+)\.\w+$"] = paths.str.extract(r"[_-]([A-Za-z]+)\.\w+$", expand=False)
+    for pattern, names in cells.items():
+        if names.notna().all() and _has_only_views(names):
+            text = "view: no column has views, and folders, or the ends of file names, are called like views"
+            proposal.ask(text, option("--set", f"from_path={pattern}"), option("--column", f"view={NONE}"))
+            return
+
+
+def _find_worded(proposal: Proposal, role: str) -> str | None:
+    """The column that is called so, if it has few words; of views also one with nothing but views."""
+    free = [name for name in proposal.free if proposal.frame[name].nunique() <= MOST_WORDS]
+    shares = {name: _measure_known(proposal.frame[name], role) for name in find_called(role, free)}
+    best = max(shares, key=lambda name: shares[name], default=None)
+    if best is not None and (shares[best] > 0 or proposal.frame[best].nunique() > 1):
+        return best
+    views = [name for name in free if role == "view" and _has_only_views(proposal.frame[name])]
+    return views[0] if views else None
+
+
+def _measure_known(cells: pd.Series, role: str) -> float:
+    words = cells.dropna().str.strip().str.lower()
+    guess = guess_words(role, str(cells.name), set(words))
+    return float(words.map(lambda word: guess(word)[2]).mean()) if len(words) else 0.0
+
+
+def _has_only_views(cells: pd.Series) -> bool:
+    views = {name_view(cell) for cell in cells.dropna().unique()}
+    return None not in views and len(views & {"pa", "ap", "frontal", "lateral"}) > 1
+
+
+def _propose_age(proposal: Proposal) -> None:
+    answer = proposal.get_answer("age")
+    if answer == NONE:
+        return
+    for name in [answer] if answer else find_called("age", proposal.free):
+        unit = next((word for word in plain(name).split() if len(word) > 2 and PER_YEAR.get(word, 1) > 1), None)
+        if unit and proposal.frame[name].str.fullmatch(r"[\d.,]+", na=False).any():
+            raise ConfigError(f"'{name}': a bare number is years; write the unit into the cells (7 {unit})")
+        if propose_ages(proposal, name, "given" if answer else "by its name"):
+            return
+        if answer:
+            raise ConfigError(f"--column age={name}: too few cells are ages")
+        proposal.notes.append(f"'{name}' is called like the age, but too few cells are ages: not used")
+
+
+def _propose_split(proposal: Proposal) -> None:
+    """Note the split, or ask: a column that looks like one must not be overlooked, and no test set is guessed."""
+    answers, answer = proposal.answers, proposal.get_answer("split")
+    if answer not in (None, NONE):
+        propose_words(proposal, "split", str(answer), "given")
+    if "split" in proposal.columns or proposal.is_in_path("split"):
+        propose_share(proposal)
+        return
+    maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if answer is None else []
+    if answers.test_fraction is not None or answers.no_split:  # the user has no split in mind, so folds are not one
+        folds = [name for name in maybe if _has_folds(proposal.frame[name])]
+        proposal.first += [f"'{name}' holds folds: not used as a split" for name in folds]
+        maybe = [name for name in maybe if name not in folds]
+    named = find_called("split", maybe)
+    known = [name for name in named if _measure_known(proposal.frame[name], "split") == 1]
+    if known or len(maybe) == 1:
+        column = (known or maybe)[0]
+        propose_words(proposal, "split", column, "by its name and words")
+        rows = [code for code in proposal.codes if code.kind == "split"]
+        both = {"train", "test"} <= {row.meaning for row in rows}
+        if not known and not both and all(row.confirmed == LEXICON for row in rows):  # else the open words ask
+            _ask_split(proposal, [column])
+    elif maybe:
+        _ask_split(proposal, maybe)
+    propose_share(proposal, ask=not maybe)
+
+
+def propose_share(proposal: Proposal, *, ask: bool = True) -> None:
+    """Note the share of patients for testing that the user gives; a question if nothing else says what is for it."""
+    answers = proposal.answers
+    if answers.test_fraction is not None:
+        proposal.site["splits"] = {"test_fraction": answers.test_fraction}
+        proposal.evidence["splits"] = "given; drawn by patient"
+    elif ask and not answers.no_split and "split" not in proposal.columns and not proposal.is_in_path("split"):
+        proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
+
+
+def _has_folds(cells: pd.Series) -> bool:
+    """Whether a column is called like folds, and numbers them from 0 or 1."""
+    values = set(cells.dropna().unique())
+    numbers = [{str(n) for n in range(first, first + len(values))} for first in (0, 1)]
+    return is_called("fold", str(cells.name)) and values in numbers
+
+
+def _ask_split(proposal: Proposal, names: list[str]) -> None:
+    listed = ", ".join(f"'{name}'" for name in names)
+    options = [option("--column", f"split={name}") for name in names]
+    proposal.ask(f"split: {listed} may say which images are for testing", *options, option("--column", "split=none"))
+
+
+def _may_be_split(proposal: Proposal, name: str) -> bool:
+    """Whether a column is called like a split, with up to ten values, or holds two to four words of one."""
+    values = {plain(value) for value in proposal.frame[name].dropna().unique()}
+    words = 2 <= len(values) <= 4 and len(values & _SPLIT_WORDS) >= 1
+    called = bool(find_called("split", [name]) or find_called("maybe_split", [name]))
+    return name_disease(name) is None and (words or (called and 2 <= len(values) <= 10))
+
+
+def propose_filters(proposal: Proposal) -> None:
+    """Note columns of sites and centres, and those whose values say which rows belong to the data set."""
+    patient, answer = proposal.columns.get("patient"), proposal.get_answer("site")
+    if answer not in (None, NONE):
+        proposal.table["patient_prefix"], proposal.evidence["patient_prefix"] = answer, "given"
+    elif answer is None and patient is not None and patient != proposal.columns.get("image"):
+        for name in find_called("site", proposal.free):
+            sites = proposal.frame[name].groupby(proposal.frame[patient]).nunique()
+            if 2 <= proposal.frame[name].nunique() <= _MOST_SITES and (sites > 1).any():
+                proposal.ask(
+                    f"'{name}': {int((sites > 1).sum()):,} patient numbers occur at several of its values; are "
+                    "they different persons?",
+                    option("--column", f"site={name}"),
+                    option("--column", "site=none"),
+                )
+    keep = proposal.table.get("keep")
+    for name in find_called("keep", proposal.free) if keep is None else keep:
+        name = proposal.check_column("--set keep", name)
+        values = {plain(value) for value in proposal.frame[name].dropna().unique()}
+        if keep is not None or (2 <= len(values) <= MOST_WORDS and not values <= KEPT | MAYBE_KEPT):
+            proposal.table["keep"] = list(dict.fromkeys([*proposal.table.get("keep", []), name]))
+            propose_keep(proposal, name)

@@ -1,0 +1,282 @@
+"""Which column names the images: its cells are compared with the files, their folders, and their DICOM headers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ConfigError, SiteError
+from chestfed.data.dicom.file_kinds import image_ending
+from chestfed.data.dicom.tags import IMAGE_KEYS
+from chestfed.data.sites.lexicon import name_disease, plain
+from chestfed.data.sites.tables.image_headers import find_other_patients, pair_headers
+from chestfed.leaves.drafts.matching import ImageMatch, Pictures, match_column
+from chestfed.leaves.drafts.proposal import (
+    ENOUGH,
+    NONE,
+    Proposal,
+    count,
+    find_called,
+    is_called,
+    is_small,
+    list_rows,
+    option,
+)
+
+#: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
+_RIVAL: Final = 0.5
+#: What a column with the values of an element is called like.
+_CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
+#: Columns whose cells are in headers by chance, by their names.
+_ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")
+_DROP: Final = option("--set", "rows.missing_image=drop")
+
+
+def propose_images(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]) -> list[str]:
+    """Note the column that names the images, and how; the DICOM elements that became columns are returned.
+
+    The table gets a row per image where a row stands for several. Where no column is certain, a question is noted, and
+    the image of each row is its number.
+    """
+    answer = proposal.get_answer("image")
+    if answer == NONE:
+        raise ConfigError("--column image=none: every row needs an image")
+    names = [name for name in proposal.headers if name_disease(name) is None] if answer is None else [answer]
+    hints = [*find_called("patient", proposal.headers), *find_called("study", proposal.headers)]
+    attempts = [match_column(proposal.frame, name, proposal.pictures, hints) for name in names]
+    matches = sorted((m for m in attempts if m is not None and m.named), key=lambda m: (-m.files, -m.share))
+    if matches:
+        match = matches[0] if answer is not None else _choose(proposal, matches)
+        _note_match(proposal, match)
+        return []
+    if _match_folders(proposal, answer):
+        return []
+    elements = _match_headers(proposal, answer, read_headers, roles) if proposal.pictures.dicoms else None
+    if elements is None and not proposal.columns.get("image"):
+        proposal.ask(_explain(proposal.frame[names], proposal.pictures))
+        proposal.image = pd.Series(proposal.frame.index.astype(str), index=proposal.frame.index)
+    return elements or []
+
+
+def _note_match(proposal: Proposal, match: ImageMatch) -> None:
+    proposal.take("image", match.column, f"{count(match.named, match.cells)} name a file ({match.how})")
+    proposal.image = match.paths.where(match.paths.notna(), proposal.frame[match.column])
+    proposal.rule = match.images.model_dump(exclude_defaults=True)
+    proposal.evidence["images"], proposal.examples = match.how, match.examples
+    if match.ambiguous:
+        proposal.ask(
+            f"image column '{match.column}': {match.ambiguous:,} of {match.cells:,} cells match files of the same name "
+            "in several folders, such as originals and thumbnails, or a numbering that restarts in each folder. Give "
+            "--images only the right folder; or add a column with the path below it to the table"
+        )
+    lost, idle = match.cells - match.named, len(proposal.pictures.files) - match.files
+    dropped = "missing_image" in proposal.answers.keys.get("rows", {})
+    if lost and not dropped:
+        proposal.ask(
+            f"{lost:,} of {match.cells:,} rows name no file of the folder: add the images, or leave out such rows",
+            _DROP,
+        )
+    if idle:
+        proposal.first.append(f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row: not used")
+
+
+def _choose(proposal: Proposal, matches: Sequence[ImageMatch]) -> ImageMatch:
+    """The match that is certain; else the best one, with a question."""
+    frame = proposal.frame
+    strong = [match for match in matches if match.share >= ENOUGH]
+    if not strong:  # a table of all images, and the folder has some of them: names that no number has by chance
+        files = ENOUGH * len(proposal.pictures.files)
+        strong = [match for match in matches if match.files >= files and not is_small(frame[match.column])]
+    strong = [match for match in strong if not match.ambiguous] or strong
+    best = _best(strong, proposal.pictures)
+    doubt = "several columns name images, and not the same ones" if strong else "too few cells name a file"
+    if best is not None and not (doubt := _doubt_numbers(best, frame)):
+        return best
+    listed = "; ".join(f"{m.column}: {count(m.named, m.cells)} name a file" for m in matches[:8])
+    proposal.ask(f"image column: {doubt} ({listed})", *(option("--column", f"image={m.column}") for m in matches[:8]))
+    return best or matches[0]
+
+
+def _best(strong: Sequence[ImageMatch], pictures: Pictures) -> ImageMatch | None:
+    """The column that names most files; None if others name as many, but not the same."""
+    if not strong:
+        return None
+    best = strong[0]
+    rivals = [m for m in strong if m.files >= _RIVAL * best.files and not m.paths.equals(best.paths)]
+    if rivals and best.files >= ENOUGH * len(pictures.files):  # it names all there are, and they do not
+        rivals = [m for m in rivals if m.files >= ENOUGH * len(pictures.files)]
+    if not rivals:
+        same = [m for m in strong if m.paths.equals(best.paths)]
+        return min(same, key=lambda m: (not is_called("image", m.column), m.images.path is not None))
+    likely = [m for m in (best, *rivals) if is_called("image", m.column)]
+    return likely[0] if len(likely) == 1 else None
+
+
+def _doubt_numbers(best: ImageMatch, frame: pd.DataFrame) -> str:
+    """Why a column of small numbers may name files by chance, as a running number does; empty if nothing says so."""
+    if not is_small(frame[best.column]):
+        return ""
+    called = is_called("image", best.column)
+    for name in (str(name) for name in frame if name != best.column):
+        cells = frame[name].dropna()
+        named = not called and is_called("image", name) and cells.nunique() > _RIVAL * best.named
+        if named or (len(cells) and cells.map(lambda cell: bool(image_ending(str(cell)))).mean() >= _RIVAL):
+            return (
+                f"the numbers of '{best.column}' may name files by chance; '{name}' looks like file names, but names "
+                "other files"
+            )
+    return ""
+
+
+def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
+    """Why no cell of any column names a file of the folder, as far as that can be seen."""
+    text = f"image column: no column has cells that name the {len(pictures.files):,} images in the folder. "
+    names = {file.rpartition("/")[2].casefold() for file in pictures.files}
+    bare = {stem.lstrip("0") for stem in pictures.by_stem if stem.isdecimal()}
+    begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
+    for name in map(str, frame):
+        cells = frame[name].dropna().str.strip()
+        if cells.empty:
+            continue
+        lists = cells.str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
+        many = cells.nunique() >= _RIVAL * len(pictures.files)
+        if many and cells.str.fullmatch(r"\d+").all() and cells.str.lstrip("0").isin(bare).mean() >= ENOUGH:
+            return text + f"Those of '{name}' would without leading zeros: export that column as text"
+        if lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH:
+            return text + f"Each cell of '{name}' names several images: write one row per image"
+        if cells.isin(begins).mean() >= ENOUGH:
+            return (
+                text + f"The names of the files begin with those of '{name}': write one row per image, or put the "
+                "images of each study into a folder of that name"
+            )
+        if cells.str.casefold().isin(names).any():
+            return (
+                text + f"Those of '{name}' would if case did not matter (.png, .PNG): write the names as the files have"
+            )
+    return (
+        text
+        + f"The columns are {', '.join(map(str, frame))}. Perhaps --images is another folder, or these are not the "
+        "names of the columns: --set header_row=2 if they are in row 2"
+    )
+
+
+def _match_folders(proposal: Proposal, answer: str | None) -> bool:
+    """Whether the cells of one column are folders of images; the table then gets a row per image."""
+    frame = proposal.frame
+    below: dict[str, list[str]] = defaultdict(list)
+    for file in proposal.pictures.files:
+        for folder in Path(file).parents[:-1]:
+            below[folder.as_posix()].append(file)
+    matches = {}
+    for name in [answer] if answer else proposal.headers:
+        cells = frame[name].dropna()
+        tops = Counter(folder.rpartition("/")[0] for folder in below if folder.rpartition("/")[2] in set(cells))
+        top = tops.most_common(1)[0][0] if tops else ""
+        files = [below.get(f"{top}/{cell}".removeprefix("/"), []) for cell in frame[name].fillna("\0")]
+        if cells.is_unique and sum(map(bool, files)) >= ENOUGH * max(1, len(cells)):
+            matches[name] = top or ".", files
+    if not matches:
+        return False
+    sure = [name for name in matches if is_called("study", name) or not is_small(frame[name])]
+    if not answer and (not sure or len({str(matches[name][1]) for name in sure}) > 1):
+        text = f"image column: cells of {', '.join(matches)} are names of folders with images, possibly by chance"
+        proposal.ask(text, *(option("--column", f"image={name}") for name in matches))
+    column = answer or (sure or list(matches))[0]
+    top, files = matches[column]
+    proposal.take("image", column, f"{count(sum(map(bool, files)), int(frame[column].notna().sum()))} name a folder")
+    if is_called("study", column):
+        proposal.take("study", column, "a folder for each study")
+    proposal.rule, proposal.evidence["images"] = {"folder": True, "roots": [top]}, "a folder of images"
+    proposal.frame = frame.iloc[np.repeat(np.arange(len(frame)), list(map(len, files)))].reset_index(drop=True)
+    proposal.image = pd.Series([file for folder in files for file in folder], dtype=object)
+    return True
+
+
+def _match_headers(
+    proposal: Proposal, answer: str | None, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
+) -> list[str] | None:
+    """The elements of the headers that became columns; None if no column's cells are in the headers."""
+    frame, names = proposal.frame, proposal.headers
+    try:
+        headers = read_headers()
+    except SiteError:  # none can be read
+        return None
+    shares = {
+        (name, element): float(frame[name].dropna().isin(set(headers[element].dropna())).mean())
+        for element in IMAGE_KEYS
+        if element in headers
+        for name in ([answer] if answer else names)
+        if frame[name].notna().any()
+    }
+    likely = sorted((key for key, share in shares.items() if share >= _RIVAL), key=lambda key: -shares[key])
+    if not likely:
+        _hint_at_zeros(proposal, headers)
+        return None
+    column, element = _choose_key(proposal, likely, shares, headers)
+    rows, places = pair_headers(frame[column], headers, element)
+    lacking = {role: tag for role, tag in roles.items() if role not in proposal.answers.columns and tag not in names}
+    elements = [tag for role, tag in lacking.items() if tag in headers and not find_called(role, names)]
+    wide = frame.iloc[rows].reset_index(drop=True)
+    for tag in elements:
+        wide[tag] = headers[tag].to_numpy(dtype=object)[places]
+    cells, matched = int(frame[column].notna().sum()), len(np.unique(rows))
+    proposal.take("image", column, f"{count(matched, cells)} are the {element} in the headers of the images")
+    if element != "SOPInstanceUID" and "study" not in proposal.answers.columns:
+        proposal.take("study", column, f"the {element} is that of a study")
+    if cells > matched:
+        proposal.ask(
+            f"{cells - matched:,} rows are in no header: remove them, or leave them out with `unmatched: drop`",
+            "--set 'images.unmatched=drop'",
+        )
+    for name in find_called("patient", names):
+        other = find_other_patients(frame[name], headers, rows, places)  # no patient is named
+        if other.any():
+            text = f"'{name}' is not the PatientID in the image's header in {int(other.sum()):,} of {len(frame):,} rows"
+            proposal.first.append(f"{text} ({list_rows(frame.index[other])}): rows have slipped, or a wrong column")
+    proposal.rule = {"header": element, "roots": [proposal.pictures.folder or "."]}
+    proposal.frame, proposal.evidence["images"] = wide, "by the headers of the images"
+    proposal.image = pd.Series(headers["image"].to_numpy(dtype=object)[places], dtype=object)
+    return elements
+
+
+def _choose_key(
+    proposal: Proposal, likely: list[tuple[str, str]], shares: Mapping[tuple[str, str], float], headers: pd.DataFrame
+) -> tuple[str, str]:
+    """The column and the element; a question where small numbers, or columns that disagree, may match by chance."""
+    frame = proposal.frame
+
+    def is_firm(key: tuple[str, str]) -> bool:
+        called = is_called(_CALLED[key[1]], key[0])
+        odd = not plain(key[0]) or any(is_called(role, key[0]) for role in _ELSE)
+        return shares[key] >= ENOUGH and (called if is_small(frame[key[0]]) else called or not odd)
+
+    firm = [key for key in likely if is_firm(key)]
+    pairs = {
+        key: set(zip(*(part.tolist() for part in pair_headers(frame[key[0]], headers, key[1])), strict=True))
+        for key in firm
+    }
+    nested = all(pairs[a] <= pairs[b] or pairs[b] <= pairs[a] for a, b in combinations(firm, 2))
+    long = [key for key in firm if not is_small(frame[key[0]]) and is_called(_CALLED[key[1]], key[0])]
+    if not proposal.answers.columns.get("image") and (not firm or (not nested and len(long) != 1)):
+        listed = ", ".join(f"{name} ({shares[name, element]:.0%})" for name, element in likely)
+        text = f"image column: cells are found in the headers of the images, perhaps by chance: {listed}"
+        proposal.ask(text, *dict.fromkeys(option("--column", f"image={name}") for name, _ in likely))
+    return (firm if nested and firm else long or likely)[0]
+
+
+def _hint_at_zeros(proposal: Proposal, headers: pd.DataFrame) -> None:
+    for element in (element for element in IMAGE_KEYS if element in headers):
+        numbers = set(headers[element].dropna().str.lstrip("0"))
+        for name in proposal.headers:
+            if proposal.frame[name].dropna().str.lstrip("0").isin(numbers).mean() >= ENOUGH:
+                text = f"image column: '{name}' would match the {element} of the headers without leading zeros"
+                proposal.ask(f"{text}: export the table with that column as text")
+                proposal.take("image", name, "without leading zeros")
+                proposal.image = proposal.frame[name]
+                return

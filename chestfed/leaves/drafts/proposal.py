@@ -1,0 +1,252 @@
+"""The proposal for a new hospital: what the user answered, what was read off the files, and what is still open."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import yaml
+
+from chestfed.core.diseases import check_spelling
+from chestfed.core.errors import ConfigError
+from chestfed.data.sites.left_out import Rows
+from chestfed.data.sites.lexicon import COLUMNS, plain
+from chestfed.data.sites.tables.codebook import YES, Code, normalize_value, parse_code
+from chestfed.data.sites.tables.schema import ROLES, TableFormat
+from chestfed.leaves.drafts.matching import Pictures
+
+#: Answers in place of a column: there is none; of the patient: the image's folder, or how the file's name begins; of a
+#: label: every image has the disease.
+NONE, FOLDER, PREFIX, ALL = "none", "folder", "prefix", "all"
+#: Roles that `--column` may name.
+COLUMN_ROLES: Final = (
+    *("image", "patient", "study", "view", "split", "sex", "age", "findings", "finding", "value", "reader", "site"),
+)
+#: Evidence of a row of the book that was given as an option.
+OPTION: Final = "given"
+#: Share of the cells that must name a file, or be known words.
+ENOUGH: Final = 0.9
+_SITE_KEYS: Final = ("title", "one_class", "views")
+_TABLE_KEYS: Final = (*TableFormat.model_fields, "missing_values")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The user's answers: `columns` by role, `labels` by disease, code-book rows, keys of the YAML, and policies."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    codes: Sequence[Code] = ()
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    uncertain: str | None = None
+    blank: str | None = None
+    raters: str | None = None
+    test_fraction: float | None = None
+    no_split: bool = False
+
+    def get_code(self, column: str, kind: str, value: str) -> Code | None:
+        """The last confirmed row of the book for a value: of its column, else of its kind."""
+        rows = [code for code in self.codes if (code.kind, code.value) == (kind, value) and code.is_known]
+        matches = [code for code in rows if code.column == column] or [code for code in rows if not code.column]
+        return matches[-1] if matches else None
+
+
+def parse_answers(
+    columns: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    codes: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    book: Sequence[Code] = (),
+    **policies: Any,
+) -> Answers:
+    """The answers of the options `--column ROLE=NAME`, `--label DISEASE=NAME`, `--code ...` and `--set KEY=VALUE`.
+
+    Raises `ConfigError` that names the option.
+    """
+    by_role, by_disease, by_key = dict[str, str](), dict[str, list[str]](), dict[str, Any]()
+    for text in columns:
+        role, name = _cut("--column", text, "ROLE=NAME")
+        if role not in COLUMN_ROLES:
+            raise ConfigError(f"--column {text}: '{role}' is not one of {', '.join(COLUMN_ROLES)}")
+        by_role[role] = name
+    for text in labels:
+        disease, name = _cut("--label", text, "DISEASE=NAME")
+        try:
+            check_spelling(disease)
+        except ValueError as error:
+            raise ConfigError(f"--label {text}: {error}") from None
+        by_disease.setdefault(disease, []).extend([] if name == NONE else [name])
+    for text in keys:
+        key, value = _cut("--set", text, "KEY=VALUE")
+        head, _, tail = key.partition(".")
+        if head == "rows" and tail not in Rows.model_fields:
+            raise ConfigError(f"--set {text}: rows has the keys {', '.join(Rows.model_fields)}")
+        if head not in (*_SITE_KEYS, *_TABLE_KEYS, "rows"):
+            raise ConfigError(f"--set {text}: '{head}' is not a key of a site's table ({', '.join(_TABLE_KEYS)})")
+        if key == "from_path":
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ConfigError(f"--set {text}: is not a regular expression: {error}") from None
+        plain_text = head in ("from_path", "separator", "delimiter", "sheet", "title", "encoding")
+        parsed = value.replace("\\t", "\t") if plain_text else yaml.safe_load(value)
+        if tail:
+            by_key[head] = {**by_key.get(head, {}), tail: parsed}
+        else:
+            by_key[head] = parsed
+    rows = [*book, *map(_parse_code, codes)]
+    return Answers(by_role, by_disease, rows, by_key, **policies)
+
+
+def _cut(option: str, text: str, form: str) -> tuple[str, str]:
+    name, equals, value = (part.strip() if option != "--set" else part for part in text.partition("="))
+    if not equals or not name or not value:
+        raise ConfigError(f"{option} {text}: expected {form}")
+    return name, value
+
+
+def _parse_code(text: str) -> Code:
+    """A row of the book from `[COLUMN or role:]VALUE=MEANING`; without a column, a value of the label columns."""
+    value, equals, meaning = (part.strip() for part in text.rpartition("="))
+    column, colon, cell = (part.strip() for part in value.partition(":"))
+    column, cell = (column, cell) if colon and cell else ("labels", value)
+    kind = ROLES.get(column)
+    try:
+        if not equals or not cell:
+            raise ValueError("expected COLUMN:VALUE=MEANING")
+        if kind is None:  # a header: keep or drop, else a label value
+            kind = "keep" if meaning.casefold() in ("keep", "drop") else "label"
+            return Code(column, kind, normalize_value(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
+        return Code("", kind, normalize_value(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
+    except ValueError as error:
+        raise ConfigError(f"--code {text}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A decision for the user; each of the options `answers` is enough.
+
+    Without answers the file has to be changed, or a row of the code book filled in.
+    """
+
+    text: str
+    answers: tuple[str, ...] = ()
+
+
+@dataclass
+class Proposal:
+    """A hospital that is being described.
+
+    `frame` has all cells as text, indexed by the number of the row in the file; `image` is the image of each row.
+    `evidence` says why, by role, disease and key; `rule` are the keys of `table.images`,
+    `rows` those of `rows` that need no answer.
+    """
+
+    name: str
+    pictures: Pictures
+    answers: Answers
+    data: Path | None = None
+    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
+    image: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
+    columns: dict[str, str] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)
+    rule: dict[str, Any] = field(default_factory=dict)
+    table: dict[str, Any] = field(default_factory=dict)
+    site: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    constant: dict[str, str] = field(default_factory=dict)
+    diseases: list[str] = field(default_factory=list)
+    codes: list[Code] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)  #: notes to look at first
+    questions: list[Question] = field(default_factory=list)
+    examples: tuple[str, ...] = ()  #: rows and their images, for the terminal only
+    text: str = ""  #: of the YAML
+    shown: list[tuple[str, str, str]] = field(default_factory=list)  #: key, value and why, as they are printed
+
+    @property
+    def headers(self) -> list[str]:
+        """The names of the table's columns."""
+        return list(map(str, self.frame))
+
+    @property
+    def free(self) -> list[str]:
+        """Columns with cells that nothing has taken yet."""
+        taken = {*self.columns.values(), *(name for names in self.labels.values() for name in names)}
+        return [name for name in self.headers if name not in taken and self.frame[name].notna().any()]
+
+    def is_in_path(self, role: str) -> bool:
+        """Whether the user's `from_path` has the role."""
+        return f"(?P<{role}>" in str(self.answers.keys.get("from_path", ""))
+
+    def take(self, role: str, column: str, evidence: str) -> None:
+        """Note a column and why it is that."""
+        self.columns[role], self.evidence[role] = column, evidence
+
+    def ask(self, text: str, *answers: str) -> None:
+        """Note something that is open, once."""
+        if all(question.text != text for question in self.questions):
+            self.questions.append(Question(text, answers))
+
+    def get_answer(self, role: str) -> str | None:
+        """The column that the user names, or `none`; None without an answer.
+
+        Raises `ConfigError` if there is no such column; capitals do not matter.
+        """
+        name = self.answers.columns.get(role)
+        if name in (None, NONE) or (role == "patient" and name in (FOLDER, PREFIX)) or name in self.headers:
+            return name
+        return self.check_column(f"--column {role}={name}", str(name))
+
+    def check_column(self, option: str, name: str) -> str:
+        """A column of the table by its name; raises `ConfigError` if there is none."""
+        alike = [other for other in self.headers if other == name or other.casefold() == name.casefold()]
+        if len(alike) != 1:
+            raise ConfigError(f"{option}: no such column; the columns are {', '.join(self.headers)}")
+        return alike[0]
+
+
+def option(name: str, value: str) -> str:
+    """An option as it is typed in a shell."""
+    return f"{name} {shlex.quote(value)}"
+
+
+def is_called(role: str, name: str) -> bool:
+    """Whether a column is called like the image, the patient, the view, ..."""
+    return plain(name) in COLUMNS[role]
+
+
+def find_called(role: str, names: Collection[str]) -> list[str]:
+    """The columns that are called so."""
+    return [name for name in names if is_called(role, name)]
+
+
+def is_small(cells: pd.Series) -> bool:
+    """Whether many of the cells are small whole numbers: they name a file, or are in a header, by chance."""
+    return bool(cells.dropna().str.fullmatch(r"\d{1,6}").mean() >= 0.5)
+
+
+def count(number: int, total: int, noun: str = "cells") -> str:
+    """`9,812 of 9,900 cells`."""
+    return f"{number:,} of {total:,} {noun}"
+
+
+def list_rows(rows: Sequence[int] | pd.Index, most: int = 5) -> str:
+    """`row 7`, or the first of several."""
+    shown, more = ", ".join(str(row) for row in rows[:most]), len(rows) - most
+    return f"row{'s' if len(rows) != 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def has_dates(cells: pd.Series) -> bool:
+    """Whether most of the cells are dates."""
+    pattern = r"(?:\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{2,4}|(?:19|20)\d{6})(?:[T ].*)?"
+    given = cells.dropna().str.strip()
+    return bool(len(given) and given.str.fullmatch(pattern).mean() >= ENOUGH) and not re.fullmatch(
+        r"\d+", str(given.iloc[0])
+    )

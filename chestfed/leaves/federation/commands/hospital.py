@@ -1,0 +1,115 @@
+"""`chestfed federation join`, `rekey`, `hospital` and `audit`: the commands of a hospital."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.app.commands import options
+from chestfed.core.console import command, open_console, say
+from chestfed.core.output import add_result
+from chestfed.leaves.federation.commands.arguments import HospitalFolder, Insecure, require_flower
+
+
+def federation_join(
+    folder: Annotated[Path, typer.Argument(help="New folder of the hospital.", show_default=False)],
+    name: Annotated[str, typer.Option(help="Name of the hospital: `site` in its YAML.", show_default=False)],
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.", show_default=False)],
+    authority: Annotated[
+        Path, typer.Option(metavar="FILE", help="The federation's authority.crt.", show_default=False)
+    ],
+) -> None:
+    """Make a hospital's folder and key; the public half goes to the server's administrator.
+
+    Example:
+
+        chestfed federation join anne --name anne --server federation.example:9443 --authority authority.crt
+    """
+    require_flower()
+    from chestfed.leaves.federation.server.founding import join
+
+    public, fingerprint = join(folder, name, server, authority)
+    console = open_console()
+    say(console, f"created {folder}: its README.md says what to do next; node.key is secret and stays here")
+    say(console, f"send to the server's administrator: {public}")
+    say(console, f"read out to them, by telephone: {fingerprint}")
+
+
+def federation_rekey(folder: HospitalFolder) -> None:
+    """Replace a hospital's key, because it was copied or is old; the old one is kept until the server has the new one.
+
+    Example:
+
+        chestfed federation rekey anne
+    """
+    require_flower()
+    from chestfed.leaves.federation.server.founding import rekey
+
+    public, fingerprint = rekey(folder)
+    console = open_console()
+    say(console, f"send to the server's administrator: {public}; then restart {command('federation', 'hospital')}")
+    say(console, f"read out to them, by telephone: {fingerprint}")
+
+
+def federation_hospital(
+    folder: HospitalFolder,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check hospital.yaml, keys, site YAML, labels, and the connection.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="With --check: do not connect.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Describe the studies that wait for an approval.")] = False,
+    approve: Annotated[
+        str | None, options.optional(metavar="DIGEST", help="Approve a study that waits (policy.approval).")
+    ] = None,
+    insecure: Insecure = False,
+) -> None:
+    """Take part with this hospital's images until Ctrl-C or SIGTERM. It can be restarted at any time.
+
+    Example:
+
+        chestfed federation hospital trial/hospitals/chexpert --check
+    """
+    require_flower()
+    from chestfed.leaves.federation.description import describe
+    from chestfed.leaves.federation.hospital import policy
+    from chestfed.leaves.federation.hospital.taking_part import check_hospital, take_part
+    from chestfed.leaves.federation.settings import read_hospital, refuse_open_network, split_address
+
+    hospital, console = read_hospital(folder), open_console()
+    if insecure:
+        refuse_open_network(split_address(hospital.file.server)[0])
+    state = hospital.path("state")
+    if pending:
+        waiting = policy.read_pending(state)
+        for digest, pipeline in waiting.items():
+            say(console, f"study {digest}")
+            for line in describe(pipeline, hospital.file.hospital, hospital.results):
+                say(console, f"  {line}")
+            say(console, f"  whole pipeline: {state / 'pending' / f'{digest}.yaml'}")
+        if not waiting:
+            say(console, "no study waits for an approval")
+    elif approve is not None:
+        say(console, f"approved: {policy.approve(state, approve).title}; a running hospital continues within a minute")
+    elif check:
+        check_hospital(hospital, lambda text: say(console, text), insecure=insecure, connect=not offline)
+    else:
+        take_part(hospital, lambda text: say(console, text), insecure=insecure)
+
+
+def federation_audit(folder: HospitalFolder) -> None:
+    """Summarize what was asked of this hospital, what left, and what was refused, from its log.
+
+    Example:
+
+        chestfed federation audit anne
+    """
+    from chestfed.leaves.federation.hospital.audit import audit
+    from chestfed.leaves.federation.settings import read_hospital
+
+    studies, console = audit(read_hospital(folder).path("state")), open_console()
+    add_result(studies=[study.plain() for study in studies])
+    for study in studies:
+        for line in study.lines():
+            say(console, line)

@@ -1,0 +1,116 @@
+"""One signed request to the server, to say in a sentence why a hospital cannot connect."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import ssl
+
+import httpx
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from chestfed._version import __version__
+from chestfed.core.errors import ChestfedError
+from chestfed.leaves.federation.flower.gate import HELLO, KEY_HEADER, SIGNATURE_HEADER, TIME_HEADER
+from chestfed.leaves.federation.keys import public_bytes, read_key
+from chestfed.leaves.federation.settings import Hospital
+
+#: Seconds that the clocks may differ before it is reported, less than the server's tolerance.
+SKEW = 3.0
+
+
+class ConnectionFault(ChestfedError):
+    """The hospital cannot connect: `kind` says why, the message what to do."""
+
+
+def check_connection(hospital: Hospital, *, insecure: bool) -> list[str]:
+    """What is worth knowing of a connection that works: one sentence or two.
+
+    Raises
+    ------
+    ConnectionFault
+        If the server is not reached, is another one, or does not know this hospital.
+    """
+    server, name = hospital.file.server, hospital.file.hospital
+    now = datetime.datetime.now(datetime.UTC)
+    stamp, key = now.isoformat(), read_key(hospital.path("key"))
+    signature = key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
+    headers = {
+        KEY_HEADER: base64.b64encode(public_bytes(key.public_key())).decode(),
+        TIME_HEADER: stamp,
+        SIGNATURE_HEADER: base64.b64encode(signature).decode(),
+    }
+    verify = True if insecure else ssl.create_default_context(cafile=str(hospital.path("authority")))
+    url = f"{'http' if insecure else 'https'}://{server}{HELLO}"
+    try:
+        reply = httpx.get(url, headers=headers, verify=verify, timeout=20, trust_env=False)
+    except (httpx.HTTPError, ssl.SSLError) as error:
+        raise _explain_transport(str(error), server) from None
+    try:
+        about = reply.json()
+        there = datetime.datetime.fromisoformat(about["time"])
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+        raise ConnectionFault(
+            f"{server} answers, but is not a server of chestfed (HTTP {reply.status_code}): check `server` in "
+            "hospital.yaml, and whether a proxy is in between",
+            kind="another server",
+        ) from None
+    skew = (now - there).total_seconds()
+    if reply.status_code != 200:
+        raise _explain_refusal(about.get("reason", ""), name, skew)
+    lines = []
+    if about["version"] != __version__:
+        lines.append(f"the server has chestfed {about['version']}, this is {__version__}: install the same version")
+    if about.get("name") not in (None, name, "a node"):
+        raise ConnectionFault(
+            f"the server knows this key as '{about['name']}', and hospital.yaml says {name}: change one", kind="name"
+        )
+    if abs(skew) > SKEW:
+        lines.append(f"this clock is {_skew(skew)} the server's; beyond 5 s ahead it refuses: set the clock (NTP)")
+    return lines
+
+
+def _explain_transport(text: str, server: str) -> ConnectionFault:
+    cases = {
+        "certificate has expired": (
+            "certificate ended",
+            "the server's certificate, or the authority's, has ended: its administrator runs `federation renew`",
+        ),
+        "not yet valid": ("clock", "the server's certificate is not valid yet: is this machine's clock behind?"),
+        "mismatch": (
+            "another name",
+            f"the certificate is not for {server}: use the address in the server's federation.yaml",
+        ),
+        "CERTIFICATE_VERIFY_FAILED": (
+            "another authority",
+            "the server is not certified by authority.crt: ask its administrator for the present authority.crt, and "
+            "compare it by telephone; somebody in between would look the same",
+        ),
+        "WRONG_VERSION_NUMBER": ("no TLS", f"{server} answers without TLS: is the server started with --insecure?"),
+        "Name or service not known": ("name", f"{server}: no such host; check `server` in hospital.yaml and DNS"),
+        "refused": (
+            "not there",
+            f"{server}: nothing listens there; is `chestfed federation server` running, and the port right?",
+        ),
+        "timed out": ("timeout", f"{server}: no answer; does a firewall let this machine out to that port?"),
+        "unreachable": ("timeout", f"{server}: no route; does a firewall let this machine out to that port?"),
+    }
+    for part, (kind, advice) in cases.items():
+        if part in text:
+            return ConnectionFault(advice, kind=kind)
+    return ConnectionFault(f"{server}: {text or 'the connection was closed'}", kind="transport")
+
+
+def _explain_refusal(reason: str, name: str, skew: float) -> ConnectionFault:
+    advice = {
+        "unknown key": f"the server does not know the key of {name}: send its administrator {name}.pub, for "
+        f"`chestfed federation add FOLDER {name} --key {name}.pub`",
+        "clock": f"this clock is {_skew(skew)} the server's, so that it refuses: set the clock (NTP)",
+    }.get(reason, f"the server refuses: {reason}")
+    return ConnectionFault(advice, kind=reason)
+
+
+def _skew(seconds: float) -> str:
+    return f"{abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'}"

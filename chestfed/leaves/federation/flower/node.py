@@ -1,0 +1,107 @@
+"""`python -m chestfed.leaves.federation.flower.node`: Flower's SuperNode as a child of `chestfed federation hospital`.
+
+It keeps the connection to the server while its parent trains, and ends with its parent, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import SupportsIndex
+
+from chestfed.leaves.federation.settings import Hospital
+
+#: Most seconds between two looks for messages or two tries to connect, and between two signs of life, of which the
+#: server misses two before it takes the node for gone. Flower's 3 and 30 would make a round longer, and a hospital that
+#: was killed wait for a minute.
+LOOK, SIGN_OF_LIFE = 1.0, 15
+#: Nothing is sent to Flower's makers, and no release is looked up.
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+class Node:
+    """The child process, started again whenever it ends; `port` and `secret` are those of its loopback interface."""
+
+    def __init__(self, hospital: Hospital, *, insecure: bool) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="chestfed-node-")
+        self.secret = secrets.token_bytes(32)
+        file = Path(self._folder.name) / "secret"
+        file.touch(mode=0o600)
+        file.write_bytes(self.secret)
+        self.port = hospital.file.port or _free_port()
+        tls = ["--insecure"] if insecure else ["--root-certificates", str(hospital.path("authority"))]
+        self._command = [
+            *(sys.executable, "-m", "chestfed.leaves.federation.flower.node", str(os.getpid())),
+            *("--superlink", hospital.file.server, *tls),
+            *("--auth-supernode-private-key", str(hospital.path("key"))),
+            *("--isolation", "process", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--superexec-auth-secret-file", str(file)),
+        ]
+        self._log = hospital.path("state") / "node.log"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self.log_name = self._log.name
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def keep_alive(self) -> int | None:
+        """Start the child if it is not running; the exit status of one that has ended since the last call."""
+        ended = None if self._process is None else self._process.poll()
+        if self._process is None or ended is not None:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self._command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **QUIET}
+                )
+        return ended
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._folder.cleanup()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Run the SuperNode; the first argument is the parent's process number, the others are Flower's."""
+    parent = int(sys.argv.pop(1))
+    os.environ.update(QUIET)
+    from chestfed.leaves.federation.flower.interior import run_supernode
+
+    sleep = time.sleep
+
+    def nap(seconds: float | SupportsIndex) -> None:
+        sleep(min(float(seconds), LOOK))
+
+    time.sleep = nap  # between Flower's looks, and its tries to connect
+    threading.Thread(target=_end_with, args=(parent, sleep), daemon=True).start()
+    run_supernode(SIGN_OF_LIFE)
+
+
+def _end_with(parent: int, sleep: Callable[[float], None]) -> None:
+    """End this process when its parent has ended, however that ended."""
+    while os.getppid() == parent:
+        sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)  # Flower tells the server
+    sleep(10.0)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""A hospital's answers to the server's questions, and nothing that was not asked for in this closed set.
+
+greet      compare versions, labels, preprocessing, pipeline and model; no file of the hospital is read
+open       read labels and images; tell counts
+pretrain   stage 1, at the target
+begin      make ready for stage 2 with the first K hospitals
+sum        a step of a round whose updates are summed with masks
+ask        a request of `chestfed.learning.engines.messages.requests` to this hospital's client
+score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from pydantic import ValidationError
+
+from chestfed.core.checkpoint import write_text
+from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
+from chestfed.core.plugins import NotAllowedError, allow_references, freeze_plugins
+from chestfed.core.processes import stopping
+from chestfed.learning.engines.messages.requests import Export, Import, Locate, Start, Take, Work, Worked
+from chestfed.learning.engines.messages.wire import WireError, pack, unpack
+from chestfed.learning.engines.sums.fixed_point import Masked, weigh
+from chestfed.learning.models.pretrained import IMAGENET
+from chestfed.leaves.federation import handshake
+from chestfed.leaves.federation.hospital import policy
+from chestfed.leaves.federation.hospital.local import (
+    OwnData,
+    answer_request,
+    disclose_row,
+    localize_pipeline,
+    open_data,
+    open_rows,
+    restore_host,
+    save_host,
+    scored_hospitals,
+)
+from chestfed.leaves.federation.hospital.log import DIGEST, hospital_log, request_entry
+from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_members, read_request, require_stage_2
+from chestfed.leaves.federation.hospital.summing import STEPS, Summing
+from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, sanitize
+from chestfed.leaves.federation.records import Beginning, Network, Scores, plain_row, with_nan
+from chestfed.leaves.federation.settings import Hospital
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
+from chestfed.studies.training.assemble import Federation, make_member_host, starting_network
+from chestfed.studies.training.data.clients import TestSet, score
+from chestfed.studies.training.pretrain import Pretrained, new_network, pretrain
+
+#: Seconds of stage 1 after which a hospital answers how far it is.
+STAGE_1_SECONDS = 60.0
+
+
+class Participant:
+    """Answers messages; `say` gets every event, in words without a patient or a path."""
+
+    def __init__(self, hospital: Hospital, say: Callable[[str], object]) -> None:
+        self._hospital, self._say = hospital, say
+        self._name, self._leaves = hospital.file.hospital, hospital.file.leaves
+        self._studies: dict[str, Study] = {}
+        self._waits_for = ""
+        self._log = hospital_log(hospital)
+
+    def __call__(self, question: Parcel | WireError) -> Parcel:
+        """The reply to what has come; a refusal says so in words and never raises. Both are logged."""
+        given = question.values if isinstance(question, Parcel) else {}
+        nonce, kind = str(given.get("nonce", "")), str(given.get("kind", ""))
+        started, outcome = time.monotonic(), "answered"
+        try:
+            if isinstance(question, WireError):
+                raise question
+            with nullcontext() if kind == "greet" else freeze_plugins():  # a greeting compares the current code
+                answer = self.answer(question)
+        except Later as error:
+            outcome = f"waits: {sanitize(error)}"
+            answer = Parcel({"refused": f"{LATER}{sanitize(error)}"})
+            if self._waits_for != str(error):
+                self._waits_for = str(error)
+                self._say(f"waits: {sanitize(error)}")
+        except ChestfedError as error:
+            outcome = f"refused: {sanitize(error)}"
+            self._say(f"refused {ascii(kind)[:40]}: {sanitize(error)}")
+            answer = Parcel({"refused": sanitize(_hide_details(error))})
+        except Exception as error:  # whatever the server sends, the hospital goes on
+            outcome = f"failed: {type(error).__name__}"
+            self._log.exception("a question of kind %s", ascii(kind)[:40])
+            self._say(f"failed at {ascii(kind)[:40]}: {type(error).__name__}; the log says more")
+            answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own log says more"})
+        reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
+        seconds = round(time.monotonic() - started, 3)
+        self._count(given, seconds, reply)
+        self._log.info({**request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
+        return reply
+
+    def answer(self, question: Parcel) -> Parcel:
+        """What is asked for.
+
+        Raises
+        ------
+        ChestfedError
+            If it is refused, or fails.
+        """
+        values = question.values
+        if values.get("to") != self._name:
+            raise Refused(
+                f"the question is for '{values.get('to')}'; this is {self._name}: two hospitals have one key?",
+                kind="another hospital",
+            )
+        kind, digest = values.get("kind"), str(values.get("study"))
+        if kind == "greet":
+            return self._greet(values, digest)
+        study = self._studies.get(digest)
+        if study is None:
+            raise Refused(
+                f"{UNKNOWN}no study of this digest was agreed upon since this hospital started", kind="unknown study"
+            )
+        if not isinstance(kind, str) or kind not in _ANSWERS:
+            raise Refused("a question of a kind that is not answered", kind="unknown question")
+        policy.check_usage(self._hospital.file.policy, study.usage, kind)
+        return _ANSWERS[kind](self, study, question)
+
+    def _count(self, values: dict[str, Any], seconds: float, reply: Parcel) -> None:
+        """Add a request to what its study has used."""
+        study = self._studies.get(str(values.get("study")))
+        if study is not None:
+            is_round = b'"Worked"' in reply.packed.header or b'"Stepped"' in reply.packed.header
+            is_round = is_round or b'"Masked"' in reply.packed.header
+            study.usage.add(study.folder, is_round=is_round, seconds=seconds, sent=reply.size)
+
+    def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
+        if not DIGEST.fullmatch(digest):  # it names a folder here
+            raise Refused("the study is not named by a digest", kind="unknown study")
+        theirs = values.get("passport")
+        if not isinstance(theirs, dict):
+            raise Refused("the server does not say which versions it has", kind="difference")
+        _refuse_differences(theirs, handshake.versions())
+        pipeline = self._read(values.get("pipeline"))
+        handshake.refuse_what_cannot_be_spread(pipeline)
+        _refuse_differences(theirs, handshake.passport(pipeline))
+        known = self._studies.get(digest)
+        if known is None or known.pipeline != pipeline:  # intervals, say, are not in the digest
+            names = handshake.hospitals_in(pipeline)
+            if self._name not in names:
+                raise Refused(f"{self._name} is not one of the hospitals of the pipeline", kind="not a member")
+            place = names.index(self._name)
+            policy.check_pipeline(pipeline, self._hospital)
+            local_pipeline = localize_pipeline(pipeline, place, self._hospital)
+            if place == 0 and self._hospital.results == "nothing":
+                raise Refused(
+                    "leaves.results is `nothing` here: this hospital does not take part as the target", kind="policy"
+                )
+            runtime = {"device": self._hospital.file.device}
+            if self._hospital.file.threads is not None:
+                runtime["threads"] = self._hospital.file.threads  # type: ignore[assignment]
+            machine = prepare_machine(local_pipeline.runtime.model_copy(update=runtime))
+            folder = self._hospital.path("state") / digest
+            network = new_network(local_pipeline, machine)
+            text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
+            write_text(folder / "pipeline.yaml", text)
+            usage = policy.Usage.read(folder)
+            study = Study(pipeline, local_pipeline, machine, folder, place == 0, network, usage)
+            self._studies = {digest: study}  # one at a time
+            self._say(f"agreed on study {digest}: {sanitize(pipeline.title)}")
+        machine = self._studies[digest].machine
+        return Parcel({"device": machine.device.type, "threads": machine.threads})
+
+    def _read(self, given: Any) -> Pipeline:
+        """The pipeline that the server sends: it may name no code and no file but those that lie ready for it here."""
+        try:
+            with allow_references(self._hospital.file.plugins):
+                pipeline = Pipeline.model_validate(given)
+        except ValidationError as error:
+            keys = ", ".join(".".join(map(str, issue["loc"])) for issue in error.errors())
+            raise Refused(f"the pipeline cannot be read here: {keys}", kind="unreadable pipeline") from None
+        except NotAllowedError as error:
+            text = f"{error}: if its code is to run, list it under `plugins` in hospital.yaml"
+            raise Refused(text, kind="unlisted code") from None
+        weights = pipeline.model.initial_weights
+        if weights is None or weights == IMAGENET:
+            return pipeline
+        if PurePath(weights).name != weights:
+            raise Refused(
+                "model.initial_weights: a file beside hospital.yaml is meant, so it is a name without folders",
+                kind="unlisted file",
+            )
+        model = pipeline.model.model_copy(update={"initial_weights": str(self._hospital.folder / weights)})
+        return pipeline.model_copy(update={"model": model})
+
+    def _open(self, study: Study, question: Parcel) -> Parcel:
+        if study.data is None:
+            scored = self._name in scored_hospitals(study.pipeline) and self._hospital.results != "nothing"
+            rows = open_rows(study.local_pipeline, self._hospital, study.machine, target=study.target, scored=scored)
+            self._say("labels are read; decoding what is not in the cache")
+            data = open_data(rows, self._hospital, target=study.target)
+            policy.check_images(self._hospital.file.policy, data.client.training_rows)
+            study.data = data
+            self._say(f"open: {study.data.client.training_rows:,} training rows")
+        if "test" in question.values:
+            test = _select_test(study.data, question)
+            if test is None:
+                return Parcel({"none": True})
+            values, labels = study.data.disclose_test(test, scores_stay=self._hospital.results == "aucs")
+            return Parcel(values, pack(labels))
+        values, counts = study.data.disclose(self._leaves.smallest_count, study.pipeline.seed)
+        return Parcel(values, pack(counts))
+
+    def _pretrain(self, study: Study, question: Parcel) -> Parcel:
+        """Stage 1, or how far it is after some time: the server asks again, and it goes on where it was saved."""
+        data, ends, progress = study.opened(), time.monotonic() + STAGE_1_SECONDS, {"step": 0, "loss": 0.0}
+        steps = study.pipeline.pretrain.steps(data.client.training_rows)
+
+        def report(step: int, loss: float) -> None:
+            progress.update({"step": step, "loss": loss})
+            self._say(f"stage 1: step {step}")
+            if step < steps and time.monotonic() > ends:
+                stopping.request_stop()
+
+        folder = study.folder / f"stage1-{data.study.digests[data.client.name]}"  # the study's digest is of no images
+        try:
+            with stopping.defer_signals():  # a signal ends it where it has been saved
+                done = pretrain(data.study, folder, report)
+        except stopping.Stopped as stop:
+            if not stop.is_pause:
+                raise
+            return Parcel(dict(progress))
+        return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
+
+    def _begin(self, study: Study, question: Parcel) -> Parcel:
+        data, network = study.opened(), study.network
+        k, counts = read_members(question.values, handshake.hospitals_in(study.pipeline))
+        if self._name not in counts:
+            raise Refused(f"{self._name} is not one of the hospitals of this stage 2", kind="not a member")
+        number = list(counts).index(self._name)
+        sizes = network.size, network.buffers().numel()
+        like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)
+        start = unpack(question.packed, like, "the server")
+        if study.stage_2 is not None:
+            study.stage_2.host.client.close()
+        study.network = starting_network(study.pipeline, study.machine, Pretrained(start.parameters, start.buffers, []))
+        device, ratios = study.machine.device, with_nan(start.ratios)
+        cohort = Federation.of(study.pipeline, counts, ratios, start.labeled, device, k)
+        host = make_member_host(data.study, cohort, number, data.client, study.network)
+        some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
+        file = study.folder / f"k{k}{some}.safetensors"
+        restore_host(host, file, cohort, study.network)
+        shapes, weight = cohort.shapes(*sizes, number), cohort.weights[number]
+        study.stage_2 = StageTwo(k, host, shapes, file, tuple(counts), weight)
+        self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.snapshots)}")
+        return Parcel({})
+
+    def _ask(self, study: Study, question: Parcel) -> Parcel:
+        stage_2, request = read_request(study, question)
+        if isinstance(request, Export | Import):
+            raise Refused("a client's state is neither given out nor taken in here", kind="client state")
+        if isinstance(request, Locate | Take):
+            policy.check_personal(self._hospital.file.policy)
+        if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
+            raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
+        reply = answer_request(stage_2.host, request)
+        save_host(stage_2.host, stage_2.file)
+        return Parcel({}, pack(reply))
+
+    def _sum(self, study: Study, question: Parcel) -> Parcel:
+        stage_2, values = require_stage_2(study, question), question.values
+        if study.pipeline.federated.aggregation != "secure_sum":
+            raise Refused("this study has no secure sums", kind="no secure sum")
+        step = values.get("step")
+        study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
+        if step == "keys":
+            return Parcel(study.summing.begin(stage_2.k, stage_2.members, values))
+        if step == "repeat":  # of a round that is finished: the client's state after it, and no numbers
+            self._work(study, question)
+            return Parcel({"repeated": True})
+        if step == "reveal" and (revealed := study.summing.recall(values)) is not None:
+            return Parcel(revealed)
+        if not study.summing.holds(values):
+            return Parcel({"lost": True})
+        if step == "mask":
+            request, reply = self._work(study, question)
+            numbers = weigh(reply, stage_2.weight, study.summing.members)
+            masked = study.summing.mask(numbers, request.after, values)
+            return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
+        if step not in STEPS:
+            raise Refused("a step of a secure sum that does not exist", kind="unknown question")
+        return Parcel(getattr(study.summing, step)(values))
+
+    def _work(self, study: Study, question: Parcel) -> tuple[Work[Any], Worked[Any]]:
+        """The local round that a step of a secure sum asks for."""
+        stage_2, request = read_request(study, question)
+        if not isinstance(request, Work):
+            raise Refused("a secure sum is of local work", kind="unknown question")
+        reply = answer_request(stage_2.host, request)
+        save_host(stage_2.host, stage_2.file)
+        return request, reply
+
+    def _score(self, study: Study, question: Parcel) -> Parcel:
+        data, network = study.opened(), study.network
+        test = _select_test(data, question)
+        if test is None:
+            raise Refused("there are no test images here, or nothing of them leaves", kind="policy")
+        like = Network.like(network.size, network.buffers().numel())
+        given = unpack(question.packed, like, "the server", study.machine.device)
+        batch = study.pipeline.evaluation.batch_size
+        outputs = score(network, given.parameters, given.buffers, test, batch, study.machine)
+        if self._hospital.results == "aucs":
+            row = disclose_row(test, outputs, study.pipeline.evaluation, self._leaves.smallest_count)
+            nothing = torch.zeros((0, len(test.diseases)), dtype=torch.float64)
+            return Parcel({"row": plain_row(row)}, pack(Scores(nothing, outputs.buffers)))
+        return Parcel({}, pack(Scores(torch.from_numpy(outputs.scores), outputs.buffers)))
+
+
+_ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
+    "open": Participant._open,
+    "pretrain": Participant._pretrain,
+    "begin": Participant._begin,
+    "ask": Participant._ask,
+    "sum": Participant._sum,
+    "score": Participant._score,
+}
+
+
+def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:
+    if mismatches := handshake.differences(server, hospital):
+        raise Refused("\n".join(mismatches), kind="difference")
+
+
+def _select_test(data: OwnData, question: Parcel) -> TestSet | None:
+    """The test set that a question is about: the study's, or of patients of this hospital (`own`)."""
+    which = question.values.get("test")
+    if which not in ("own", "study"):
+        raise Refused("test images are the study's or this hospital's own", kind="unknown question")
+    return data.own_test if which == "own" else data.test
+
+
+def _hide_details(error: ChestfedError) -> str:
+    """The text of a failure for the server: of a local one its kind only, because the message may name files."""
+    if isinstance(error, Refused | WireError | TrainingError):
+        return str(error)
+    if isinstance(error, NotWrittenError):
+        return f"the hospital cannot write to its disk ({error.reason}); its own log says where"
+    return f"{type(error).__name__} at the hospital; its own log says more"

@@ -1,0 +1,149 @@
+"""`chestfed federation hospital`: keep connected, answer, and say what happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from filelock import FileLock, Timeout
+
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.pseudonyms import PUBLISHED
+from chestfed.data.sites import load_site_config, open_site
+from chestfed.leaves.federation.description import LEAVES
+from chestfed.leaves.federation.flower.node import Node
+from chestfed.leaves.federation.hospital.local import names_key
+from chestfed.leaves.federation.hospital.log import open_log
+from chestfed.leaves.federation.hospital.participant import Participant
+from chestfed.leaves.federation.keys import read_secret
+from chestfed.leaves.federation.settings import Hospital
+
+Say = Callable[[str], object]
+
+#: Seconds between two starts of the node, once it has ended by itself.
+_AGAIN = 5.0
+
+
+def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, connect: bool = False) -> None:
+    """Read everything that taking part needs, except images; with `connect` also ask the server.
+
+    Raises
+    ------
+    ChestfedError
+        With what is wrong and what to do.
+    """
+    for key in ("authority", "key"):
+        if not hospital.path(key).is_file():
+            raise ConfigError(f"{key}: {hospital.path(key)} is missing; it is in the folder that you were sent")
+    if not hospital.path("site").is_file():
+        raise ConfigError(
+            f"site: {hospital.path('site')} is missing; `chestfed site new` drafts it", kind="no site YAML"
+        )
+    read_secret(hospital.path("key"))
+    config = load_site_config(hospital.path("site"))
+    if config.site != hospital.file.hospital:
+        raise ConfigError(f"{hospital.path('site')}: `site` is '{config.site}', not '{hospital.file.hospital}'")
+    table = open_site(config, hospital.path("data_root"))
+    say(f"{config.site}: {len(table.frame):,} images in the tables, labels of {', '.join(table.diseases)}")
+    is_new = not hospital.path("names_key").exists()
+    if names_key(hospital, synthetic=table.synthetic) == PUBLISHED:
+        say("keyed names: with the published key, because the site is synthetic")
+    else:
+        made = " (new: keep a backup where you keep secrets)" if is_new else ""
+        say(f"keyed names: with the secret key in {hospital.path('names_key')}{made}")
+    leaves = hospital.file.leaves
+    say(f"leaves of test images: {LEAVES[hospital.results]}")
+    say(
+        f"counts below {leaves.smallest_count} are reported as {leaves.smallest_count}"
+        if leaves.smallest_count
+        else "counts leave as they are"
+    )
+    limits = hospital.file.policy.model_dump(exclude_defaults=True)
+    say(f"policy: {', '.join(f'{key} {value}' for key, value in limits.items()) or 'every study is answered'}")
+    if connect:
+        from chestfed.leaves.federation.flower.connection import check_connection
+
+        for line in check_connection(hospital, insecure=insecure):
+            say(line)
+        say(f"{hospital.file.server} answers, and knows {config.site}")
+
+
+def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
+    """Answer the server until a signal to end comes."""
+    from chestfed.leaves.federation.flower.interior import Interfaces
+    from chestfed.leaves.federation.flower.line import answer_messages
+
+    check_hospital(hospital, say)
+    log = open_log(hospital)
+    lock = locked(hospital)
+
+    def report(text: str) -> None:
+        log.info(text)
+        say(text)
+
+    if hospital.file.policy.most_memory is not None:
+        limit_memory(hospital.file.policy.most_memory)
+    node = Node(hospital, insecure=insecure)
+    next_start = 0.0
+
+    def stopped() -> bool:
+        nonlocal next_start
+        if time.monotonic() >= next_start:
+            ended = node.keep_alive()
+            if ended is not None:
+                report(f"not connected: {explain_end(hospital, ended, insecure=insecure)}; trying again")
+                next_start = time.monotonic() + _AGAIN
+        return False
+
+    try:
+        report(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
+        answer_messages(Interfaces(f"127.0.0.1:{node.port}", None), node.secret, Participant(hospital, report), stopped)
+    except KeyboardInterrupt:
+        report("ended by a signal; what is finished is saved. Start it again at any time")
+    finally:
+        node.close()
+        lock.release()
+
+
+def explain_end(hospital: Hospital, status: int, *, insecure: bool) -> str:
+    """Why the node has ended, in a sentence, and what to do."""
+    from chestfed.leaves.federation.flower.connection import ConnectionFault, check_connection
+
+    try:
+        notes = check_connection(hospital, insecure=insecure)
+    except ConnectionFault as error:
+        return str(error)
+    if status != 0:
+        notes.append(
+            "the server answers and knows this key, and refuses the connection: is another process, or another "
+            "machine, connected with the same key? After a kill the server takes a minute to see it. node.log says more"
+        )
+    return "; ".join(notes) or "the server was restarted"
+
+
+def limit_memory(gib: float) -> None:
+    """Let a request that needs more memory than this fail, in place of the machine.
+
+    Raises
+    ------
+    ConfigError
+        Where the system has no such limit.
+    """
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (int(gib * 2**30), resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    except (ImportError, AttributeError, ValueError, OSError) as error:
+        raise ConfigError(f"policy.most_memory: cannot be enforced here ({error}); set null", kind="no limit") from None
+
+
+def locked(hospital: Hospital) -> FileLock:
+    """The lock of the state folder: two processes would answer in turn, each with a state of its own."""
+    lock = FileLock(hospital.path("state") / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        folder = hospital.path("state")
+        text = f"{folder}: another process takes part with it; stop that one"
+        raise ChestfedError(text, kind="in use", folder=folder) from None
+    return lock

@@ -1,0 +1,184 @@
+"""A hospital's answers to questions that are out of the ordinary, and what it tells of itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import SafetensorError
+
+from chestfed.core.checkpoint import save_checkpoint
+from chestfed.core.errors import ConfigError, DamagedError, TrainingError
+from chestfed.learning.engines.host import Host
+from chestfed.learning.engines.messages.requests import Finish
+from chestfed.leaves.federation import handshake
+from chestfed.leaves.federation.hospital.local import OwnData, restore_host, suppress_counts
+from chestfed.leaves.federation.hospital.participant import Participant
+from chestfed.leaves.federation.parcels import Parcel
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
+from chestfed.studies.training.data.clients import ClientData
+from chestfed.studies.training.pretrain import Pretrained
+from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
+from tests.cases import assert_refused
+from tests.learning.engines.test_wire import RULE
+from tests.learning.models import tiny_transformer
+from tests.learning.models.tiny_transformer import TinyTransformer
+from tests.leaves.federation.straight_line import sample_hospital
+from tests.studies.training.tiny_studies import SMALL
+
+FILE = Path(__file__).parents[3] / "pipelines" / "source_addition_samples.yaml"
+DIGEST = "0123456789abcdef"
+
+
+def pipeline(*more: str) -> Pipeline:
+    small = [
+        setting
+        for setting in SMALL
+        if not (setting.startswith("model.") and any(key.startswith("model=") for key in more))
+    ]
+    return load_pipeline(FILE, [*small, *more]).resolve()
+
+
+def greeting(chosen: Pipeline, study: str = DIGEST) -> Parcel:
+    values = {"passport": handshake.passport(chosen), "pipeline": shareable(chosen)}
+    return Parcel({"kind": "greet", "to": "padchest", "study": study, **values})
+
+
+@pytest.fixture
+def hospital(tmp_path: Path) -> Participant:
+    return Participant(sample_hospital("padchest", tmp_path, tmp_path / "data"), lambda text: None)
+
+
+def test_unnamed_study_is_last_greeted(hospital: Participant) -> None:
+    for interval in ("bca", "percentile"):
+        assert "refused" not in hospital(greeting(pipeline(f"evaluation.interval={interval}"))).values
+        assert hospital._studies[DIGEST].pipeline.evaluation.interval == interval
+    before = hospital._studies[DIGEST]
+    hospital(greeting(pipeline("evaluation.interval=percentile")))
+    assert hospital._studies[DIGEST] is before
+
+
+def test_stage_1_of_other_data_is_not_reused(hospital: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
+    hospital(greeting(pipeline()))
+    folders = []
+
+    def pretrain(setup: Any, folder: Path, report: Any) -> Pretrained:
+        folders.append(folder)
+        return Pretrained(torch.zeros(1), torch.zeros(0), [])
+
+    monkeypatch.setattr("chestfed.leaves.federation.hospital.participant.pretrain", pretrain)
+    for digest in ("a", "b"):
+        study = SimpleNamespace(digests={"padchest": digest})
+        data: Any = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest", training_rows=1))
+        hospital._studies[DIGEST].data = data
+        assert "refused" not in hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values
+    assert len(set(folders)) == 2
+
+
+def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
+    hospital(greeting(pipeline()))
+
+    def pretrain(setup: Any, folder: Path, report: Any) -> Pretrained:
+        save_checkpoint(folder / "state.safetensors", {"weights": torch.zeros(1)}, {})
+        raise AssertionError
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("chestfed.leaves.federation.hospital.participant.pretrain", pretrain)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    study = SimpleNamespace(digests={"padchest": "a"})
+    hospital._studies[DIGEST].data = SimpleNamespace(
+        study=study, client=SimpleNamespace(name="padchest", training_rows=1)
+    )  # type: ignore[assignment]
+    reason = hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values["refused"]
+    assert reason == "the hospital cannot write to its disk (No space left on device); its own log says where"
+
+
+def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")
+    # Not as a part of `tests`, all of which would be imported anew in another working folder.
+    (tmp_path / "tinynet.py").write_text(source, encoding="utf-8")
+    name = "tinynet:TINY"
+    hospital = Participant(replace(sample, file=sample.file.model_copy(update={"plugins": [name]})), lambda text: None)
+    asked = pipeline(f"model={{name: '{name}', initial_weights: first.pt}}")
+    weights = TinyTransformer(5).state_dict()
+    for folder in (tmp_path, sample.folder):  # the server's and the hospital's
+        torch.save(weights, folder / "first.pt")
+    assert "refused" not in hospital(greeting(asked)).values
+    torch.save(TinyTransformer(5).state_dict(), sample.folder / "first.pt")
+    assert "a file that the pipeline names differs" in hospital(greeting(asked)).values["refused"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("overlap.same_patient_ids=[[chexpert, padchest]]", "overlap.same_patient_ids"),
+        ("overlap.found=drop", "overlap.found"),
+        ("sites.1.config=elsewhere/chexpert.yaml", "sites.config"),
+        ("sites.1.control=noise", "sites.control"),
+        ("alternatives={fine_tuned: null}", "alternatives"),
+    ],
+)
+def test_unsupported_key_is_refused(setting: str, key: str) -> None:
+    with assert_refused(ConfigError, "not for a federation", keys=[key]):
+        handshake.refuse_what_cannot_be_spread(pipeline(setting))
+
+
+@pytest.mark.parametrize("smallest", [0, 1, 3])
+def test_large_counts_leave_ratios(smallest: int) -> None:
+    """Of two diseases one has two positives; positives of the other are in the list three times."""
+    labels = np.array([[1, 1], [1, 1], [1, 0], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32)
+    images: Any = SimpleNamespace(records=np.arange(7), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
+    client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
+    test = SimpleNamespace(key="")
+    study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={}, test=test)
+    _, message = OwnData(client, None, study).disclose(smallest, 0)
+    rare = 3 / 7 if smallest == 3 else 6 / 13
+    assert message.ratios.tolist() == pytest.approx([9 / 13, rare])
+    assert message.labeled.tolist() == [1, 1]
+
+
+@given(st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 20))
+def test_no_sum_gives_a_small_count_away(counts: list[int], smallest: int) -> None:
+    entry = {"positives": counts[0], "negatives": counts[1], "missing": counts[2], "prevalence": 0.5}
+    card = suppress_counts({"images": sum(counts), "diseases": {"edema": entry}}, smallest)
+    numbers = [card["diseases"]["edema"][key] for key in entry if key != "prevalence"]
+    small = [0 < count < smallest for count in counts]
+    if not any(small):
+        assert card["diseases"]["edema"] == entry
+    if max(counts) >= 3 * smallest:
+        assert sum(numbers) == sum(counts)
+    for hidden, count, number in zip(small, counts, numbers, strict=True):
+        assert (number == 0) == (count == 0)
+        assert number >= smallest or not count
+        assert number == smallest or not hidden
+
+
+def test_end_of_missing_turn_is_refused() -> None:
+    host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
+    with assert_refused(TrainingError, "unexpected turn", turn=7):
+        host.answer(Finish(7))
+
+
+@pytest.mark.parametrize("values", [{"turns": 3}, {"part": "k2 of the study a"}])
+def test_foreign_state_is_damaged(tmp_path: Path, values: dict[str, Any]) -> None:
+    from chestfed.core.checkpoint import save_checkpoint
+
+    host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
+    save_checkpoint(tmp_path / "k1.safetensors", {}, {"same": {}, **values})
+    cohort: Any = SimpleNamespace(objective=lambda: SimpleNamespace(extra_size=0, dual_size=2))
+    network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
+    with assert_refused(DamagedError, "damaged checkpoint"):
+        restore_host(host, tmp_path / "k1.safetensors", cohort, network)

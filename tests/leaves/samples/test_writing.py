@@ -1,0 +1,126 @@
+"""Reproducible to the byte, whole or not at all, and marked as synthetic everywhere."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chestfed.core.errors import ChestfedError
+from chestfed.leaves.samples import writing
+from chestfed.leaves.samples.hospitals import HOSPITALS
+from chestfed.leaves.samples.writing import is_complete, write_hospitals
+from tests.cases import assert_refused
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".samples.lock")
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_bytes_do_not_depend_on_workers(tiny_hospitals: Path, tmp_path: Path) -> None:
+    write_hospitals(tmp_path, seed=1, size="tiny", workers=2)
+    assert digests(tmp_path) == digests(tiny_hospitals)
+
+
+def test_another_seed_gives_other_pictures(
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
+    write_hospitals(tmp_path, seed=2, size="tiny", workers=1)
+    ours = digests(tmp_path / "synthetic-chexpert")
+    theirs = digests(tiny_hospitals / "synthetic-chexpert")
+    names = [name for name in ours.keys() & theirs.keys() if name.endswith(".jpg")]
+    assert names
+    assert all(ours[name] != theirs[name] for name in names)
+
+
+def test_every_hospital_is_marked(tiny_hospitals: Path) -> None:
+    folders = sorted(path.name for path in tiny_hospitals.iterdir() if path.is_dir())
+    assert folders == sorted(hospital.folder for hospital in HOSPITALS)
+    for name in folders:
+        assert name.startswith("synthetic-")
+        assert "SYNTHETIC" in (tiny_hospitals / name / "SYNTHETIC.txt").read_text()
+
+
+def test_every_picture_file_is_marked(tiny_hospitals: Path) -> None:
+    pictures = [path for path in tiny_hospitals.rglob("*") if path.suffix in (".jpg", ".png", ".dicom")]
+    assert len(pictures) > 100
+    assert all(b"SYNTHETIC phantom, no patient" in path.read_bytes() for path in pictures)
+
+
+def test_existing_hospitals_are_left_alone(tiny_hospitals: Path) -> None:
+    drawn: list[int] = []
+    before = {path: path.stat().st_mtime_ns for path in tiny_hospitals.rglob("*.jpg")}
+    summaries = write_hospitals(tiny_hospitals, seed=1, size="tiny", progress=lambda done, total: drawn.append(done))
+    assert drawn == []
+    assert before == {path: path.stat().st_mtime_ns for path in tiny_hospitals.rglob("*.jpg")}
+    assert [summary.folder.name for summary in summaries] == [hospital.folder for hospital in HOSPITALS]
+
+
+def test_completeness_has_a_seed_and_size(tiny_hospitals: Path) -> None:
+    assert is_complete(tiny_hospitals, seed=1, size="tiny")
+    assert not is_complete(tiny_hospitals, seed=2, size="tiny")
+    assert not is_complete(tiny_hospitals, seed=1, size="default")
+
+
+def test_an_interrupted_write_is_resumed(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
+
+    def interrupt(done: int, total: int) -> None:
+        if done == total - 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_hospitals(tmp_path, seed=1, size="tiny", workers=1, progress=interrupt)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [HOSPITALS[0].folder]
+    assert not is_complete(tmp_path, seed=1, size="tiny")
+    write_hospitals(tmp_path, seed=1, size="tiny", workers=1)
+    assert digests(tmp_path / HOSPITALS[1].folder) == digests(tiny_hospitals / HOSPITALS[1].folder)
+
+
+def test_leftovers_of_a_kill_are_replaced(
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
+    left = tmp_path / f".{HOSPITALS[0].folder}.part" / "train"
+    left.mkdir(parents=True)
+    (left / "half.jpg").write_bytes(b"half")
+    write_hospitals(tmp_path, seed=1, size="tiny", workers=1)
+    assert digests(tmp_path / HOSPITALS[0].folder) == digests(tiny_hospitals / HOSPITALS[0].folder)
+    assert not left.exists()
+
+
+def test_another_folder_is_refused(tiny_hospitals: Path, tmp_path: Path) -> None:
+    place = tmp_path / HOSPITALS[2].folder
+    place.mkdir()
+    (place / "mine.txt").write_text("precious")
+    with assert_refused(ChestfedError, "another folder in its place"):
+        write_hospitals(tmp_path, seed=1, size="tiny", workers=1)
+    assert (place / "mine.txt").read_text() == "precious"
+    assert not (tmp_path / HOSPITALS[0].folder).exists()
+
+
+def test_hospitals_of_two_seeds_do_not_mix(tiny_hospitals: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_hospitals / HOSPITALS[0].folder, tmp_path / HOSPITALS[0].folder)
+    with assert_refused(ChestfedError, "another folder in its place"):
+        write_hospitals(tmp_path, seed=2, size="tiny", workers=1)
+
+
+def test_an_unknown_size_is_refused(tmp_path: Path) -> None:
+    with assert_refused(ChestfedError, "unknown size"):
+        write_hospitals(tmp_path, size="huge")
+
+
+def test_a_full_disk_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as Pillow's, which names no file
+
+    monkeypatch.setattr(writing, "_write_all", full)
+    with assert_refused(ChestfedError, "cannot be written") as error:
+        write_hospitals(tmp_path, size="tiny")
+    assert "another folder" in str(error.value)
