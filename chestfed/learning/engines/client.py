@@ -73,6 +73,8 @@ class NetworkClient:
         Coefficient of |w|^2 / 2, which is added to the loss; of the weights, not of the objective's own variables.
     samples
         Rows of the client's data set, for an objective that remembers something of each.
+    loss_draws
+        Whether the loss may draw random numbers, as `ObjectiveSpec.draws` says.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class NetworkClient:
         seed: int = 0,
         weight_decay: float = 0.0,
         samples: int = 0,
+        loss_draws: bool = True,
     ) -> None:
         self.name = name
         self.batches = batches
@@ -99,8 +102,7 @@ class NetworkClient:
         self._device = device
         self._autocast = autocast
         self._seed, self._weight_decay = seed, weight_decay
-        built_in = type(objective).__module__.startswith("chestfed.learning.objectives.")
-        self._draws = not built_in or may_draw(network.module)  # else saving and restoring generators changes nothing
+        self._draws = loss_draws or may_draw(network.module)  # else saving and restoring generators changes nothing
         self._loss_sum = network.grad.new_zeros(())
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0

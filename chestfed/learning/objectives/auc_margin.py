@@ -138,4 +138,5 @@ AUC = ObjectiveSpec(
     options=Options,
     build=build,
     rule=AucMargin,
+    draws=False,
 )

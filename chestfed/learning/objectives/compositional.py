@@ -73,4 +73,5 @@ COMPOSITIONAL_AUC = ObjectiveSpec(
     options=Options,
     build=build,
     rule=CompositionalAuc,
+    draws=False,
 )

@@ -38,4 +38,5 @@ CROSS_ENTROPY = ObjectiveSpec(
     kind="minimization",
     build=build,
     rule=CrossEntropy,
+    draws=False,
 )

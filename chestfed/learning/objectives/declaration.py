@@ -139,7 +139,8 @@ class ObjectiveSpec(Versioned):
 
     `build(options, population)` makes the loss of one client, an `Objective`; `rule` is its class, so that
     `package.module:Rule` is a reference to this declaration. `version` identifies the code of one that
-    stands in no file.
+    stands in no file. `draws` says whether the loss may draw random numbers: the generators are then kept from batch to
+    batch, which takes time.
     """
 
     name: str
@@ -149,3 +150,4 @@ class ObjectiveSpec(Versioned):
     build: Callable[[Any, Population], Objective]
     options: type[Options] = Options
     rule: type | None = None
+    draws: bool = True

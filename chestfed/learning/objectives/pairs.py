@@ -160,6 +160,7 @@ SOPA_S = ObjectiveSpec(
     options=PartialOptions,
     build=build_partial,
     rule=PartialAuc,
+    draws=False,
 )
 
 SOAP = ObjectiveSpec(
@@ -170,4 +171,5 @@ SOAP = ObjectiveSpec(
     options=Options,
     build=build_precision,
     rule=AveragePrecision,
+    draws=False,
 )

@@ -116,4 +116,5 @@ RATIO_LOSS = ObjectiveSpec(
     options=Options,
     build=build,
     rule=RatioLoss,
+    draws=False,
 )

@@ -151,6 +151,7 @@ POOL_AUC = ObjectiveSpec(
     options=Options,
     build=build,
     rule=PoolAuc,
+    draws=False,
 )
 
 POOL_PARTIAL_AUC = ObjectiveSpec(
@@ -161,4 +162,5 @@ POOL_PARTIAL_AUC = ObjectiveSpec(
     options=PartialOptions,
     build=build_partial,
     rule=PoolPartialAuc,
+    draws=False,
 )

@@ -254,6 +254,7 @@ def make_member_host(
         seed=pipeline.seed,
         weight_decay=federation.settings.weight_decay,
         samples=len(member.labels),
+        loss_draws=federation.settings.objective_spec.draws,
     )
     return Host(client, partial(federation.rule, number=number), federation.graph, number)
 

@@ -120,6 +120,7 @@ def _target_client(experiment: Experiment, network: FlatModule) -> NetworkClient
         device=machine.device,
         autocast=machine.autocast,
         seed=stream_seed(pipeline.seed, "pretrain"),
+        loss_draws=False,
     )
 
 

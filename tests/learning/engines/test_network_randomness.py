@@ -59,9 +59,20 @@ class Depth(nn.Module):
         return x * (np.random.rand() + random.random()) if self.training else x  # noqa: NPY002
 
 
-def make_client(name: str = "a", seed: int = 1, objective: object = None) -> NetworkClient:
+class Noisy(CrossEntropy):
+    """A loss that draws."""
+
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        return super().loss(logits + torch.randn_like(logits), labels, extra, dual)
+
+
+def make_client(
+    name: str = "a", seed: int = 1, objective: object = None, layers: nn.Module | None = None, **more: bool
+) -> NetworkClient:
     torch.manual_seed(0)
-    layers = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Dropout(0.5), Depth(), nn.ReLU(), nn.Linear(6, J))
+    layers = layers or nn.Sequential(
+        nn.Flatten(), nn.Linear(48, 6), nn.Dropout(0.5), Depth(), nn.ReLU(), nn.Linear(6, J)
+    )
     return NetworkClient(
         name,
         Sequence(),
@@ -69,6 +80,7 @@ def make_client(name: str = "a", seed: int = 1, objective: object = None) -> Net
         objective or CrossEntropy(),
         device=CPU,
         seed=seed,  # type: ignore[arg-type]
+        **more,
     )
 
 
@@ -101,6 +113,20 @@ def test_training_keeps_global_generators() -> None:
     random.seed(5)
     gradients(client, 2)
     assert (torch.rand(1), np.random.rand(), random.random()) == expected  # noqa: NPY002
+
+
+def test_loss_that_says_so_draws_of_its_own() -> None:
+    def ends(loss_draws: bool) -> list[Tensor]:
+        layers = nn.Sequential(nn.Flatten(), nn.Linear(48, J))
+        client = make_client(objective=Noisy(), layers=layers, loss_draws=loss_draws)
+        first = gradients(client, 1)
+        client.seek([0])
+        return [*first, *gradients(client, 1)]
+
+    first, again = ends(True)
+    assert torch.equal(first, again)
+    first, again = ends(False)
+    assert not torch.equal(first, again)
 
 
 @pytest.mark.parametrize("hvp", ["exact", "drop"])
