@@ -1,0 +1,29 @@
+"""What goes together is what went together when the rules were written pair by pair."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.studies.experiment.acceptance import STORED, combinations, is_accepted, list_pairs, unpack
+
+ACCEPTED = json.loads(STORED.read_text())
+
+
+def test_all_algorithms_are_stored() -> None:
+    assert [" ".join(pair) for pair in list_pairs()] == list(ACCEPTED)
+    assert sum(len(unpack(packed)) for packed in ACCEPTED.values()) == 99_840
+    assert sum(sum(unpack(packed)) for packed in ACCEPTED.values()) == 7_788
+
+
+@pytest.mark.parametrize("pair", ACCEPTED)
+def test_accepted_combinations_are_as_stored(pair: str) -> None:
+    algorithm, objective = pair.split()
+    stored = unpack(ACCEPTED[pair])
+    others = [
+        chosen
+        for chosen, accepted in zip(combinations(), stored, strict=True)
+        if is_accepted(algorithm, objective, chosen) != accepted
+    ]
+    assert not others, f"{len(others)} of {len(stored)}, such as {others[0]}"
