@@ -1,79 +1,217 @@
 """What a plug-in is written with: the names of this module are stable.
 
 An algorithm declares an `AlgorithmSpec`, an objective an `ObjectiveSpec`, a network a `ModelSpec` (docs/own_method.md
-shows one of each), a collection of images a `CollectionSpec` (docs/collections.md).
+shows one of each), a collection of images a `CollectionSpec` (docs/collections.md), a reader a `SiteReader`
+(docs/own_reader.md). The names are imported when they are first used: a reader loads no PyTorch.
 """
 
 from __future__ import annotations
 
-from chestfed.core.plugins import Options
-from chestfed.data.collections.declaration import Collection, CollectionSpec, Part
-from chestfed.data.collections.pixels import ArrayPixels, FilePixels, Pixels
-from chestfed.learning.algorithms.declaration import (
-    AlgorithmSpec,
-    ClientInfo,
-    DecentralizedOptions,
-    MinMaxOptions,
-    Setting,
-    Sizes,
-)
-from chestfed.learning.algorithms.variables import (
-    Algorithm,
-    CompositionalGradients,
-    Encoding,
-    Finishing,
-    Gradients,
-    LocalStepAlgorithm,
-    PeerAlgorithm,
-    Personal,
-    Point,
-    Preparing,
-    Restarting,
-    complement,
-    mean_of,
-    select,
-    weighted_mean,
-    with_parts,
-)
-from chestfed.learning.models.declaration import ModelOptions, ModelSpec
-from chestfed.learning.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Pooled, Population, Sampled
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chestfed.core.config import StrictModel
+    from chestfed.core.errors import ChestfedError, Problem
+    from chestfed.core.plugins.leaves import Leaf
+    from chestfed.data.sites.reader import (
+        BLANK,
+        NEGATIVE,
+        POSITIVE,
+        RAW_COLUMNS,
+        SPLITS,
+        UNCERTAIN,
+        UNLABELLED,
+        VIEWS,
+        SiteReader,
+        Source,
+        ages,
+        column_findings,
+        from_numbers,
+        image_files,
+        join_rows,
+        label_names,
+        raw_rows,
+        sexes,
+        strongest,
+        translate,
+        views,
+    )
+    from chestfed.learning.algorithms.declaration import (
+        AlgorithmSpec,
+        ClientInfo,
+        DecentralizedOptions,
+        MinMaxOptions,
+        Setting,
+        Sizes,
+    )
+    from chestfed.learning.algorithms.variables import (
+        Algorithm,
+        CompositionalGradients,
+        Encoding,
+        Finishing,
+        Gradients,
+        LocalStepAlgorithm,
+        PeerAlgorithm,
+        Personal,
+        Point,
+        Preparing,
+        Restarting,
+        complement,
+        mean_of,
+        select,
+        weighted_mean,
+        with_parts,
+    )
+    from chestfed.learning.models.declaration import ModelOptions, ModelSpec
+    from chestfed.learning.objectives.declaration import (
+        DualEstimate,
+        Objective,
+        ObjectiveSpec,
+        Pooled,
+        Population,
+        Sampled,
+        labeled_mean,
+    )
 
 __all__ = [
+    "BLANK",
+    "NEGATIVE",
+    "POSITIVE",
+    "RAW_COLUMNS",
+    "SPLITS",
+    "UNCERTAIN",
+    "UNLABELLED",
+    "VIEWS",
     "Algorithm",
     "AlgorithmSpec",
-    "ArrayPixels",
+    "ChestfedError",
     "ClientInfo",
-    "Collection",
-    "CollectionSpec",
     "CompositionalGradients",
     "DecentralizedOptions",
     "DualEstimate",
     "Encoding",
-    "FilePixels",
     "Finishing",
     "Gradients",
+    "Leaf",
     "LocalStepAlgorithm",
     "MinMaxOptions",
     "ModelOptions",
     "ModelSpec",
     "Objective",
     "ObjectiveSpec",
-    "Options",
-    "Part",
     "PeerAlgorithm",
     "Personal",
-    "Pixels",
     "Point",
     "Pooled",
     "Population",
     "Preparing",
+    "Problem",
     "Restarting",
     "Sampled",
     "Setting",
+    "SiteReader",
     "Sizes",
+    "Source",
+    "StrictModel",
+    "ages",
+    "column_findings",
     "complement",
+    "from_numbers",
+    "image_files",
+    "join_rows",
+    "label_names",
+    "labeled_mean",
     "mean_of",
+    "raw_rows",
     "select",
+    "sexes",
+    "strongest",
+    "translate",
+    "views",
     "weighted_mean",
     "with_parts",
 ]
+
+#: Module -> the names that it gives.
+_MODULES = {
+    "chestfed.core.config": ("StrictModel",),
+    "chestfed.core.errors": (
+        "ChestfedError",
+        "Problem",
+    ),
+    "chestfed.core.plugins.leaves": ("Leaf",),
+    "chestfed.data.sites.reader": (
+        "BLANK",
+        "NEGATIVE",
+        "POSITIVE",
+        "RAW_COLUMNS",
+        "SPLITS",
+        "SiteReader",
+        "Source",
+        "UNCERTAIN",
+        "UNLABELLED",
+        "VIEWS",
+        "ages",
+        "column_findings",
+        "from_numbers",
+        "image_files",
+        "join_rows",
+        "label_names",
+        "raw_rows",
+        "sexes",
+        "strongest",
+        "translate",
+        "views",
+    ),
+    "chestfed.learning.algorithms.declaration": (
+        "AlgorithmSpec",
+        "ClientInfo",
+        "DecentralizedOptions",
+        "MinMaxOptions",
+        "Setting",
+        "Sizes",
+    ),
+    "chestfed.learning.algorithms.variables": (
+        "Algorithm",
+        "CompositionalGradients",
+        "Encoding",
+        "Finishing",
+        "Gradients",
+        "LocalStepAlgorithm",
+        "PeerAlgorithm",
+        "Personal",
+        "Point",
+        "Preparing",
+        "Restarting",
+        "complement",
+        "mean_of",
+        "select",
+        "weighted_mean",
+        "with_parts",
+    ),
+    "chestfed.learning.models.declaration": (
+        "ModelOptions",
+        "ModelSpec",
+    ),
+    "chestfed.learning.objectives.declaration": (
+        "DualEstimate",
+        "Objective",
+        "ObjectiveSpec",
+        "Pooled",
+        "Population",
+        "Sampled",
+        "labeled_mean",
+    ),
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'chestfed.plugins' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

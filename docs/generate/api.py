@@ -15,7 +15,7 @@ HEAD = """# Python API
 What a script, a notebook or a package of your own may rely on.
 """
 #: Modules of which every name in `__all__` is public.
-MODULES = ("chestfed", "chestfed.plugins", "chestfed.statistics", "chestfed.testing", "chestfed.data.sites.reader")
+MODULES = ("chestfed", "chestfed.plugins", "chestfed.statistics", "chestfed.testing")
 #: Other modules and their public names: the parts of a study, for a training loop of one's own.
 PARTS = {
     "chestfed.leaves.samples.writing": ("write_hospitals",),

@@ -2,7 +2,7 @@
 
 A catalogue holds one kind of part (algorithms, objectives, networks). A part is found in three ways:
 
-* built in: every declaration at the top level of a module of the catalogue's package;
+* built in: every declaration at the top level of a module of the catalogue's packages, or of a leaf's;
 * by entry point: an installed distribution that names its declaration in the catalogue's group;
 * by reference, `package.module:Name`, from the folder the command runs in or from anything installed.
 
@@ -27,6 +27,7 @@ from pydantic_core import core_schema
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError, UnknownNameError, nearest
 from chestfed.core.plugins.code import identify_object
+from chestfed.core.plugins.leaves import list_packages
 from chestfed.core.plugins.loading import load_module
 
 
@@ -55,7 +56,7 @@ class Catalogue(Generic[Declared]):
     """All parts of one kind, which messages call `kind`.
 
     The built-in ones are declared by objects of the class `declaration` in the modules of `packages`, by default the
-    package of the group's name; `group` is the entry point group of the installed ones. `adapt` makes a declaration of
+    package of the group's name, and in those of the leaves that name this `kind`; `group` is the entry point group of the installed ones. `adapt` makes a declaration of
     another object that a reference names, or returns None: the networks take any factory.
     """
 
@@ -80,7 +81,7 @@ class Catalogue(Generic[Declared]):
     def built_in(self) -> dict[str, Declared]:
         """The built-in parts by name, in the order of the modules' names."""
         declarations: dict[str, Declared] = {}
-        for package in self._packages:
+        for package in (*self._packages, *list_packages(self.kind)):
             for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
                 module = importlib.import_module(f"{package}.{info.name}")
                 for declared in self._declared_in(module):

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from chestfed.data.sites.reader import (
+from chestfed.plugins import (
     BLANK,
     NEGATIVE,
     POSITIVE,
