@@ -56,8 +56,9 @@ class Catalogue(Generic[Declared]):
     """All parts of one kind, which messages call `kind`.
 
     The built-in ones are declared by objects of the class `declaration` in the modules of `packages`, by default the
-    package of the group's name, and in those of the leaves that name this `kind`; `group` is the entry point group of the installed ones. `adapt` makes a declaration of
-    another object that a reference names, or returns None: the networks take any factory.
+    package of the group's name, and in those of the leaves that name this `kind`. `group` is the entry point group of
+    the installed ones. `adapt` makes a declaration of another object that a reference names, or returns None: the
+    networks take any factory.
     """
 
     def __init__(
