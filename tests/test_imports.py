@@ -87,19 +87,9 @@ def test_packages_import_downward_only() -> None:
         pytest.fail(f"circle: {' -> '.join(error.args[1])}")
 
 
-def test_folders_have_few_modules() -> None:
-    counts = {
-        folder.relative_to(ROOT).as_posix(): len(list(folder.glob("*.py")))
-        for folder in [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
-    }
-    assert {folder: count for folder, count in counts.items() if count > 12} == {}
-
-
-def test_modules_have_at_most_400_lines() -> None:
-    lengths = {
-        file.relative_to(ROOT).as_posix(): len(file.read_text("utf-8").splitlines()) for file in ROOT.rglob("*.py")
-    }
-    assert {name: length for name, length in lengths.items() if length > 400} == {}
+def test_few_arrows_between_rooms() -> None:
+    arrows = {(room(module), room(name)) for module, names in import_graph().items() for name in names}
+    assert len([pair for pair in arrows if pair[0] != pair[1]]) <= 45
 
 
 def test_functions_have_at_most_sixty_lines() -> None:
