@@ -12,7 +12,8 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -56,6 +57,8 @@ class SaveTimes:
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place.
 
+    A new file has the mode that the umask gives it, one that was there keeps its own.
+
     Raises
     ------
     ChestfedError
@@ -63,14 +66,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else None
+        temporary = _create_beside(path, 0o666 if mode is None else 0o600)
         try:
             write(temporary)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(0o644)
+            if mode is not None:
+                temporary.chmod(mode)
             temporary.replace(path)
             _sync_folder(path.parent)
         finally:
@@ -78,6 +81,15 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     except OSError as error:
         text = f"{path}: cannot be written: {error.strerror or error}. The earlier file is kept."
         raise NotWrittenError(text, error) from None
+
+
+def _create_beside(path: Path, mode: int) -> Path:
+    """An empty file of a new name in the same folder; the system takes the umask off its mode."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode))
+            return temporary
 
 
 def remove_orphans(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,3 +60,25 @@ def check_room(folder: Path, needed: int, what: str, option: str) -> None:
             f"{folder}: {what} need about {size_text(needed)}, and {size_text(free)} are free. Make room, or choose "
             f"another folder with {option}."
         )
+
+
+def find_lock_holder(file: Path) -> str:
+    """The process that has locked a file, in words, as far as the system says (Linux does)."""
+    try:
+        inode = file.stat().st_ino
+        locks = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
+        pids = {int(words[4]) for words in locks if words[1] != "->" and words[5].endswith(f":{inode}")}
+        names = [f"process {pid} ({_name_process(pid)})" for pid in sorted(pids - {os.getpid(), -1})]
+    except (OSError, ValueError, IndexError):
+        names = []
+    return " and ".join(names) or "another process, perhaps of another machine,"
+
+
+def _name_process(pid: int) -> str:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return " ".join(Path(word.decode(errors="replace")).name for word in words[:4] if word)[:60]
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether what is made in a folder is for its group: the setgid bit is set."""
+    return os.name != "nt" and bool(folder.stat().st_mode & stat.S_ISGID)

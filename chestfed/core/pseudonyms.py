@@ -6,8 +6,8 @@ gives the same names, so predictions of one site match each other; who must not 
 
 The key is, in this order,
 
-1. the published one, where all is synthetic or from a public collection: no person is to be protected, and results must
-   be the same on every machine;
+1. the published one, where all files are those of bundled phantoms, by digest (`chestfed/data/sites/phantoms.py`), or
+   of a collection without patients: no person is to be protected, and results must be the same on every machine;
 2. for a hospital of a federation the file `names_key` of its `hospital.yaml` (`chestfed/leaves/federation/local.py`);
 3. the file that `$CHESTFED_KEY_FILE` names, which must be there;
 4. a file of the user, made when it is first needed (`default_file`).
@@ -77,15 +77,15 @@ class SiteKey:
 PUBLISHED: Final = SiteKey(hashlib.sha256(b"chestfed: names of synthetic hospitals and public collections").digest())
 
 
-def key_for(*, synthetic: bool) -> SiteKey:
-    """The key of this machine, or the published one if all data are synthetic.
+def key_for(*, public: bool) -> SiteKey:
+    """The key of this machine, or the published one if all data are bundled phantoms, or a collection without patients.
 
     Raises
     ------
     ChestfedError
         If the key file is not there, not a key, open to others, or can't be made.
     """
-    if synthetic:
+    if public:
         return PUBLISHED
     given = os.environ.get(VARIABLE)
     if given:

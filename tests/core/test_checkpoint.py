@@ -6,6 +6,7 @@ import errno
 import itertools
 import multiprocessing
 import os
+import stat
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -50,6 +51,21 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
         assert content[name].dtype == tensor.dtype
         assert content[name].numpy().tobytes() == tensor.contiguous().numpy().tobytes()
         assert content[name].data_ptr() % 64 == 0  # as torch's own: elsewhere, products of matrices round otherwise
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o027, 0o640), (0o022, 0o644), (0o002, 0o664)])
+def test_modes_of_umask_and_owner_are_kept(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_json(tmp_path / "new", {})
+        (tmp_path / "old").touch()
+        (tmp_path / "old").chmod(0o600)
+        write_json(tmp_path / "old", {})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o600
 
 
 NUMBERS = arrays(st.sampled_from([np.float32, np.float64, np.int64]), array_shapes(min_dims=0, min_side=0, max_side=4))

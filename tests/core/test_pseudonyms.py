@@ -64,14 +64,14 @@ def test_a_key_shows_its_fingerprint_only() -> None:
 
 def test_synthetic_names_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "/nowhere")
-    assert key_for(synthetic=True) == PUBLISHED
+    assert key_for(public=True) == PUBLISHED
     assert PUBLISHED.name("image", b"\0" * 16) == "f7ec00b238484d39041af1f0a4216b5e"
 
 
 def test_key_among_results_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "runs" / ".config" / "key"))
     make_key(tmp_path / "runs" / ".config" / "key")
-    fingerprint = key_for(synthetic=False).fingerprint
+    fingerprint = key_for(public=False).fingerprint
     with assert_refused(ChestfedError, "key among results"):
         refuse_key_within(tmp_path / "runs", fingerprint)
     refuse_key_within(tmp_path / "runs" / "evaluations", fingerprint)
@@ -82,9 +82,9 @@ def test_variable_names_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file = tmp_path / "trial.key"
     monkeypatch.setenv(VARIABLE, str(file))
     with assert_refused(ChestfedError, "no key file"):
-        key_for(synthetic=False)
+        key_for(public=False)
     assert make_key(file)
-    assert key_for(synthetic=False) == read_key(file)
+    assert key_for(public=False) == read_key(file)
     assert not make_key(file)
 
 
@@ -95,13 +95,13 @@ def test_user_key_is_made_once(
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
-    key = key_for(synthetic=False)
+    key = key_for(public=False)
     output = capsys.readouterr().err
     assert str(default_file()) in output
     assert key.secret.hex() not in output
     assert default_file().is_relative_to(tmp_path)
     assert stat.S_IMODE(default_file().stat().st_mode) == 0o600
-    assert key_for(synthetic=False) == key != PUBLISHED
+    assert key_for(public=False) == key != PUBLISHED
     assert capsys.readouterr().err == ""
 
 

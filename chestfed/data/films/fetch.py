@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.disk import check_folder, check_room, writing_to
-from chestfed.core.errors import ConfigError, DamagedError
+from chestfed.core.errors import ChestfedError, ConfigError, DamagedError
 from chestfed.data.films.download import download
 from chestfed.data.films.registry import Release, ReleaseFile
 from chestfed.data.films.unpack import git_id, move_into, unpack
@@ -50,7 +50,7 @@ def fetch_release(
     files = release.select_files(part)
     if not files:
         raise ConfigError(f"{release.title} cannot be fetched: {release.note}")
-    receipt: dict[str, Any] = read_json(folder / RECEIPT) if folder.is_dir() else {}
+    receipt = _read_receipt(folder / RECEIPT) if folder.is_dir() else {}
     missing = [file for file in files if not _is_there(receipt.get(file.name), folder)]
     unknown = [file.name for file in missing if not file.is_checked and file.name not in receipt]
     if unknown and not trust:
@@ -65,13 +65,35 @@ def fetch_release(
     try:
         for file in missing:
             trusted = receipt.get(file.name, {}).get("digest") if not file.identifiers else None
-            digest, places = _fetch_file(file, folder, file.digest or trusted, progress)
+            try:
+                digest, places = _fetch_file(file, folder, file.digest or trusted, progress)
+            except DamagedError:  # of the network, or of an earlier download: it is removed, and asked for once more
+                digest, places = _fetch_file(file, folder, file.digest or trusted, progress)
             receipt[file.name] = {"url": file.url, "digest": digest, "published": file.is_checked, "places": places}
             write_json(folder / RECEIPT, receipt)
     finally:
         with suppress(OSError):  # an empty folder would be taken for the site's
             folder.rmdir()
     return len(missing)
+
+
+def _read_receipt(file: Path) -> dict[str, Any]:
+    """What is known of earlier downloads.
+
+    Raises `ChestfedError` if the file holds something else.
+    """
+    receipt: object = read_json(file)
+    if not isinstance(receipt, dict) or not all(map(_is_entry, receipt.values())):
+        text = f"{file}: not a list of downloads. Delete this file: what is missing is downloaded again"
+        raise ChestfedError(text, kind="damaged receipt", file=file.name)
+    return receipt
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("digest"), str | None):
+        return False
+    places = entry.get("places")
+    return isinstance(places, list) and all(isinstance(place, str) for place in places)
 
 
 def _is_there(entry: Any, folder: Path) -> bool:
@@ -96,7 +118,7 @@ def _fetch_file(
             _check_git(file, staging)
         except DamagedError:
             target.unlink()
-            shutil.rmtree(staging)
+            shutil.rmtree(staging, ignore_errors=True)
             raise
         place = folder / (file.into or "")
         place.mkdir(parents=True, exist_ok=True)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from chestfed.core.disk import size_text, writing_to
-from chestfed.core.errors import DamagedError
+from chestfed.core.errors import ChestfedError, DamagedError
 from chestfed.data.films.download import Progress
 
 _CHUNK: Final = 1 << 20
 _MOST_FILES: Final = 200_000
+#: Errors of a name: too long, or a file where another entry has a folder.
+_IMPOSSIBLE: Final = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EINVAL, errno.EILSEQ)
 
 
 def unpack(archive: Path, target: Path, *, strip: int, keep: Sequence[str], most: int, progress: Progress) -> int:
@@ -28,30 +31,69 @@ def unpack(archive: Path, target: Path, *, strip: int, keep: Sequence[str], most
     of the files, or it unpacks to more than `most` bytes.
     """
     files, total, size = 0, 0, archive.stat().st_size
-    try:
-        with writing_to(target), closing(_iterate_members(archive)) as members:
-            for name, stream, done in members:
-                progress(done, size)
-                path = _find_place(archive, name, strip)
-                if path is None or not any(fnmatchcase(path, pattern) for pattern in keep):
-                    continue
-                place = target / path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("wb") as out:
-                    while chunk := stream.read(_CHUNK):
-                        total += len(chunk)
-                        if total > most:
-                            raise DamagedError(f"{archive.name}: unpacks to more than {size_text(most)}: refused")
-                        out.write(chunk)
-                files += 1
-                if files > _MOST_FILES:
-                    raise DamagedError(f"{archive.name}: holds more than {_MOST_FILES:,} files: refused")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise DamagedError(f"{archive.name}: cannot be unpacked: {error}") from None
+    with closing(_iterate_members(archive)) as members:
+        while True:
+            with _reading(archive):
+                member = next(members, None)
+            if member is None:
+                break
+            name, stream, done = member
+            progress(done, size)
+            path = _find_place(archive, name, strip)
+            if path is None or not any(fnmatchcase(path, pattern) for pattern in keep):
+                continue
+            with _make_file(archive, target, path) as out:
+                while True:
+                    with _reading(archive):
+                        chunk = stream.read(_CHUNK)
+                    if not chunk:
+                        break
+                    total += len(chunk)
+                    if total > most:
+                        raise DamagedError(f"{archive.name}: unpacks to more than {size_text(most)}: refused")
+                    out.write(chunk)
+            files += 1
+            if files > _MOST_FILES:
+                raise DamagedError(f"{archive.name}: holds more than {_MOST_FILES:,} files: refused")
     if not files:
         raise DamagedError(f"{archive.name}: holds none of the files that are expected ({', '.join(keep)})")
     progress(size, size)
     return files
+
+
+@contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """Whatever a decompressor raises means a damaged archive, unless the system says that the file cannot be read."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            text = f"{archive}: cannot be read: {error.strerror}. Run the same command again"
+            raise ChestfedError(text, kind="cannot be read", file=archive.name) from None
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise DamagedError(
+            f"{archive.name}: cannot be unpacked ({reason})", kind="damaged archive", file=archive.name
+        ) from None
+
+
+@contextmanager
+def _make_file(archive: Path, target: Path, path: str) -> Iterator[IO[bytes]]:
+    """A new file below the target; a name that no folder can have is the archive's mistake, not the disk's."""
+    place = target / path
+    with writing_to(target):
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            out = place.open("wb")
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in _IMPOSSIBLE:
+                raise
+            raise DamagedError(
+                f"{archive.name}: holds a file whose name is impossible here", kind="damaged archive", file=archive.name
+            ) from None
+        with out:
+            yield out
 
 
 def _iterate_members(archive: Path) -> Generator[tuple[str, IO[bytes], int], None, None]:

@@ -19,16 +19,17 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-import stat
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import xxhash
 
+from chestfed.core.disk import find_lock_holder, is_shared
 from chestfed.core.errors import ChestfedError
 
 #: dtype of keys and digests; zeros mean that there is none.
@@ -39,11 +40,19 @@ _PAGE: Final = 16_384  # bytes; larger pages are read faster, and waste more of 
 _KEYS_PER_QUERY: Final = 1_000
 _SECRET_BYTES: Final = 32
 _DAY: Final = 86_400  # seconds
+#: Seconds after which a wait for another process is reported, and after which it is given up.
+_PATIENCE: Final = 5.0
+_LONGEST: Final = 600.0
 _SCHEMA: Final = (
     "CREATE TABLE pixels (number INTEGER PRIMARY KEY, data BLOB)",
     "CREATE TABLE kinds (name TEXT PRIMARY KEY, used REAL)",
     "CREATE TABLE secret (value BLOB)",
 )
+
+
+_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_DAMAGED: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
+Answer = TypeVar("Answer")
 
 
 class Row(NamedTuple):
@@ -91,7 +100,7 @@ class Database:
             raise self._make_access_error()
         if not self.writable or self._has_tables():
             return
-        with self._open_writing() as connection:
+        with self.open_writing() as connection:
             if _format(connection) != _FORMAT:
                 for statement in _SCHEMA:
                     connection.execute(statement)
@@ -100,7 +109,7 @@ class Database:
 
     def read_secret(self) -> bytes:
         """The secret of the keys, 32 bytes."""
-        with self._open_reading() as connection:
+        with self.open_reading() as connection:
             ((secret,),) = connection.execute("SELECT value FROM secret").fetchall()
             if len(secret) != _SECRET_BYTES:  # an empty one would leave the keys without a secret
                 raise ValueError("secret of the wrong length")
@@ -116,13 +125,13 @@ class Database:
         unique, inverse = np.unique(keys.view("S16"), return_inverse=True)
         known, numbers = np.zeros(len(unique), bool), np.full(len(unique), -1, np.int64)
         values = {name: np.zeros(len(unique), dtype) for name, dtype in columns.items()}
-        with self._open_reading() as connection:
-            for start in range(0, len(unique) if _has_table(connection, kind) else 0, _KEYS_PER_QUERY):
+        with self.open_reading() as connection:
+            for start in range(0, len(unique) if has_table(connection, kind) else 0, _KEYS_PER_QUERY):
                 part = unpack_keys(unique[start : start + _KEYS_PER_QUERY])
                 condition = f"WHERE key IN ({','.join('?' * len(part))})"
                 requested = set(part)  # a damaged file may give other rows
                 rows = [
-                    row for row, sound in _read_rows(connection, kind, condition, part) if sound and row[0] in requested
+                    row for row, sound in read_rows(connection, kind, condition, part) if sound and row[0] in requested
                 ]
                 if not rows:
                     continue
@@ -135,8 +144,8 @@ class Database:
 
     def has(self, kind: str, key: bytes) -> bool:
         """Whether the result of a key is known."""
-        with self._open_reading() as connection:
-            rows = _read_rows(connection, kind, "WHERE key = ?", [key]) if _has_table(connection, kind) else ()
+        with self.open_reading() as connection:
+            rows = read_rows(connection, kind, "WHERE key = ?", [key]) if has_table(connection, kind) else ()
             return any(sound for _, sound in rows)
 
     def add(self, tables: Mapping[str, Sequence[Row]]) -> None:
@@ -144,7 +153,7 @@ class Database:
 
         Raises `ChestfedError` if that is not possible; what was committed before stays.
         """
-        with self._open_writing() as connection:
+        with self.open_writing() as connection:
             for kind, rows in tables.items():
                 if not rows:
                     continue
@@ -163,8 +172,7 @@ class Database:
 
     def read_pixels(self, numbers: Sequence[int], out: np.ndarray) -> None:
         """Write pixels into uint8 `[n, bytes]`; missing ones, and ones of another size, are left as they are."""
-        with self._open_reading() as connection:
-            connection.execute("BEGIN")  # one lock for all
+        with self.open_reading() as connection:
             for number, place in zip(numbers, out, strict=True):
                 row = connection.execute("SELECT data FROM pixels WHERE number = ?", (number,)).fetchone()
                 if row is not None and len(row[0]) == len(place):
@@ -173,48 +181,24 @@ class Database:
     def mark_used(self, kind: str) -> None:
         """Note the time of the last use of a kind, at most once a day; nothing where this user cannot write."""
         if self.writable and time.time() - self.kinds().get(kind, 0) > _DAY:
-            with self._open_writing() as connection:
+            with suppress(BusyCacheError), self.open_writing(longest=0) as connection:
                 connection.execute("INSERT OR REPLACE INTO kinds VALUES (?, ?)", (kind, time.time()))
 
     def kinds(self) -> dict[str, float]:
         """Kinds of results, with the times of their last use in seconds since 1970."""
-        with self._open_reading() as connection:
+        with self.open_reading() as connection:
             return dict(connection.execute("SELECT name, used FROM kinds ORDER BY name"))
 
     def count(self, kind: str, condition: str = "1") -> int:
         """Number of rows, or of those that meet an SQL condition."""
-        with self._open_reading() as connection:
-            if not _has_table(connection, kind):
+        with self.open_reading() as connection:
+            if not has_table(connection, kind):
                 return 0
             return int(connection.execute(f'SELECT count(*) FROM "{kind}" WHERE {condition}').fetchone()[0])
 
-    def prune(self, unused_days: float | None = None) -> int:
-        """Remove damaged rows, those that no file needs, and kinds not used for so long; returns the damaged ones."""
-        limit = time.time() - (float("inf") if unused_days is None else unused_days * _DAY)
-        with self._open_reading() as connection:
-            if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
-                raise sqlite3.DatabaseError("its structure is damaged")
-        with self._open_writing() as connection:
-            for kind, used in connection.execute("SELECT name, used FROM kinds").fetchall():
-                if used < limit:
-                    connection.execute("DELETE FROM kinds WHERE name = ?", (kind,))
-                    connection.execute(f'DROP TABLE IF EXISTS "{kind}"')
-            kinds = [name for (name,) in connection.execute("SELECT name FROM kinds").fetchall()]
-            tables = [table for table in (FILES, *kinds) if _has_table(connection, table)]
-            damaged = sum(_remove_damaged(connection, table) for table in tables)
-            connection.execute("CREATE TEMP TABLE used_pixels (number INTEGER PRIMARY KEY)")
-            for table in tables:
-                if table != FILES and FILES in tables:
-                    connection.execute(f'DELETE FROM "{table}" WHERE key NOT IN (SELECT c1 FROM {FILES})')
-                connection.execute(f'INSERT OR IGNORE INTO used_pixels SELECT number FROM "{table}"')
-            connection.execute("DELETE FROM pixels WHERE number NOT IN (SELECT number FROM used_pixels)")
-        with self._open_writing(transaction=False) as connection:
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
-        return damaged
-
     def _has_tables(self) -> bool:
-        with self._open_reading() as connection:
-            return _has_table(connection, "secret")
+        with self.open_reading() as connection:
+            return has_table(connection, "secret")
 
     def _make_access_error(self) -> ChestfedError:
         folder = self.file.parent
@@ -224,40 +208,45 @@ class Database:
         )
 
     @contextmanager
-    def _open_reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection. Only a user who can write can roll back what a killed process has left."""
+    def open_reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that holds a reader's lock.
+
+        Only a user who can write can roll back what a killed process has left.
+        """
         try:
-            with closing(self._connect("rw" if self.writable else "ro")) as connection:
+            with closing(self._connect("rw" if self.writable else "ro", "BEGIN")) as connection:
                 yield connection
         except (sqlite3.Error, ValueError, TypeError) as error:
-            raise self._make_damage_error(error) from None
+            raise self._make_error(error, "read") from None
 
     @contextmanager
-    def _open_writing(self, *, transaction: bool = True) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction, which is committed at the end, or rolled back by an exception."""
+    def open_writing(self, *, transaction: bool = True, longest: float | None = None) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction, which is committed at the end, or rolled back by an exception.
+
+        Raises `BusyCacheError` if another process has the lock for so many seconds.
+        """
         try:
-            with closing(self._connect("rw")) as connection:
+            with closing(self._connect("rw", "SELECT 1", longest)) as connection:
                 connection.execute(f"PRAGMA page_size = {_PAGE}")  # of a new file, as the next one
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-                connection.execute("BEGIN IMMEDIATE" if transaction else "SELECT 1")
+                if transaction:
+                    self._wait_for(lambda: connection.execute("BEGIN IMMEDIATE"), longest)
                 yield connection
                 if transaction:
-                    connection.execute("COMMIT")
+                    self._wait_for(lambda: connection.execute("COMMIT"), longest)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorname", "SQLITE_CORRUPT") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
-                raise self._make_damage_error(error) from None
-            raise ChestfedError(
-                f"{self.file}: the cache cannot be written ({error}): free some space, or choose another folder with "
-                f"--cache. Finished work is kept"
-            ) from None
+            raise self._make_error(error, "written") from None
 
-    def _connect(self, mode: str) -> sqlite3.Connection:
+    def _connect(self, mode: str, begin: str, longest: float | None = None) -> sqlite3.Connection:
         place = f"{self.file.absolute().as_uri()}?mode={mode}"
-        connection = sqlite3.connect(place, timeout=60, uri=True, isolation_level=None)
+        connection = sqlite3.connect(
+            place, timeout=_PATIENCE if longest is None else min(_PATIENCE, longest), uri=True, isolation_level=None
+        )
         # Text that is damaged is read all the same: the digest of its row differs.
         connection.text_factory = lambda cell: cell.decode(errors="surrogateescape")
         try:
-            version = _format(connection)
+            connection.execute(begin)
+            version = self._wait_for(lambda: _format(connection), longest)
         except sqlite3.Error:
             connection.close()
             raise
@@ -266,26 +255,63 @@ class Database:
             raise ValueError("written by another version of chestfed")
         return connection
 
-    def _make_damage_error(self, error: Exception) -> ChestfedError:
-        text = str(error) if isinstance(error, sqlite3.Error) else f"damaged: {error}"
-        return ChestfedError(
-            f"{self.file}: this cache cannot be read ({text}). If no other process uses it, delete this file; it will "
-            f"be made again",
-            kind="damaged cache",
-            file=self.file.name,
-        )
+    def _wait_for(self, work: Callable[[], Answer], longest: float | None) -> Answer:
+        """What needs a lock; the process that has it is named, and waited for."""
+        begun, named, longest = time.monotonic(), False, _LONGEST if longest is None else longest
+        while True:
+            try:
+                return work()
+            except sqlite3.OperationalError as error:
+                if not _get_code(error).startswith(_BUSY) or time.monotonic() - begun >= longest:
+                    raise
+            if not named:
+                print(f"{self.file}: {find_lock_holder(self.file)} has locked it; waiting", file=sys.stderr, flush=True)
+                named = True
+
+    def _make_error(self, error: Exception, verb: str) -> ChestfedError:
+        """The error by its cause: only what is damaged is to be deleted."""
+        code = _get_code(error)
+        if code.startswith(_BUSY):
+            holder = find_lock_holder(self.file)
+            text = f"{holder} has it locked for longer than chestfed waits. Nothing is damaged: wait until it has ended"
+            return BusyCacheError(f"{self.file}: {text}", kind="busy cache", file=self.file.name, process=holder)
+        if not code or code.startswith(_DAMAGED):
+            text = f"this cache is damaged ({error}). If no other process uses it, delete this file"
+            return ChestfedError(
+                f"{self.file}: {text}; it will be made again", kind="damaged cache", file=self.file.name
+            )
+        journal = self.file.with_name(f"{self.file.name}-journal")
+        if verb == "read" and not self.writable and journal.exists():
+            advice = "a process that wrote to it was killed: `chestfed cache list` of its owner repairs it"
+        elif code.startswith("SQLITE_FULL"):
+            advice = "free some space, or choose another folder with --cache. Finished work is kept"
+        else:
+            advice = "the disk, its quota or the rights on it are the cause, not the file's content. Run the same "
+            advice += "command again when these are in order, or choose another folder with --cache"
+        text = f"{self.file}: the cache cannot be {verb} now ({error}, {code}): {advice}"
+        return ChestfedError(text, kind=f"cache cannot be {verb}", file=self.file.name, code=code)
+
+
+class BusyCacheError(ChestfedError):
+    """Another process holds the lock of the file for too long."""
+
+
+def _get_code(error: Exception) -> str:
+    """SQLite's name of an error, such as SQLITE_IOERR_READ; empty for what is not SQLite's."""
+    return str(getattr(error, "sqlite_errorname", ""))
 
 
 def _format(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether the file has a table."""
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     return connection.execute(query, (name,)).fetchone() is not None
 
 
-def _read_rows(
+def read_rows(
     connection: sqlite3.Connection, kind: str, condition: str = "", values: Sequence[bytes] = ()
 ) -> Iterator[tuple[tuple[Any, ...], bool]]:
     """Rows without their digests, and whether each is as it was written."""
@@ -296,19 +322,6 @@ def _read_rows(
 def _seal(kind: str, row: Sequence[object]) -> bytes:
     """Digest of all cells of a row."""
     return xxhash.xxh3_64_digest(ascii((kind, *row)).encode())
-
-
-def _remove_damaged(connection: sqlite3.Connection, kind: str) -> int:
-    """Remove the rows that differ from their digests, or whose pixels do; returns how many."""
-    rows = _read_rows(connection, kind)
-    keys = [row[0] for row, sound in rows if not (sound and _has_sound_pixels(connection, *row[1:3]))]
-    connection.executemany(f'DELETE FROM "{kind}" WHERE key IS ?', [(key,) for key in keys])
-    return len(keys)
-
-
-def _has_sound_pixels(connection: sqlite3.Connection, number: int, digest: bytes) -> bool:
-    pixels = connection.execute("SELECT data FROM pixels WHERE number = ?", (number,)).fetchone()
-    return number < 0 or (pixels is not None and digest_pixels(pixels[0]) == digest)
 
 
 def digest_pixels(data: bytes | memoryview) -> bytes:
@@ -330,8 +343,3 @@ def pack_keys(values: Sequence[bytes], dtype: str = KEY) -> np.ndarray:
     if set(map(len, values)) - {np.dtype(dtype).itemsize}:
         raise ValueError("bytes of another length")
     return np.frombuffer(b"".join(values), dtype)
-
-
-def is_shared(folder: Path) -> bool:
-    """Whether what is made in a folder is for its group: the setgid bit is set."""
-    return os.name != "nt" and bool(folder.stat().st_mode & stat.S_ISGID)

@@ -158,7 +158,7 @@ class SiteStore:
         names, stamps, files = self._look_up_names()
         todo = self._find_missing(kind, names, stamps, files)
         if len(todo):
-            with _only_writer(self.database):
+            with only_writer(self.database):
                 todo = self._find_missing(kind, names, stamps, files)  # another process may have done it meanwhile
                 self._make(kind, names, stamps, files, todo, workers, progress)
             self._find_results(kind, files)
@@ -316,7 +316,7 @@ def _report_crash(_: object) -> tuple[None, Failure]:
 
 
 @contextmanager
-def _only_writer(database: Database) -> Iterator[None]:
+def only_writer(database: Database) -> Iterator[None]:
     """One process at a time makes results; none has to wait where nothing can be written."""
     if not database.writable:
         yield

@@ -19,6 +19,7 @@ from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.label_files.source import FORMULA, Source
 from chestfed.data.sites.left_out import Rows, choose_left_out, describe_left_out
 from chestfed.data.sites.partition import assign_splits, join_splits
+from chestfed.data.sites.phantoms import MARKER, find_marker, is_phantoms
 from chestfed.data.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -37,8 +38,6 @@ from chestfed.data.sites.reader import (
 from chestfed.data.sites.table import SiteTable, count_labels
 from chestfed.data.sites.tables.dicom_headers import SET_ASIDE
 
-#: A folder with this file is synthetic, whatever its configuration says.
-SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
 #: The kind of problem of an image that is not below the site's root.
 _OUTSIDE: Final = "path outside the root"
 #: Words that stand for no patient: taken for a name, all their images would be one person's.
@@ -163,8 +162,13 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
 
 
 def _make_table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
-    folders = [source.folder, *source.folder.absolute().parents[:1]]
-    synthetic = config.synthetic or any((folder / SYNTHETIC_MARKER).is_file() for folder in folders)
+    phantoms = is_phantoms(source.folder)
+    synthetic = config.synthetic or phantoms
+    if not phantoms and (config.synthetic or find_marker(source.folder)):
+        source.remarks.append(
+            f"these are not the files of bundled phantoms ({MARKER} has no or another digest): names of patients and "
+            "images are made with the secret key"
+        )
     return SiteTable(
         config.site,
         config.title if not synthetic or "synthetic" in config.title.lower() else f"{config.title} (synthetic)",
@@ -174,6 +178,7 @@ def _make_table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTa
         _apply_policy(raw, config),
         tuple(source.remarks),
         config.pictures,
+        phantoms=phantoms,
     )
 
 

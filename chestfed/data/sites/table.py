@@ -37,6 +37,8 @@ class SiteTable:
     left_out: Mapping[str, int] = field(default_factory=dict)
     other_views: int = 0
     not_understood: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: Whether the files are those of bundled phantoms, by their digest: names may be made with the published key.
+    phantoms: bool = False
 
     @property
     def origin(self) -> Origin:

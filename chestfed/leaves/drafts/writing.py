@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from chestfed.core.diseases import DISEASES
-from chestfed.data.sites.opening import SYNTHETIC_MARKER
+from chestfed.data.sites.phantoms import is_phantoms
 from chestfed.leaves.drafts.proposal import COLUMN_ROLES, Proposal
 
 _WIDTH: Final = 118
@@ -86,11 +86,10 @@ def _place(proposal: Proposal) -> dict[str, Any]:
     """The site's root, and whether it is synthetic."""
     root, data = proposal.pictures.root, None if proposal.data is None else proposal.data.resolve()
     folder, below = root / proposal.pictures.folder, data is not None and root.is_relative_to(data)
-    marked = any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2]))
     where = root.relative_to(data) if below and data is not None else root
     why = "below the data root" if below else "on this machine; change it if the folder moves"
     return {
-        **({"synthetic": (True, f"{SYNTHETIC_MARKER} exists")} if marked else {}),
+        **({"synthetic": (True, "bundled phantoms, by their digest")} if is_phantoms(folder, 2) else {}),
         "root": (where.as_posix(), why),
     }
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 from chestfed.core.config import StrictModel, expand_path, load_config
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config
+from chestfed.data.sites.phantoms import is_phantoms
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -79,7 +80,7 @@ class Leaves(StrictModel):
         None,
         description="what leaves of test images. scores: scores and labels, under keyed names, from which curves and "
         "differences are computed; aucs: AUCs with their intervals, computed at the hospital, and counts; nothing: it "
-        "is not scored, and takes no part as the target; null: scores of a synthetic site, aucs of any other",
+        "is not scored, and takes no part as the target; null: scores of bundled phantoms, aucs of any other site",
     )
     smallest_count: int = Field(
         0,
@@ -216,7 +217,8 @@ class Hospital:
         """What leaves of test images; raises ConfigError if the site YAML, which sets the default, cannot be read."""
         if self.file.leaves.results is not None:
             return self.file.leaves.results
-        return "scores" if load_site_config(self.path("site")).synthetic else "aucs"
+        folder = load_site_config(self.path("site")).folder(self.path("data_root"))
+        return "scores" if is_phantoms(folder) else "aucs"
 
 
 def read_federation(path: Path) -> Federation:

@@ -71,6 +71,7 @@ class Split:
     frame: pd.DataFrame
     sources: np.ndarray  #: digests of the images' content, from which a key makes names
     origin: Origin
+    phantoms: bool = False  #: whether the files are those of bundled phantoms: names by the published key
 
     def translate_names(self, key: SiteKey) -> dict[str, str]:
         """The name that a key gives an image -> the one that it has in a benchmark."""
@@ -143,7 +144,7 @@ def load_splits(
     for site in open_sites(pipeline, path, root):
         if site.name not in benchmark.targets:
             continue
-        if not site.table.synthetic and not site.entry.config.endswith(open_releases):
+        if not site.table.phantoms and not site.entry.config.endswith(open_releases):
             text = f"{site.name}: not of an open release, so no score of an image may leave: set disclosure: aucs"
             raise ChestfedError(text, kind="not an open release", benchmark=benchmark.name, hospital=site.name)
         table = site.select(TEST if len(site.find(TEST)) else OWN_TEST)
@@ -152,7 +153,7 @@ def load_splits(
         frame.insert(0, "image", image_names(images.sources, PUBLISHED))
         frame.insert(1, "patient", pd.factorize(table.frame["patient"])[0])
         check_split(benchmark, site.name, frame)
-        splits[site.name] = Split(frame, images.sources, table.origin)
+        splits[site.name] = Split(frame, images.sources, table.origin, table.phantoms)
     if missing := sorted({*benchmark.targets} - {*splits}):
         raise ConfigError(f"{file}: targets: {missing[0]} is not a site of {benchmark.pipeline}", kind="unknown target")
     return splits

@@ -13,7 +13,7 @@ import pandas as pd
 
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
-from chestfed.core.pseudonyms import PUBLISHED, key_for
+from chestfed.core.pseudonyms import key_for
 from chestfed.leaves.leaderboard.benchmark import Benchmark, Split, check_split
 from chestfed.leaves.leaderboard.submission import Header, Method, Result, Run
 from chestfed.results.tables.frames import read_row
@@ -75,7 +75,7 @@ def make_scores(runs: Sequence[RunFolder], benchmark: Benchmark, splits: Mapping
         if missing := [name for name in columns if name not in frame]:
             raise ChestfedError(f"{run.path}: no {', '.join(missing)}", kind="not scored", hospital=hospital)
         if split := splits.get(hospital):
-            key = PUBLISHED if split.origin is Origin.SYNTHETIC else key_for(synthetic=False)
+            key = key_for(public=split.phantoms)
             frame = frame.assign(image=frame["image"].map(split.translate_names(key)))
         if frame["image"].isna().any():
             text = "its images are not those in --data, or were named with another key: set $CHESTFED_KEY_FILE to it"

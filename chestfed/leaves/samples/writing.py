@@ -17,6 +17,7 @@ from filelock import FileLock
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.processes.workers import parallel_map
+from chestfed.data.sites.phantoms import write_marker
 from chestfed.leaves.samples.drawing.phantom import draw_film
 from chestfed.leaves.samples.hospitals import HOSPITALS, SIZES, Hospital, draw_hospital_images
 from chestfed.leaves.samples.label_files import WRITERS
@@ -26,7 +27,6 @@ from chestfed.leaves.samples.patients import Film
 #: Raised when the same seed gives other hospitals than before.
 SAMPLES_VERSION: Final = 7
 
-MARKER: Final = "SYNTHETIC.txt"
 STAMP: Final = "synthetic.json"
 MARKER_TEXT: Final = """\
 SYNTHETIC. These pictures are phantoms drawn by chestfed, in the layout of a real data set.
@@ -98,8 +98,8 @@ def write_labels(folder: Path, data_root: Path, *, seed: int = 1, size: str = "d
         is_written(data_root / hospital.folder, _make_stamp(seed, size), _describe(seed, size))
         root = folder / hospital.folder
         root.mkdir(parents=True)
-        (root / MARKER).write_bytes(MARKER_TEXT.encode())
         WRITERS[hospital.name](root, draw_hospital_images(hospital, seed, SIZES[size]), hospital, seed)
+        write_marker(root, MARKER_TEXT)
 
 
 def _write_all(
@@ -131,15 +131,15 @@ def create_part_folder(root: Path) -> Iterator[Path]:
     shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
     try:
         part.mkdir()
-        (part / MARKER).write_bytes(MARKER_TEXT.encode())
         yield part
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def finish(part: Path, root: Path, stamp: Mapping[str, object]) -> None:
-    """Stamp and rename a folder that is whole."""
+    """Stamp, mark and rename a folder that is whole."""
     (part / STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
+    write_marker(part, MARKER_TEXT)
     part.rename(root)
 
 

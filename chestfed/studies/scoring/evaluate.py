@@ -112,7 +112,7 @@ def evaluate_model(
     disease in common; `SiteError`: all missing and unreadable images in one report, unless `skip_unreadable`;
     `ChestfedError` if the model fails on the images, or the key of a real site can't be used.
     """
-    key = key_for(synthetic=table.synthetic)
+    key = key_for(public=table.phantoms)
     every = _rows(table, scorer.diseases, split, protocol)
     chosen, images = _readable(every, cache, scorer, split, skip_unreadable, progress)
     frame = chosen.frame

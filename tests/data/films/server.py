@@ -26,6 +26,7 @@ class Web:
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    once: dict[str, bytes] = field(default_factory=dict)  #: what is served in place of `files` at the next request
     cut_after: int | None = None  #: bytes after which the next answer ends
 
 
@@ -36,7 +37,7 @@ def served() -> Iterator[Web]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            content, asked = web.files.get(self.path), self.headers.get("Range", "")
+            content, asked = web.once.pop(self.path, web.files.get(self.path)), self.headers.get("Range", "")
             web.asked.append((self.path, asked))
             if content is None:
                 self.send_error(404)

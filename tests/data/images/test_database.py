@@ -7,20 +7,24 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.errors import ChestfedError, SiteError
+from chestfed.data.images import database, file_store, maintenance
 from chestfed.data.images.cache import CachedImages, fill_cache
 from chestfed.data.images.database import KEY, Database, Row, pack_keys, unpack_keys
 from chestfed.data.images.maintenance import prune
-from tests.data.images.test_cache import SMALL, Table, make_site
+from tests.cases import assert_refused
+from tests.data.images.test_cache import FORK, SMALL, Table, make_site
 
 IMAGES = 4
 
@@ -113,3 +117,83 @@ def test_a_database_just_being_made_is_empty(tmp_path: Path) -> None:
     database.create()
     database.add({"some": [Row(b"a" * 16, (1,))]})
     assert database.has("some", b"a" * 16)
+
+
+def _hold(file: Path, ready: Event, release: Event) -> None:
+    """A process that has the lock of a cache for writing, and the lock of who fills it."""
+    with FileLock(file.with_suffix(".lock")), closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        ready.set()
+        release.wait(60)
+
+
+@contextmanager
+def locked(cache: Path) -> Iterator[tuple[Database, Event, int]]:
+    """A cache that another process has locked, until the event is set; with its process id."""
+    (file,) = cache.rglob("images.sqlite")
+    ready, release = FORK.Event(), FORK.Event()
+    process = FORK.Process(target=_hold, args=(file, ready, release))
+    process.start()
+    try:
+        assert ready.wait(60)
+        assert process.pid is not None
+        yield Database(file), release, process.pid
+    finally:
+        release.set()
+        process.join(60)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not say who has a lock")
+def test_busy_cache_is_waited_for_and_named(
+    table: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(database, "_PATIENCE", 0.05)
+    find = database.find_lock_holder
+    with copied(table) as cache, locked(cache) as (file, release, process):
+
+        def release_named(path: Path) -> str:
+            holder = find(path)
+            release.set()
+            return holder
+
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "_LONGEST", 0.0)
+            with assert_refused(ChestfedError, "busy cache", file=file.file.name) as error:
+                Database(file.file).count("files")
+            assert str(process) in str(error.value.fields["process"])
+        monkeypatch.setattr(database, "find_lock_holder", release_named)
+        assert file.count("files") == IMAGES
+        assert str(process) in capsys.readouterr().err
+
+
+def test_what_the_disk_reports_is_not_damage(tmp_path: Path) -> None:
+    (tmp_path / "images.sqlite").mkdir()
+    with assert_refused(ChestfedError, "cache cannot be read", code="SQLITE_CANTOPEN"):
+        Database(tmp_path / "images.sqlite").count("files")
+
+
+def test_pruning_waits_for_who_fills_the_cache(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    with copied(table) as cache, locked(cache) as (_, release, _):
+        monkeypatch.setattr(file_store, "print", lambda *_, **__: release.set(), raising=False)
+        prune(cache)
+        assert release.is_set()
+
+
+def test_pruning_lets_others_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, write = [], Database.open_writing
+
+    @contextmanager
+    def counted(self: Database, **options: Any) -> Iterator[sqlite3.Connection]:
+        with write(self, **options) as connection:
+            yield connection
+        with closing(sqlite3.connect(self.file, timeout=0)) as reader:
+            batches.append(reader.execute("SELECT count(*) FROM pixels").fetchone()[0])
+
+    with copied(table) as cache:
+        (file,) = cache.rglob("images.sqlite")
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute("DELETE FROM files")
+        monkeypatch.setattr(maintenance, "_ROWS_AT_ONCE", 1)
+        monkeypatch.setattr(Database, "open_writing", counted)
+        prune(cache)
+    assert [*range(IMAGES - 1)] == sorted(set(batches) - {IMAGES - 1})

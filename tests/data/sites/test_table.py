@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.data.sites import SiteTable, open_site
+from chestfed.data.sites.phantoms import MARKER
 from tests.cases import assert_refused
 from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.data.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
@@ -103,13 +105,36 @@ def test_a_root_may_have_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("place", ["SYNTHETIC.txt", "../SYNTHETIC.txt"])
-def test_the_marker_makes_a_site_synthetic(tmp_path: Path, place: str) -> None:
-    assert not open_files(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE}).synthetic
-    table = open_files(tmp_path, "chestxray8", {place: b""})
-    assert table.synthetic
+def test_stray_marker_makes_nothing_public(tmp_path: Path, tiny_hospitals: Path, place: str) -> None:
+    copied = (tiny_hospitals / "synthetic-chestxray8" / MARKER).read_bytes()
+    for marker in (b"", copied):
+        table = open_files(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE, place: marker})
+        assert not table.synthetic
+        assert not table.phantoms
+        assert any(MARKER in note for note in table.notes)
+
+
+def test_synthetic_in_a_yaml_publishes_nothing(tmp_path: Path) -> None:
+    write_files(tmp_path, {ENTRIES: HEADER + THREE})
+    config = load_bundled("chestxray8").model_copy(update={"root": str(tmp_path / "site"), "synthetic": True})
+    table = open_site(config, tmp_path)
+    assert (table.synthetic, table.phantoms) == (True, False)
+
+
+def test_phantoms_are_known_by_their_digest(tmp_path: Path, tiny_hospitals: Path) -> None:
+    name = "synthetic-chestxray8"
+    config = load_bundled("chestxray8").model_copy(update={"root": name})
+    table = open_site(config, tiny_hospitals)
+    assert table.phantoms
     assert table.title == "ChestXray8 (synthetic)"
-    given = open_site(load_bundled("chestxray8"), Path("/nowhere"), tmp_path / "site" / ENTRIES)
-    assert given.synthetic
+    labels = next((tiny_hospitals / name).glob("Data_Entry*"))
+    assert open_site(config, Path("/nowhere"), labels).phantoms
+    for change in ("labels", "picture", "another file"):
+        shutil.copytree(tiny_hospitals / name, tmp_path / change / name)
+        file = tmp_path / change / name / (labels.name if change == "labels" else "new.png")
+        file = next(file.parent.rglob("*.png")) if change == "picture" else file
+        file.write_bytes(file.read_bytes() + b"\n" if file.exists() else b"")
+        assert not open_site(config, tmp_path / change).phantoms
 
 
 def test_opening_a_site_needs_no_image(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chestfed.core.errors import ChestfedError
-from chestfed.data.sites.opening import SYNTHETIC_MARKER
+from chestfed.data.sites.phantoms import MARKER
 from chestfed.learning.engines.messages.wire import Packed
 from chestfed.leaves.federation.hospital.participant import Participant
 from chestfed.leaves.federation.parcels import LineLost, Parcel
@@ -124,5 +124,5 @@ def unmarked(data: Path) -> Path:
     """The sample hospitals once more, without the files that mark their folders as synthetic."""
     folder = data.with_name("unmarked_hospitals")
     if not folder.exists():
-        shutil.copytree(data, folder, ignore=shutil.ignore_patterns(SYNTHETIC_MARKER))
+        shutil.copytree(data, folder, ignore=shutil.ignore_patterns(MARKER))
     return folder

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.data.sites.opening import SYNTHETIC_MARKER
+from chestfed.data.sites.phantoms import MARKER
 from chestfed.leaves.leaderboard.benchmark import FOLDER, digest_split, load_benchmark, load_splits
 from chestfed.leaves.leaderboard.board import Board, estimate_aucs, make_board, render_board
 from chestfed.leaves.leaderboard.datasheet import make_datasheet
@@ -183,7 +183,7 @@ def test_split_is_made_again_from_images(tiny_hospitals: Path, tmp_path: Path) -
 
 def test_closed_data_set_discloses_no_image(tiny_hospitals: Path, tmp_path: Path) -> None:
     """A site that is neither synthetic nor an open release, in a benchmark that asks for scores of images."""
-    shutil.copytree(tiny_hospitals, tmp_path / "data", ignore=shutil.ignore_patterns(SYNTHETIC_MARKER))
+    shutil.copytree(tiny_hospitals, tmp_path / "data", ignore=shutil.ignore_patterns(MARKER))
     site = {"extends": str(bundled("site_configs") / "synthetic" / "chexpert.yaml"), "synthetic": False}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
     (tmp_path / "closed.yaml").write_text(yaml.safe_dump({"title": "x", "sites": [{"config": "site.yaml"}], "k": [1]}))

@@ -128,7 +128,7 @@ def test_secret_names_become_common_ones(tmp_path: Path, monkeypatch: pytest.Mon
     run, split = write_run(tmp_path / "run", compared=False), make_split()
     for k in (1, 2):
         file = run / f"k{k}" / "predictions.parquet"
-        secret = [key_for(synthetic=False).name("image", source) for source in sources]
+        secret = [key_for(public=False).name("image", source) for source in sources]
         pd.read_parquet(file).assign(image=secret).to_parquet(file, index=False)
     seal_run(run)
     common = [PUBLISHED.name("image", source) for source in sources]

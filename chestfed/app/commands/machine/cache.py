@@ -41,7 +41,7 @@ def cache_list(folder: Folder = Path("cache")) -> None:
 def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
     """Remove replaced and damaged images; every image is checked against its digest. They are made again when needed.
 
-    Do not prune while a study reads the cache.
+    It waits for a process that fills the cache; studies can read it meanwhile.
 
     Example:
 

@@ -95,7 +95,7 @@ def write_names(console: Console, site: Path, data: Path, out: Path) -> None:
     from chestfed.data.sites import load_site_config, open_site
 
     table = open_site(load_site_config(site), data)
-    key = key_for(synthetic=table.synthetic)
+    key = key_for(public=table.phantoms)
     names = sorted({key.name("shared patient", str(patient).strip()) for patient in table.frame["patient"]})
     write_json(out, {"site": table.name, "key": key.fingerprint, "patients": names})
     say(console, f"{len(names)} patients, names by key {key.fingerprint}: {out}")

@@ -136,13 +136,13 @@ def open_rows(pipeline: Pipeline, hospital: Hospital, machine: Machine, *, targe
 
 def open_data(rows: Experiment, hospital: Hospital, *, target: bool) -> OwnData:
     """The images; decodes what is not in the cache."""
-    key = names_key(hospital, synthetic=all(site.table.synthetic for site in rows.sites))
+    key = names_key(hospital, public=all(site.table.phantoms for site in rows.sites))
     (study,) = load_images([rows], hospital.path("cache"), key=key)
     return OwnData(study.clients[0], study.test if target else None, study)
 
 
-def names_key(hospital: Hospital, *, synthetic: bool) -> SiteKey:
-    """The key of this hospital's keyed names, made when it is first needed; published if all images are synthetic.
+def names_key(hospital: Hospital, *, public: bool) -> SiteKey:
+    """The key of this hospital's keyed names, made when first needed; published if all images are bundled phantoms.
 
     Its fingerprint is kept in the state folder, so that a key that was lost or exchanged is noticed.
 
@@ -153,7 +153,7 @@ def names_key(hospital: Hospital, *, synthetic: bool) -> SiteKey:
     Refused
         If it is missing, or another than the one that earlier studies were named with.
     """
-    if synthetic:
+    if public:
         return PUBLISHED
     file = hospital.path("names_key")
     for folder in ("state", "cache"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from chestfed.core.errors import ConfigError
-from chestfed.core.pseudonyms import PUBLISHED
+from chestfed.core.pseudonyms import key_for
 from chestfed.core.randomness import stream_seed
 from chestfed.data.collections import partition, skews
 from chestfed.data.collections.collection import find_collection, open_collection
@@ -94,17 +94,18 @@ def load_collection(
     clients = [_make_client(pipeline, train, labels, part, number) for number, part in enumerate(dealt, start=1)]
     test_images = CollectionImages(test.pixels, test_rows, pipeline.preprocess)
     test_patients = _patients(test, test_rows)
+    key = key_for(public=train.patients is None and test.patients is None)
     test_set = TestSet(
         test_images,
         test_labels[test_rows],
         test_patients,
         pipeline.tasks,
-        image_names(test_images.digests, PUBLISHED),  # anybody has these images
-        patient_names(entry.name, test_patients, PUBLISHED),
-        PUBLISHED.fingerprint,
+        image_names(test_images.digests, key),
+        patient_names(entry.name, test_patients, key),
+        key.fingerprint,
     )
-    digests = {client.name: client.digest(PUBLISHED) for client in clients}
-    digests["test set"] = test_set.digest(PUBLISHED)
+    digests = {client.name: client.digest(key) for client in clients}
+    digests["test set"] = test_set.digest(key)
     return Experiment(pipeline, machine, clients=tuple(clients), test=test_set, digests=digests)
 
 

@@ -288,7 +288,7 @@ def load_images(
         If there are real patients and their key file can't be used.
     """
     first = experiments[0]
-    key = key or key_for(synthetic=all(site.table.synthetic for study in experiments for site in study.sites))
+    key = key or key_for(public=all(site.table.phantoms for study in experiments for site in study.sites))
     reporters = current()
     images, places, quarantined = dict[str, CachedImages](), dict[str, np.ndarray](), {}
     for name, (table, place) in _unite(experiments).items():
