@@ -39,6 +39,8 @@ def test_model_of_a_pipeline_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     file = chestfed.load_pipeline("digits_ih", ["seed=4"])
     assert chestfed.load_pipeline(file) == file
+    windows = chestfed.load_pipeline("digits_ih", ["windows=[4, 8]"])
+    assert chestfed.load_pipeline(windows).windows == [4, 8]
     study = file.resolve("fedprox")
     again = chestfed.load_pipeline(study)  # type: ignore[arg-type]
     assert again.resolve() == study

@@ -100,6 +100,9 @@ def _list_keys(pipeline: StrictModel) -> dict[str, Any]:
     if "method" in data or "algorithm" in data.get("federated", {}):
         method = {"name": data.pop("method", ""), "tuning": data.pop("tuning", None), "algorithm": "codasca"}
         data["methods"] = [method | data.pop("federated", {})]
+    elif data.get("windows"):  # beside which a method has no window of its own
+        for method in data.get("methods", []):
+            method.pop("window", None)
     return data
 
 
@@ -150,9 +153,9 @@ def select_methods(file: Path, methods: Sequence[Part], declared: Declarations) 
         raise ConfigError("methods=[]: name one or more", kind="no methods")
     if all(isinstance(entry, str) for entry in entries):
         return [f"selected={json.dumps(entries)}"]
-    from chestfed.studies.experiment.loading import load_pipeline
+    from chestfed.studies.experiment.loading import list_methods, pipeline_document
 
-    stored = {method.name: method.model_dump(mode="json", exclude_unset=True) for method in load_pipeline(file).methods}
+    stored = list_methods(pipeline_document(file))
     whole = [stored.get(entry, {"algorithm": entry}) if isinstance(entry, str) else entry for entry in entries]
     return [f"methods={as_json(whole)}", "selected=null"]
 

@@ -24,11 +24,13 @@ class StrictModel(BaseModel):
     """A configuration section: immutable, no unknown keys, no silent conversion of types, no infinite numbers.
 
     The model of a whole file declares its `short_forms`: the keys whose value may be a word alone, each with the key
-    that the word stands for in the long form, such as `model: small` for `model: {name: small}`.
+    that the word stands for in the long form, such as `model: small` for `model: {name: small}`. `own_keys` are those
+    that are not taken from a section in common.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     short_forms: ClassVar[Mapping[str, str]] = {}
+    own_keys: ClassVar[frozenset[str]] = frozenset()
 
 
 Model = TypeVar("Model", bound=StrictModel)
@@ -75,6 +77,7 @@ class Document:
             raise ConfigError(f"{path}:1: expected keys and values, found {type(data).__name__}")
         self.data: dict[Any, Any] = data
         self.places = parsed.places
+        self._moved: dict[Location, Location] = {}
         self._extend()
 
     def _extend(self) -> None:
@@ -104,6 +107,17 @@ class Document:
                 return inside[-1]
             location = location[:-1]
         return self.places.get(location, str(self.path))
+
+    def move(self, source: Location, target: Location) -> None:
+        """Note that a value was written elsewhere: mistakes in it are reported there."""
+        self._moved[target] = source
+
+    def written(self, location: Location) -> Location:
+        """Where the value at a location was written: there, unless it was moved."""
+        for length in range(len(location), 0, -1):
+            if source := self._moved.get(location[:length]):
+                return (*source, *location[length:])
+        return location
 
     def folder(self, location: Location) -> Path:
         """The folder of the file that a key stands in; that of this file if an override gives it."""

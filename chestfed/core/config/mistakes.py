@@ -23,7 +23,7 @@ _KINDS: Final = {"extra_forbidden": "unknown key", "missing": "missing key"}
 def refuse(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
     """The error for what the model found: its message has all mistakes, its kind and fields are those of the first."""
     mistakes = [_Mistake(document, model, detail) for detail in error.errors()]
-    first, text = mistakes[0], "\n".join(mistake.text for mistake in mistakes)
+    first, text = mistakes[0], "\n".join(dict.fromkeys(mistake.text for mistake in mistakes))  # of a moved value: once
     return ConfigError(text, kind=first.kind, key=first.key, place=first.place, suggestion=first.suggestion)
 
 
@@ -32,12 +32,13 @@ class _Mistake:
 
     def __init__(self, document: Document, model: type[BaseModel], detail: ErrorDetails) -> None:
         text = detail["msg"].removeprefix("Value error, ")
-        inside, location = tuple(detail["loc"]), tuple(detail["loc"]) or _named_first(text, document)
+        inside = document.written(tuple(detail["loc"]))
+        location = inside or _named_first(text, document)
         self.kind = _KINDS.get(detail["type"], "invalid value")
         self.key, self.place, self.suggestion = ".".join(map(str, location)), document.place(location), ""
         dotted = ".".join(map(str, inside))
         if self.kind == "unknown key":
-            hint, self.suggestion = _hint(document, model, inside)
+            hint, self.suggestion = _hint(document, model, tuple(detail["loc"]))
             text = f"unknown key '{dotted}'{hint}"
         elif self.kind == "missing key":
             text = f"key '{dotted}' is missing"
@@ -67,14 +68,20 @@ def _hint(document: Document, model: type[BaseModel], location: Location) -> tup
     models, owners = _models_at(model, tuple(parents), document.data, str(key))
     if owners:
         return f": it is an option of {', '.join(owners)}", ""
-    known = [name for kind in models for name in kind.model_fields] or ["name"]  # without it a part has no options
+    written = document.written(location)
+    fields = [
+        (name, field)
+        for kind in models
+        for name, field in kind.model_fields.items()
+        if written == location or name not in kind.own_keys
+    ]
+    known = [name for name, _ in fields] or ["name"]  # without it a part has no options
     if close := nearest(str(key), known, 0.5):
         return f"; did you mean '{close}'?", close
-    for kind in models:
-        for name, field in kind.model_fields.items():
-            owners = [owner for mark in _choices(field) for owner in mark.catalogue.owners(str(key))]
-            if owners:
-                return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'", ""
+    for name, field in fields:
+        owners = [owner for mark in _choices(field) for owner in mark.catalogue.owners(str(key))]
+        if owners:
+            return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'", ""
     return f"; known keys: {', '.join(sorted(known))}", ""
 
 

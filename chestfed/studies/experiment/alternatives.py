@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
 from chestfed.results.evaluation.joining.gate import CAUTION
-from chestfed.studies.experiment.stage_2 import Federated, Parts, combine
+from chestfed.studies.experiment.stage_2 import Federated, complete_entry
 
 
 class FineTuning(StrictModel):
@@ -77,9 +77,12 @@ class Alternatives(StrictModel):
 def centralized_settings(federated: Federated, changes: dict[str, Any]) -> Federated:
     """Stage 2 of the centralized model: the method with these keys in place of its own.
 
-    Raises `ValueError` if a key is unknown, or the algorithm does not pool the images.
+    Raises `ValueError` if a key is unknown, the keys do not go together, or the algorithm does not pool the images.
     """
-    settings = combine(federated, Parts.model_validate(changes))
+    keys = federated.model_fields_set & (Federated.model_fields.keys() - {"algorithm", "objective"})
+    written = {key: getattr(federated, key) for key in keys}
+    settings = Federated.model_validate(complete_entry(written, changes))
+    settings.check()
     if not settings.spec.pooled:
         raise ValueError(f"alternatives.centralized: {settings.spec.name} does not pool images; take centralized_auc")
     return settings

@@ -1,6 +1,6 @@
 """Reading a pipeline: its file, sites added on the command line, graphs, and `--set`.
 
-Everything is merged as plain data, and checked once.
+Everything is merged as plain data, completed (`complete_methods`), and checked once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.engines.topology import NAMED_GRAPHS, read_edges
-from chestfed.studies.experiment.methods import PipelineFile
+from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.pipeline import count_clients
-from chestfed.studies.experiment.stage_2 import get_part_name, idle_keys
+from chestfed.studies.experiment.stage_2 import complete_entry, get_part_name, idle_keys
 
 
 def load_pipeline(
@@ -29,7 +29,51 @@ def load_pipeline(
     `methods` are selected; a name that is not in the pipeline is that of an algorithm with the common settings.
     See `chestfed.core.config.load_config` for the errors.
     """
-    return check_document(pipeline_document(path, overrides, added, methods), PipelineFile)
+    return check_pipeline(pipeline_document(path, overrides, added, methods))
+
+
+def check_pipeline(document: Document) -> PipelineFile:
+    """The merged data of a pipeline as its model; raises as `load_pipeline`."""
+    complete_methods(document)
+    return check_document(document, PipelineFile)
+
+
+def complete_methods(document: Document) -> None:
+    """Move the keys of `federated` into each method that lacks them and on whose algorithm they have an effect."""
+    methods = document.data.setdefault("methods", [{"algorithm": "codasca"}])
+    entries = methods if isinstance(methods, list) else []
+    _refuse_own_windows(document, entries)
+    common = document.data.pop("federated", {})
+    place = document.place(("federated",))
+    if not isinstance(common, dict):
+        text = f"{place}: 'federated' should be a mapping of keys, found {common!r}"
+        raise ConfigError(text, kind="invalid value", key="federated", place=place)
+    if own := [key for key in common if key in Method.own_keys]:
+        key, place = f"federated.{own[0]}", document.place(("federated", own[0]))
+        text = f"{place}: unknown key '{key}': it is a key of an entry of 'methods'"
+        raise ConfigError(text, kind="unknown key", key=key, place=place)
+    for index, entry in enumerate(entries):
+        if isinstance(entry, dict):
+            entries[index] = complete_entry(common, entry)
+            for key in entries[index].keys() - entry.keys():
+                document.move(("federated", key), ("methods", index, key))
+
+
+def list_methods(document: Document) -> dict[str, dict[str, Any]]:
+    """The entries of `methods` by name, as they are written."""
+    methods = document.data["methods"]
+    return {name: methods[index] for name, index in _list_names(methods).items() if name}
+
+
+def _refuse_own_windows(document: Document, methods: Sequence[Any]) -> None:
+    """Refuse a method's own window where windows are compared."""
+    names, selected = _list_names(methods), document.data.get("selected")
+    for name, index in names.items() if document.data.get("windows") else ():
+        is_selected = name in selected if isinstance(selected, list) else True
+        if is_selected and isinstance(methods[index], dict) and "window" in methods[index]:
+            place = document.place(("methods", index, "window"))
+            text = f"{place}: methods, {name}: window has no effect beside windows; remove one"
+            raise ConfigError(text, kind="invalid value", key=f"methods.{index}.window", place=place)
 
 
 def pipeline_document(

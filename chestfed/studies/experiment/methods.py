@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, GetJsonSchemaHandler, ValidationError, field_validator, model_validator
+from pydantic_core import CoreSchema
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
@@ -15,13 +16,18 @@ from chestfed.learning.models import MODELS, FeatureOptions, ModelOptions
 from chestfed.studies.experiment.data import Subsets, TargetImages
 from chestfed.studies.experiment.pipeline import Conditions, Pipeline, TuningRecord
 from chestfed.studies.experiment.ranges import parse_space
-from chestfed.studies.experiment.stage_2 import Parts, Schedule, combine, get_part_name
+from chestfed.studies.experiment.stage_2 import Federated, get_part_name
 
-_Seeds = Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+#: Description of the section `federated` of a pipeline's file.
+COMMON: Final = (
+    "stage 2, federated training: what the methods have in common; names in brackets are the papers' symbols"
+)
 
 
-class Method(Parts):
+class Method(Federated):
     """One method: an algorithm, its objective, and what differs for it from `federated`."""
+
+    own_keys: ClassVar[frozenset[str]] = frozenset({"name", "algorithm", "objective", "model", "tuning"})
 
     name: str = Field(
         "", pattern=r"^[^\s,]*$", description="name in tables and after `--methods`; by default the algorithm's"
@@ -52,7 +58,6 @@ class Method(Parts):
 class PipelineFile(Conditions):
     """One experiment: one method is a study with every K, several are a comparison at the largest K."""
 
-    federated: Schedule = Schedule()
     methods: list[Method] = Field(
         default_factory=lambda: [Method.model_validate({"algorithm": "codasca"})],
         min_length=1,
@@ -84,6 +89,19 @@ class PipelineFile(Conditions):
         "null: not searched",
     )
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """With `federated`, whose keys `complete_methods` has moved into the methods before this model sees them."""
+        pipeline = handler.resolve_ref_schema(handler(schema))
+        federated = handler.resolve_ref_schema(handler(Federated.__pydantic_core_schema__))
+        keys = {key: value for key, value in federated["properties"].items() if key not in Method.own_keys}
+        section = {**federated, "properties": keys, "description": COMMON}
+        properties = {}
+        for key, value in pipeline["properties"].items():
+            properties |= {"federated": section, key: value} if key == "methods" else {key: value}
+        pipeline["properties"] = properties
+        return pipeline
+
     @field_validator("search")
     @classmethod
     def _ranges_are_ranges(cls, value: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
@@ -111,10 +129,8 @@ class PipelineFile(Conditions):
         """Check the selected methods with what is common to all; of the others only keys and values are checked."""
         problems = []
         for method in self.selected_methods:
-            if self.windows and "window" in method.model_fields_set:
-                problems.append(f"methods, {method.name}: window has no effect beside windows; remove one")
             try:
-                self.resolve(method.name)
+                self.check_method(method)
             except ConfigError as error:
                 problems.append(str(error))
         if problems:
@@ -167,15 +183,26 @@ class PipelineFile(Conditions):
             raise ConfigError(
                 f"methods: no '{name}'; they are {', '.join(candidate.name for candidate in self.methods)}"
             )
-        compared = compared if method in compared else [method]
-        averaged = self.federated.privacy is None and all(candidate.averages_statistics for candidate in compared)
-        shared = {key: getattr(self, key) for key in Conditions.model_fields if key in self.model_fields_set}
-        try:
-            method_keys = {"method": method.name, "federated": combine(self.federated, method), "tuning": method.tuning}
-            study = Pipeline.model_validate({**shared, **method_keys, "model": method.model or self.model})
-        except ValidationError as error:
-            reasons = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
-            raise ConfigError(f"methods, {method.name}: {reasons}") from None
-        if isinstance(study.model, FeatureOptions):
-            study = study.model_copy(update={"augment": Augment(enabled=False)})
-        return study.model_copy(update={"model": study.model.resolve_norm(averaged=averaged)})
+        if method not in compared:
+            self.check_method(method)
+            compared = [method]
+        averaged = all(candidate.averages_statistics for candidate in compared)
+        model = (method.model or self.model).resolve_norm(averaged=averaged)
+        written = {key: getattr(method, key) for key in Federated.model_fields if key in method.model_fields_set}
+        common = {key: getattr(self, key) for key in Conditions.model_fields}
+        own = {"method": method.name, "federated": Federated.model_construct(**written), "tuning": method.tuning}
+        own |= {"model": model} | ({"augment": Augment(enabled=False)} if isinstance(model, FeatureOptions) else {})
+        return Pipeline.model_construct(self.model_fields_set & common.keys() | own.keys(), **common | own)
+
+    def check_method(self, method: Method) -> None:
+        """Raise `ConfigError` if the settings of a method do not go together, or not with what is common to all."""
+        reasons = []
+        for check, settings in ((self.check_model, method.model or self.model), (self.check_federated, method)):
+            try:
+                check(settings)
+            except ValidationError as error:
+                reasons += [detail["msg"].removeprefix("Value error, ") for detail in error.errors()]
+            except ValueError as error:
+                reasons.append(str(error))
+        if reasons:
+            raise ConfigError(f"methods, {method.name}: {'; '.join(reasons)}")

@@ -280,14 +280,24 @@ class Conditions(StrictModel):
         return self
 
     @model_validator(mode="after")
-    def _check_features(self) -> Self:
-        if not isinstance(self.model, FeatureOptions):
-            return self
+    def _model_suits(self) -> Self:
+        self.check_model(self.model)
+        return self
+
+    def check_model(self, model: ModelOptions) -> None:
+        """Raise `ValueError` if a network of frozen features does not go with the images."""
+        if not isinstance(model, FeatureOptions):
+            return
         if "augment" in self.model_fields_set and self.augment.enabled:
             raise ValueError("model features: features are those of unchanged images; set augment: {enabled: false}")
         if self.collection is not None:
             raise ValueError("model features: the images of a collection have no cache; name the network itself")
-        return self
+
+    def check_federated(self, settings: Federated) -> None:
+        """Raise `ValueError` if the settings of a method do not go together, or not with the alternatives."""
+        settings.check()
+        if self.alternatives is not None and self.alternatives.centralized is not None:
+            centralized_settings(settings, self.alternatives.centralized)
 
     def _can_hold_out(self, clients: int) -> None:
         if len(self.sites) < 2:
@@ -322,9 +332,8 @@ class Pipeline(Conditions):
     federated: Federated = Federated()
 
     @model_validator(mode="after")
-    def _can_be_centralized(self) -> Self:
-        if self.alternatives is not None and self.alternatives.centralized is not None:
-            centralized_settings(self.federated, self.alternatives.centralized)
+    def _settings_suit(self) -> Self:
+        self.check_federated(self.federated)
         return self
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -32,8 +32,12 @@ class Stage:
     lr_factor: float
 
 
-class Schedule(StrictModel):
-    """Stage 2, federated training: what the methods have in common. Names in brackets are the papers' symbols.
+#: Algorithms whose server takes nothing of a round but the weighted mean, as `aggregation: secure_sum` gives it.
+SUMMED: Final = ("fedavg", "fedprox", "scaffold", "coda_plus", "codasca")
+
+
+class Federated(StrictModel):
+    """Stage 2, federated training: algorithm, objective, schedule. Names in brackets are the papers' symbols.
 
     The experiments of the source paper keep window and stage length and divide the step sizes; its Theorems 1 and 2
     let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
@@ -120,15 +124,6 @@ class Schedule(StrictModel):
         description="noise that hides a client's part in the weights; null: none. Needs the extra `privacy`, and an "
         "algorithm whose server takes only the mean",
     )
-
-
-#: Algorithms whose server takes nothing of a round but the weighted mean, as `aggregation: secure_sum` gives it.
-SUMMED: Final = ("fedavg", "fedprox", "scaffold", "coda_plus", "codasca")
-
-
-class Parts(Schedule):
-    """The algorithm and the objective, and what may be set in common or for one method."""
-
     algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
         default="codasca",
         validate_default=True,
@@ -154,12 +149,8 @@ class Parts(Schedule):
             return data  # refused where it is checked
         return {**data, "objective": {"name": spec.objective, **(objective or {})}}
 
-
-class Federated(Parts):
-    """Stage 2 of one method; `chestfed algorithms` lists the choice."""
-
-    @model_validator(mode="after")
-    def _parts_suit_each_other(self) -> Self:
+    def check(self) -> None:
+        """Raise `ValueError` if algorithm, objective and settings do not go together."""
         spec, objective = self.spec, self.objective_spec
         if objective.kind not in spec.takes:
             fitting = [name for name, other in ALGORITHMS.built_in.items() if objective.kind in other.takes]
@@ -195,7 +186,6 @@ class Federated(Parts):
             raise ValueError("total_steps: more than 1000 stages; raise stage_steps")
         if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
-        return self
 
     def _check_aggregation(self) -> None:
         if self.aggregation == "secure_sum":
@@ -368,16 +358,13 @@ def get_part_name(part: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def combine(common: Schedule, changes: Parts) -> Federated:
-    """The settings of one method: its own, and those in common where it has none and they have an effect on it.
-
-    Raises `ValidationError` if they do not go together.
-    """
-    idle = idle_keys(ALGORITHMS.find(changes.algorithm.name))
-    shared = {key for key in Schedule.model_fields if key in common.model_fields_set and key not in idle}
-    method_keys = {key for key in Parts.model_fields if key in changes.model_fields_set}
-    values = {key: getattr(common, key) for key in shared} | {key: getattr(changes, key) for key in method_keys}
-    return Federated.model_validate(values)
+def complete_entry(common: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of one method: its own, and those in common where it has none and they have an effect on it."""
+    try:
+        idle = idle_keys(ALGORITHMS.find(get_part_name(entry.get("algorithm"))))
+    except ConfigError:
+        idle = ()  # the algorithm is refused where it is checked
+    return {key: value for key, value in common.items() if key not in idle} | dict(entry)
 
 
 def _nearest(steps: float, window: int) -> int:

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.console import text_table
 from chestfed.studies.experiment.loading import pipeline_document
-from chestfed.studies.experiment.methods import PipelineFile
+from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.ranges import Grid, Space, parse_space, set_values
 from chestfed.studies.training.reporting import Trial
 
@@ -66,7 +66,11 @@ def write_tuned(
     data |= {"title": f"{pipeline.title}, tuned", "k": pipeline.k[-1:], "windows": [], "seeds": seeds}
     if sites:
         data["sites"] = [{**entry, "config": _relative(file.parent / entry["config"], folder)} for entry in sites]
-    entries = {method.name: method.model_dump(mode="json", exclude_unset=True) for method in pipeline.methods}
+    common = merged.get("federated", {})
+    entries = {
+        method.name: {key: value for key, value in _list_keys(method).items() if common.get(key, ...) != value}
+        for method in pipeline.methods
+    }
     data["methods"] = []
     lines = []
     for name, trials in searches.items():
@@ -91,6 +95,11 @@ def write_tuned(
     path = folder / TUNED
     write_text(path, "\n".join([*head, yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)]))
     return path
+
+
+def _list_keys(method: Method) -> dict[str, Any]:
+    """The keys of a method that were written, as plain data."""
+    return method.model_dump(mode="json", exclude_unset=True)
 
 
 def render(searches: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Space]]) -> RenderableType:

@@ -55,7 +55,7 @@ SEEDS_FROM = 1000
 def apply_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float]) -> PipelineFile:
     """The pipeline with these settings of one method.
 
-    Raises `ConfigError` if a value is not valid.
+    Raises `ConfigError` if a value is not valid, or does not go with the others.
     """
     settings = pipeline.resolve(name).federated
     try:
@@ -67,7 +67,9 @@ def apply_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float
         ]
     except ValidationError as error:
         raise ConfigError("; ".join(f"{detail['loc'][-1]}: {detail['msg']}" for detail in error.errors())) from None
-    return pipeline.model_copy(update={"methods": methods})
+    changed = pipeline.model_copy(update={"methods": methods})
+    changed.check_method(next(method for method in methods if method.name == name))
+    return changed
 
 
 def collect_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:

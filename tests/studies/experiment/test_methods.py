@@ -159,6 +159,24 @@ def test_idle_keys_of_files(tmp_path: Path) -> None:
         load_pipeline(file)
 
 
+def test_common_mistake_is_reported_once(tmp_path: Path) -> None:
+    """At the key of `federated` where it was written, though every method takes it."""
+    file = tmp_path / "own.yaml"
+    methods = "methods: [{algorithm: fedavg}, {algorithm: scaffold}]\n"
+    file.write_text(f"title: x\nsites: [{{config: a.yaml}}]\n{methods}federated:\n  window: 4\n  local_lr: fast\n")
+    with assert_refused(ConfigError, "invalid value", key="federated.local_lr", place=f"{file}:6") as refused:
+        load_pipeline(file)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_window_in_common_beside_windows() -> None:
+    """A common window stays beside `windows`, of which a method's own would be a second one."""
+    methods = "methods=[{algorithm: fedavg}, {algorithm: scaffold, window: 4}]"
+    load_pipeline(SAMPLES, [methods, "selected=[fedavg]", "windows=[2, 4]"])
+    with assert_refused(ConfigError, "invalid value", key="methods.1.window", place="--set methods"):
+        load_pipeline(SAMPLES, [methods, "selected=null", "windows=[2, 4]"])
+
+
 def test_plug_in_settings(sampling_plug_in: str) -> None:
     load_pipeline(DIGITS, ["federated.clients_per_round=2"], methods=[sampling_plug_in])
     setting = f"methods.{sampling_plug_in}.clients_per_round=2"

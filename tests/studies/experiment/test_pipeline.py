@@ -80,7 +80,7 @@ def test_published_compositional_table_1(data: str) -> None:
     assert pipeline.published.note == (
         "the paper gives mean and variance across the 4 devices; ± here is the standard deviation over seeds"
     )
-    assert pipeline.federated.batch_size == {"stl10": 8, "melanoma": 16}.get(data, 32)
+    assert pipeline.resolve().federated.batch_size == {"stl10": 8, "melanoma": 16}.get(data, 32)
     assert pipeline.model.name == ("densenet121" if data == "melanoma" else "resnet20")
     assert pipeline.collection.imratio == (None if data == "melanoma" else 0.1)
 
@@ -167,7 +167,7 @@ def test_total_steps_end_the_last_stage() -> None:
     assert [stage.lr_factor for stage in settings.schedule] == pytest.approx([1, 1 / 3, 1 / 9, 1 / 27])
     for wrong in ({"stages": 3}, {"total_steps": 1_000_000}):
         with pytest.raises(ValueError, match="stages"):
-            Federated.model_validate(common | wrong)
+            Federated.model_validate(common | wrong).check()
 
 
 def test_windows_and_stages_grow_together() -> None:
@@ -251,7 +251,7 @@ def test_parts_that_do_not_suit_refused() -> None:
         ({"algorithm": "none_such"}, ("none_such", "package.module:Name")),
     ):
         with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
-            Federated.model_validate(settings)
+            Federated.model_validate(settings).check()
         assert all(word in str(caught.value) for word in words), settings
 
 

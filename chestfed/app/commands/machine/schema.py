@@ -32,7 +32,7 @@ def find_keys(name: str) -> list[str]:
     for key, about in properties.items():
         keys += [key] if key == name else []
         references = [about, *about.get("anyOf", ()), *about.get("allOf", ())]
-        inner = [definitions.get(str(part.get("$ref")).rpartition("/")[2], {}) for part in references]
+        inner: list[Any] = [definitions.get(str(part.get("$ref")).rpartition("/")[2], part) for part in references]
         keys += [f"{key}.{name}" for part in inner if name in cast("dict[str, object]", part.get("properties", {}))]
     return keys
 
