@@ -6,6 +6,7 @@ Sections are those of DICOM PS3.3. Messages name a value only if it is a defined
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _PIXEL_SIZES: Final = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing", "PixelAspectRatio")
 _SAME_SIZE: Final = 1.01
 _LARGEST_ASPECT: Final = 4.0
+_WORD: Final = re.compile(r"[A-Z]+")
+#: A shutter that leaves less of the picture is a mistake.
+_LEAST_SHOWN: Final = 0.1
 #: Directions of Patient Orientation: left and right, head and foot, anterior and posterior.
 _OPPOSITES: Final = dict(zip("LRHFAP", "RLFHPA", strict=True))
 
@@ -43,14 +47,25 @@ def refuse_unsuitable(dataset: Dataset, body_parts: Collection[str] | None, for_
             "pictures.for_processing: true in the site's YAML",
             kind="for processing",
         )
+    if body_parts is not None:
+        _refuse_other_part(dataset, {*map(_normalize, body_parts)})
+
+
+def _refuse_other_part(dataset: Dataset, accepted: Collection[str]) -> None:
+    """Accepted are an empty value, and an accepted part beside words that are no parts, as in PORT CHEST."""
     part = _read_word(dataset, "BodyPartExamined")
-    if part and body_parts is not None and part not in map(_normalize, body_parts):
-        name = part if part in BODY_PARTS else "not a term of the standard"
-        raise UnsuitableImage(
-            f"DICOM file of another body part (Body Part Examined: {name}): remove the row, or accept the body part by "
-            "pictures.body_parts in the site's YAML",
-            kind="other body part",
-        )
+    words = {_normalize(word) for word in _WORD.findall(str(dataset.get("BodyPartExamined") or "").upper())}
+    if not part or part in accepted or (words & accepted and not (words - accepted) & {*BODY_PARTS}):
+        return
+    if part in BODY_PARTS:
+        name, advice = part, f"[CHEST, {part}]"
+    else:
+        name, advice = "not a term of the standard", "with the word that pydicom.dcmread(FILE).BodyPartExamined shows"
+    raise UnsuitableImage(
+        f"DICOM file of another body part (Body Part Examined: {name}): remove the row, or accept the body part by "
+        f"pictures.body_parts in the site's YAML, {advice}",
+        kind="other body part",
+    )
 
 
 def read_pixel_aspect(dataset: Dataset) -> float:
@@ -94,6 +109,48 @@ def turn_upright(gray: np.ndarray, dataset: Dataset) -> np.ndarray:
     while column != "F":
         gray, row, column = np.rot90(gray), column, _OPPOSITES[row]
     return np.ascontiguousarray(gray[:, ::-1] if row == "R" else gray)
+
+
+def is_lateral(dataset: Dataset) -> bool:
+    """Whether Patient Orientation is that of a lateral film."""
+    return any(str(direction)[:1] in "AP" for direction in dataset.get("PatientOrientation") or () if str(direction))
+
+
+def find_shutter(dataset: Dataset, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Which pixels bool `[h, w]` a Display Shutter shows (C.7.6.11); None if it shows all, or nearly nothing.
+
+    Rows and columns count from 1, the edges are shown. Of several shapes only what all show is shown.
+    """
+    import cv2
+
+    height, width = shape[:2]
+    shown = np.ones((height, width), bool)
+    forms = dataset.get("ShutterShape") or ()
+    for form in [forms] if isinstance(forms, str) else forms:
+        if form == "RECTANGULAR":
+            names = ("UpperHorizontalEdge", "LowerHorizontalEdge", "LeftVerticalEdge", "RightVerticalEdge")
+            edges = [dataset.get(f"Shutter{name}") for name in names]
+            if None in edges:
+                continue
+            top, bottom, left, right = (int(str(edge)) for edge in edges)
+            part = np.zeros_like(shown)
+            part[max(0, top - 1) : max(0, bottom), max(0, left - 1) : max(0, right)] = True
+        elif form == "CIRCULAR":
+            center, radius = dataset.get("CenterOfCircularShutter"), dataset.get("RadiusOfCircularShutter")
+            if center is None or radius is None or len(center) != 2:
+                continue
+            rows, columns = np.ogrid[1 : height + 1, 1 : width + 1]
+            part = (rows - int(center[0])) ** 2 + (columns - int(center[1])) ** 2 <= int(radius) ** 2
+        elif form == "POLYGONAL":
+            points = np.array(dataset.get("VerticesOfThePolygonalShutter") or [], np.int32)
+            if len(points) < 6 or len(points) % 2:
+                continue
+            corners = points.reshape(-1, 2)[:, ::-1] - 1
+            part = cv2.fillPoly(np.zeros((height, width), np.uint8), [corners], 1).astype(bool)
+        else:
+            continue
+        shown &= part
+    return None if shown.all() or shown.mean() < _LEAST_SHOWN else shown
 
 
 def _read_word(dataset: Dataset, keyword: str) -> str:

@@ -106,6 +106,7 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
     dataset = pydicom.dcmread(path, specific_tags=[Tag(name) for name in names], stop_before_pixels=not pixels)
     _keep(dataset, {tag if isinstance(tag, int) else tag_for_keyword(tag) for tag in [*names, "SpecificCharacterSet"]})
     _keep(dataset.file_meta, {tag_for_keyword("TransferSyntaxUID")})
+    _write_points(dataset)
     for name in ("ModalityLUTSequence", "VOILUTSequence") if pixels else ():
         for item in dataset.get(name) or ():
             _keep(item, {tag_for_keyword(tag) for tag in _LIST["lut"]})
@@ -145,6 +146,17 @@ def reason(error: BaseException) -> str:
     kind = type(error)
     name = kind.__name__ if kind.__name__[0].isupper() else f"{kind.__module__}.{kind.__name__}"
     return f"{next(words for kinds, words in _MEANS if isinstance(error, kinds))} ({name})"
+
+
+def _write_points(dataset: Dataset) -> None:
+    """Numbers with a decimal comma, which some systems write, with the point of the standard."""
+    from pydicom.datadict import dictionary_VR
+    from pydicom.dataelem import RawDataElement
+
+    for tag in [tag for tag in dataset.keys()]:  # noqa: C416, SIM118 (a data set iterates over values)
+        element = dataset.get_item(tag)
+        if isinstance(element, RawDataElement) and b"," in (element.value or b"") and dictionary_VR(tag) == "DS":
+            dataset[tag] = element._replace(value=element.value.replace(b",", b"."))
 
 
 def _keep(dataset: Dataset, tags: set[int | None]) -> None:

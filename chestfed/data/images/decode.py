@@ -4,7 +4,7 @@ What a file is, is read from its first bytes, not from its name. How stored valu
 all files (`Levels`):
 
 * `window`: what a viewer shows. The range of DICOM's VOI LUT or first window becomes 0..255, or the picture's 0.5 to
-  99.5 percentiles where there is no plausible one. PNG and JPEG are kept: 8 bits, or the range of 16-bit files' bits;
+  99.5 percentiles where none shows the film. PNG and JPEG are kept: 8 bits, or the range of 16-bit files' bits;
 * `stored`: the same without the window: the whole range of the bits that the file states;
 * `percentiles`: the 0.5 and 99.5 percentiles of each picture become 0 and 255, whatever the file.
 
@@ -36,6 +36,7 @@ from chestfed.data.images.decoding.compressed import (
     read_size,
     refuse_scan_bomb,
 )
+from chestfed.data.images.decoding.dicom_levels import Window
 from chestfed.data.images.decoding.dicom_pixels import decode_dicom
 from chestfed.data.images.decoding.polarity import UNSURE, polarity
 from chestfed.data.images.levels import Levels, Stored, picture_levels
@@ -49,6 +50,16 @@ _JPEG, _DICOM = b"\xff\xd8\xff", b"DICM"
 _OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"} | {
     b"\0\0\0\x0cjP": "JPEG 2000"
 }
+#: How the elements of group 2 or 8 begin, in little endian.
+_NO_PREAMBLE: Final = (
+    b"\2\0\0\0UL",
+    b"\2\0\1\0OB",
+    b"\2\0\2\0UI",
+    b"\x08\0\5\0",
+    b"\x08\0\x08\0",
+    b"\x08\0\x16\0",
+    b"\x08\0\0\0",
+)
 _ORIENTATION: Final = 0x0112  # in EXIF
 _ROWS: Final = 256  # converted at once
 #: A picture takes a second or two; whatever takes so long is damaged, or made to take long.
@@ -61,10 +72,12 @@ class Decoded(NamedTuple):
     gray: np.ndarray  #: gray levels uint8 `[h, w]`, of the whole picture or reduced
     #: Height and width of the picture in pixels of `gray`: of a reduced one, the last may lie partly outside.
     extent: tuple[float, float]
-    #: dicom, unwindowed: whether it is DICOM, and such that lacks a window.
+    #: dicom, window: whether it is DICOM, and what became of its VOI LUT or window.
     dicom: bool = False
-    unwindowed: bool = False
-    turned: bool = False  #: rotated or mirrored by DICOM's Patient Orientation
+    window: Window = Window.USED
+    #: turned, misoriented: rotated or mirrored by DICOM's Patient Orientation; not, because the picture contradicts it.
+    turned: bool = False
+    misoriented: bool = False
     compressed: bytes = b""  #: digest of the compressed data of a JPEG or JPEG 2000; empty for others
 
 
@@ -105,7 +118,13 @@ def decode_stored(
             return decoded._replace(gray=picture_levels(decoded.gray, levels, stored.bits))
         if head[128:132] == _DICOM:
             film = decode_dicom(path, stored, levels, least)
-            return Decoded(film.gray, film.extent, True, film.unwindowed, film.turned, film.digest)
+            return Decoded(film.gray, film.extent, True, film.window, film.turned, film.misoriented, film.digest)
+    if head.startswith(_NO_PREAMBLE):
+        raise ImageError(
+            "DICOM file without its preamble: write it anew, in Python by pydicom.dcmread(FILE, force=True)"
+            ".save_as(FILE, enforce_file_format=True)",
+            kind="unsupported",
+        )
     other = next((f" but {name}: save it as PNG" for begin, name in _OTHERS.items() if head.startswith(begin)), "")
     raise ImageError(f"not a JPEG, PNG or DICOM file{other}", kind="not an image")
 

@@ -14,7 +14,7 @@ from chestfed.data.images.levels import Levels
 
 #: Raised whenever decoding or resizing changes pixels, or the content of a cache changes: caches of an older version
 #: are not read.
-PREPROCESS_VERSION = 9
+PREPROCESS_VERSION = 10
 #: A JPEG or JPEG 2000 is decoded at the smallest size whose sides are so many times the square's.
 _REDUCED: Final = 1.75
 

@@ -110,9 +110,9 @@ def test_the_content_tells_the_kind(tmp_path: Path) -> None:
 
 def test_dicom_is_rescaled_then_windowed(tmp_path: Path) -> None:
     stored = (RAMP * 4095).astype(np.uint16)
-    elements = {"RescaleSlope": "2", "RescaleIntercept": "-1000", "WindowCenter": "3000", "WindowWidth": "2000"}
+    elements = {"RescaleSlope": "2", "RescaleIntercept": "-1000", "WindowCenter": "3000", "WindowWidth": "6000"}
     pixels = decode(save(dicom(stored, **elements), tmp_path / "a.dcm"))
-    expected = np.clip((stored * 2.0 - 1000 - 2000) / 2000, 0, 1) * 255
+    expected = np.clip(stored * 2.0 - 1000, 0, 6000) / 6000 * 255
     assert np.abs(pixels - expected).max() <= 1
     inverted = decode(save(dicom(stored, PhotometricInterpretation="MONOCHROME1", **elements), tmp_path / "b.dcm"))
     np.testing.assert_array_equal(inverted, 255 - pixels)
@@ -261,7 +261,7 @@ def test_png_and_dicom_give_the_same_picture(tmp_path: Path) -> None:
 
 @each("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
 def test_a_window_shows_its_own_range(tmp_path: Path, function: str) -> None:
-    stored = (1000 + RAMP * 1000).astype(np.uint16)
+    stored = (1000 + RAMP * 2000).astype(np.uint16)
     window = {"WindowCenter": "2000", "WindowWidth": "4000", "VOILUTFunction": function}
     pixels = decode(save(dicom(stored, **window), tmp_path / "a.dcm"))
     x = stored.astype(float)

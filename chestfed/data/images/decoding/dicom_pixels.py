@@ -1,17 +1,14 @@
 """The gray levels of one DICOM file, as a viewer shows them.
 
-In this order: modality LUT or rescale, VOI LUT or first window, inversion (MONOCHROME1, or Presentation LUT Shape
-INVERSE), square pixels, orientation. The first three are computed once per stored value, of which there are at most
-65,536, and not once per pixel. Sections are those of DICOM PS3.3. Messages give the reason and never the content of a
-header, which may name a patient.
+In this order: gray levels (`dicom_levels.py`), Display Shutter, square pixels, orientation. Sections are those of DICOM
+PS3.3. Messages give the reason and never the content of a header, which may name a patient.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import cv2
 import numpy as np
@@ -20,7 +17,7 @@ import xxhash
 from chestfed.core.console import capture_stderr
 from chestfed.core.errors import ImageError
 from chestfed.data.dicom import tags as dicom_tags
-from chestfed.data.dicom.display import read_pixel_aspect, refuse_unsuitable, turn_upright
+from chestfed.data.dicom.display import find_shutter, is_lateral, read_pixel_aspect, refuse_unsuitable, turn_upright
 from chestfed.data.dicom.files import refuse_bomb
 from chestfed.data.images.decoding.compressed import (
     MAX_INFLATED,
@@ -33,16 +30,9 @@ from chestfed.data.images.decoding.compressed import (
     refuse_missing_end,
     refuse_scan_bomb,
 )
-from chestfed.data.images.levels import (
-    Levels,
-    Stored,
-    count_levels,
-    has_colors,
-    map_levels,
-    percentile_range,
-    picture_levels,
-    scale_levels,
-)
+from chestfed.data.images.decoding.dicom_levels import Window, make_gray
+from chestfed.data.images.decoding.polarity import find_turn
+from chestfed.data.images.levels import Levels, Stored, has_colors, picture_levels
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -59,8 +49,9 @@ class Film(NamedTuple):
     """A decoded DICOM file."""
 
     gray: np.ndarray  #: gray levels uint8 `[h, w]`, air dark, padding black, head up
-    unwindowed: bool  #: it lacks the window that is asked for
+    window: Window  #: whether its window was used, is absent, or is unusable
     turned: bool  #: rotated or mirrored
+    misoriented: bool  #: not rotated, because the picture contradicts its Patient Orientation
     extent: tuple[float, float]  #: height and width of the image in pixels of `gray`, see `Decoded`
     digest: bytes  #: 16 bytes of the JPEG 2000 stream; empty for other transfer syntaxes
 
@@ -85,12 +76,15 @@ def decode_dicom(path: Path, stored: Stored, levels: Levels, least: int | None =
         extent = _read_integer(dataset, "Rows") / scale, _read_integer(dataset, "Columns") / scale
         pixels = _read_pixels(dataset) if reduced is None else reduced
         if pixels.ndim == 3:
-            gray, unwindowed = picture_levels(_remove_color(pixels), levels, None), False
+            gray, window = picture_levels(_remove_color(pixels), levels, None), Window.USED
         else:
-            gray, unwindowed = _make_gray(pixels, dataset, levels)
+            gray, window = make_gray(pixels, dataset, levels, find_shutter(dataset, pixels.shape))
         gray = _make_pixels_square(gray, read_pixel_aspect(dataset))
         upright = turn_upright(gray, dataset)
-        return Film(upright, unwindowed, upright is not gray, upright.shape if reduced is None else extent, digest)
+        misoriented = upright is not gray and not is_lateral(dataset) and find_turn(upright) != 0
+        upright = gray if misoriented else upright
+        shape = upright.shape if reduced is None else extent
+        return Film(upright, window, upright is not gray, misoriented, shape, digest)
 
 
 def _digest_stream(dataset: Dataset) -> bytes:
@@ -113,12 +107,13 @@ def _read_frame(dataset: Dataset) -> bytes:
 def _may_reduce(dataset: Dataset, levels: Levels) -> bool:
     """Whether the square of the reduced image is that of the whole.
 
-    Percentiles and padding belong to the whole. An image that is turned or stretched may begin with a row or column
-    that lies partly outside.
+    Percentiles, padding and a shutter belong to the whole. An image that is turned or stretched may begin with a row or
+    column that lies partly outside.
     """
     probe = np.zeros((1, 1), np.uint8)
     lies_upright = turn_upright(probe, dataset) is probe and read_pixel_aspect(dataset) == 1
-    return levels != "percentiles" and "PixelPaddingValue" not in dataset and lies_upright
+    covered = any(name in dataset for name in ("PixelPaddingValue", "ShutterShape"))
+    return levels != "percentiles" and not covered and lies_upright
 
 
 def _decode_reduced(dataset: Dataset, scale: int) -> np.ndarray | None:
@@ -189,80 +184,6 @@ def _run_length(dataset: Dataset) -> np.ndarray:
     stored: np.ndarray = np.frombuffer(decoded, f"<{kind}{allocated // 8}").reshape(shape)
     unused = allocated - _read_integer(dataset, "BitsStored")  # upper bits, which may hold anything
     return (stored << unused) >> unused if unused else stored
-
-
-def _make_gray(stored: np.ndarray, dataset: Dataset, levels: Levels) -> tuple[np.ndarray, bool]:
-    from pydicom.pixels import apply_modality_lut
-
-    bits, signed = _read_integer(dataset, "BitsStored"), _read_integer(dataset, "PixelRepresentation")
-    lowest = -(1 << bits - 1) if signed else 0
-    first, last = min(lowest, int(stored.min())), max(lowest + (1 << bits) - 1, int(stored.max()))
-    codes = np.arange(first, last + 1)
-    counts = count_levels(stored, first, len(codes))
-    padding = _find_padding(codes, dataset)
-    if padding[counts > 0].all():
-        padding[:] = False
-    used = (counts > 0) & ~padding
-    values = np.asarray(apply_modality_lut(codes.astype(stored.dtype), dataset), np.float64)
-    shown = _apply_window(values, dataset) if levels == "window" else None
-    if shown is not None and shown[used].max() > shown[used].min():
-        table = scale_levels(shown, 0, 1)
-    elif levels == "stored":
-        whole = values[lowest - first : lowest - first + (1 << bits)]
-        table = scale_levels(values, float(whole.min()), float(whole.max()))
-    else:
-        shown = None
-        table = scale_levels(values, *percentile_range(values, np.where(padding, 0, counts)))
-    inverse_shape = str(dataset.get("PresentationLUTShape") or "").strip().upper() == "INVERSE"
-    if dataset.PhotometricInterpretation == "MONOCHROME1" or inverse_shape:  # both together are one inversion
-        table = 255 - table
-    table[padding] = 0
-    return map_levels(stored, first, table), levels == "window" and shown is None
-
-
-def _apply_window(values: np.ndarray, dataset: Dataset) -> np.ndarray | None:
-    """Values as the VOI LUT or else the first window shows them, 0 to 1 (C.11.2); None without a plausible one."""
-    from pydicom.dataset import Dataset
-    from pydicom.pixels import apply_voi, apply_windowing
-
-    if dataset.get("VOILUTSequence"):
-        descriptor: MutableSequence[int] = dataset.VOILUTSequence[0].LUTDescriptor
-        bits = int(descriptor[2])
-        if bits == 8:  # pydicom would count the entries of such a table in 8 bits too
-            descriptor[2] = 16
-        if descriptor[1] > values.max():  # below zero, and read as unsigned
-            descriptor[1] -= 1 << 16
-        return np.asarray(apply_voi(values, dataset, index=0), np.float64) / ((1 << bits) - 1)
-    center, width = (_take_first(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
-    function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
-    if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
-        raise ImageError("DICOM file of an unknown VOI LUT Function", kind="unsupported")
-    if center is None or width is None or not np.isfinite([center, width]).all():
-        return None
-    if width <= 0 or (width < 1 and function == "LINEAR"):
-        return None
-    window = Dataset()  # pydicom scales to the range of the stored values: of 1 bit and without rescale, 0 to 1
-    for name in ("PhotometricInterpretation", "WindowCenter", "WindowWidth"):
-        setattr(window, name, dataset[name].value)
-    window.BitsStored, window.PixelRepresentation, window.VOILUTFunction = 1, 0, function
-    return apply_windowing(values, window)
-
-
-def _find_padding(codes: np.ndarray, dataset: Dataset) -> np.ndarray:
-    """Which stored values are padding: one value, or a range of them (PS3.3, C.7.5.1.1.2)."""
-    first: object = dataset.get("PixelPaddingValue")
-    last: object = dataset.get("PixelPaddingRangeLimit")
-    if not isinstance(first, int):
-        return np.zeros(codes.shape, bool)
-    bounds = sorted((first, last if isinstance(last, int) else first))
-    return (codes >= bounds[0]) & (codes <= bounds[1])
-
-
-def _take_first(value: Any) -> float | None:
-    """The first of one or several numbers; None if there is none."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return _take_first(value[0]) if len(value) else None
-    return None if value is None or value == "" else float(value)
 
 
 def _read_integer(dataset: Dataset, name: str) -> int:
