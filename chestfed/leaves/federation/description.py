@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from chestfed.leaves.federation.handshake import hospitals_in
+from chestfed.learning.algorithms.declaration import Sizes, numbers_sent
+from chestfed.learning.models import NetworkGroups
+from chestfed.leaves.federation.handshake import code_of, hospitals_in, network_sizes
+from chestfed.leaves.federation.hospital.plan import planned_models, planned_rounds, role_of
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.training.client_summary import BINS, SAMPLED
 
 #: What leaves of test images, by `leaves.results`.
 LEAVES: Final = {
@@ -14,36 +17,82 @@ LEAVES: Final = {
     "aucs": "AUCs with intervals, and counts",
     "nothing": "nothing; it cannot be the target",
 }
+_ROLES: Final = {
+    "target": "target: its test images evaluate every model, and stage 1 runs here",
+    "member": "member: it trains",
+    "scored": "it does not train; models are scored on its held-out patients",
+}
 
 
 def describe(pipeline: Pipeline, name: str, results: str | None = None) -> list[str]:
-    """A pipeline in words, for whoever approves it at the hospital `name`; `results`: what leaves of test images."""
+    """A pipeline in words, for whoever approves it at the hospital `name`; `results`: what leaves of test images.
+
+    The network is built once, for its sizes.
+    """
     settings, stage_1, names = pipeline.federated, pipeline.pretrain, hospitals_in(pipeline)
     windows = ", ".join(f"{stage.rounds} rounds of {stage.window} steps" for stage in settings.schedule)
-    role = "target: its test images evaluate every model, and stage 1 runs here" if names[0] == name else "client"
-    plugins = {key: part for key, part in _named_code(pipeline.model_dump(mode="json")) if ":" in part}
-    noise = "none"
+    noise, summed = "none", settings.aggregation == "secure_sum"
     if settings.privacy is not None:
         noise = f"clipped to {settings.privacy.clip:g}, noise {settings.privacy.noise_multiplier:g} times that"
         noise += "" if settings.privacy.noise == "secret" else " (from the seed: it protects nothing)"
+    code = [
+        f"  {part}: SHA-256 {sha256}, {len(files)} files: {', '.join(map(str, files[:3]))}{' ...' * (len(files) > 3)}"
+        for part, (sha256, files) in code_of(pipeline).items()
+    ]
     return [
         f"title: {pipeline.title}",
         f"hospitals, in the order of addition: {', '.join(names)}; numbers that train together: {pipeline.k}",
-        f"this hospital: {role}",
+        f"this hospital: {_ROLES[role_of(pipeline, names.index(name))]}",
         f"diseases: {', '.join(pipeline.tasks)}",
         f"network: {pipeline.model.name}, images of {pipeline.preprocess.size} pixels",
+        f"first weights: {pipeline.model.initial_weights or 'drawn from the seed'}",
         f"stage 1: {stage_1.epochs:g} epochs, batches of {stage_1.batch_size}",
         f"stage 2: {settings.spec.name}, for each number {windows}, batches of {settings.batch_size}",
-        f"leaves each round: {settings.spec.formula(settings.algorithm)} numbers; d weights, J diseases",
-        f"aggregation: {settings.aggregation}; noise: {noise}",
-        f"leaves of test images: {LEAVES.get(results or '', 'as each hospital configures')}",
-        f"code that is not part of chestfed: {', '.join(plugins.values()) or 'none'}",
+        f"aggregation: {'secure_sum (experimental)' if summed else settings.aggregation}; noise: {noise}",
+        "leaves this hospital:",
+        *(f"  {line}" for line in list_leaving(pipeline, name, results)),
+        f"code that is not part of chestfed: {'' if code else 'none'}".rstrip(),
+        *code,
     ]
 
 
-def _named_code(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(values, dict):
-        for name, value in values.items():
-            yield from _named_code(value, f"{key}.{name}")
-    elif isinstance(values, str) and key.endswith(".name"):
-        yield key, values
+def list_leaving(pipeline: Pipeline, name: str, results: str | None) -> list[str]:
+    """What leaves the hospital `name`, with bytes of the numbers; JSON and envelopes come on top of them."""
+    settings, place, j = pipeline.federated, hospitals_in(pipeline).index(name), len(pipeline.tasks)
+    role, (d, b) = role_of(pipeline, place), network_sizes(pipeline)
+    lines = [
+        "once: versions, kind of device; numbers of training rows and unreadable images; digests of content and key",
+        f"once: per disease positives, negatives, missing, and two shares: {16 * j} bytes and text; a histogram of "
+        f"{BINS} gray levels of {SAMPLED} images",
+        f"once, of test images or held-out patients: {LEAVES.get(results or '', 'as each hospital configures')}; with "
+        f"scores the labels, {4 * j + 8} bytes each",
+    ]
+    if role == "target":
+        lines.append(f"once: the network of stage 1, weights and buffers: {_bytes(4 * (d + b))}; mean losses")
+    if role != "scored":
+        groups = NetworkGroups(pipeline.model, j)
+        pool = getattr(settings.objective, "pool", 0) * 2 * j if settings.spec.sends_scores else 0
+        formula = settings.spec.formula(settings.algorithm)
+        update = numbers_sent(formula, Sizes.of(d, j, groups, pool=pool))
+        summed = settings.aggregation == "secure_sum"
+        each = 8 * (update + b + 3) if summed else 4 * (update + b + d + 2 * j)
+        rounds = planned_rounds(pipeline, place)
+        parts = f"{formula} numbers of the update; {b:,} buffers; "
+        parts += "loss, numbers of gradients and images; all under masks" if summed else "the mean gradient; mean loss"
+        lines.append(f"each round: {parts}: {_bytes(each)}; {rounds:,} rounds: {_bytes(rounds * each)}")
+        if settings.spec.decentralized:
+            lines.append("each round: the update once per neighbor, and the point after the exchange")
+        if settings.spec.personal:
+            lines.append(f"each evaluation: this hospital's own weights: {_bytes(4 * (d + 3 * j))}")
+        if settings.compression is not None:
+            lines.append(f"compressed: {settings.compression.model_dump(mode='json')}; less than that is sent")
+    if results != "nothing":
+        scores = f"probabilities, {8 * j} bytes an image" if results != "aucs" else "AUCs, intervals and counts"
+        lines.append(
+            f"each model that is scored, {planned_models(pipeline)} at most: {scores}; buffers: {_bytes(4 * b)}"
+        )
+    return lines
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,12 @@ import torch
 
 from chestfed._version import __version__
 from chestfed.core.errors import ConfigError
-from chestfed.learning.models import try_network
+from chestfed.core.plugins.code import find_sources
+from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.models import MODELS, try_network
+from chestfed.learning.objectives import OBJECTIVES
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.resolved import identity, shareable
+from chestfed.studies.experiment.resolved import identity, plugin_digests, shareable
 from chestfed.studies.training.identity import RESULTS_VERSION
 
 _LOCK = "install the locked versions on both sides (requirements/federation.txt): other ones compute other numbers"
@@ -47,15 +50,25 @@ def versions() -> dict[str, str]:
     }
 
 
-def passport(pipeline: Pipeline) -> dict[str, str]:
-    """All fields, as this side has them; builds the network once."""
-    network = try_network(pipeline.model, len(pipeline.tasks), pipeline.preprocess.size)
+def compare_first(pipeline: Pipeline) -> dict[str, str]:
+    """What is compared before a network is built."""
     return versions() | {
         "labels": ", ".join(pipeline.tasks),
         "preprocessing": digest(pipeline.preprocess.model_dump(mode="json")),
         "pipeline": digest(identity(pipeline)),
-        "model": f"{network.size} parameters, {network.buffers().numel()} buffers",
     }
+
+
+def passport(pipeline: Pipeline) -> dict[str, str]:
+    """All fields, as this side has them; builds the network once."""
+    parameters, buffers = network_sizes(pipeline)
+    return compare_first(pipeline) | {"model": f"{parameters} parameters, {buffers} buffers"}
+
+
+def network_sizes(pipeline: Pipeline) -> tuple[int, int]:
+    """Numbers of the network's parameters and buffers; builds it once."""
+    network = try_network(pipeline.model, len(pipeline.tasks), pipeline.preprocess.size)
+    return network.size, network.buffers().numel()
 
 
 def differences(server: dict[str, str], hospital: dict[str, str]) -> list[str]:
@@ -68,13 +81,39 @@ def differences(server: dict[str, str], hospital: dict[str, str]) -> list[str]:
 
 
 def digest(value: Any) -> str:
-    """16 hexadecimal digits of plain data."""
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
+    """SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def study_digest(pipeline: Pipeline) -> str:
+    """The name of a study, which both sides compute: of what determines its numbers, and its hospitals."""
+    return digest([identity(pipeline), shareable(pipeline)["sites"]])
 
 
 def approval_digest(pipeline: Pipeline) -> str:
-    """The digest by which a hospital approves a pipeline: of all that it says."""
-    return digest(shareable(pipeline))
+    """The digest by which a hospital approves a study: of what the pipeline says, and of the code that then runs.
+
+    Contents of initial weights are in the pipeline's identity; the code of chestfed and of the libraries is known by
+    their versions, that of plug-ins by its files.
+    """
+    code = {name: sha256 for name, (sha256, _) in code_of(pipeline).items()}
+    return digest([shareable(pipeline), identity(pipeline), versions(), code])
+
+
+def code_of(pipeline: Pipeline) -> dict[str, tuple[str, tuple[Path, ...]]]:
+    """The parts of a pipeline that are not built in: SHA-256 of their files' names and contents, and the files."""
+    found = dict[str, tuple[str, tuple[Path, ...]]]()
+    for name in plugin_digests(pipeline):
+        installed = [part.installed[name].value for part in (ALGORITHMS, OBJECTIVES, MODELS) if name in part.installed]
+        module = sys.modules.get((installed or [name])[0].partition(":")[0])
+        if module is None:
+            text = f"{name}: was passed as an object; a federation needs code that lies in files"
+            raise ConfigError(text, kind="code without files", name=name)
+        sources, total = find_sources(module), hashlib.sha256()
+        for file, path in sorted(sources.items()):
+            total.update(file.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        found[name] = (total.hexdigest(), tuple(sources.values()))
+    return found
 
 
 def hospitals_in(pipeline: Pipeline) -> list[str]:
@@ -100,6 +139,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "sites.config": len(set(names)) < len(names) and "two entries stand for one hospital, named as their files are",
         "sites.control": any(entry.control for entry in pipeline.sites) and "a negative control is run in one process",
         "sites.clients": any(entry.clients > 1 for entry in pipeline.sites) and "each hospital is one client",
+        **_reasons_of_sums(pipeline),
         "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
         and "test images lie at the first site only",
     }
@@ -108,3 +148,16 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         lines = [f"{key}: {reason}" for key, reason in problems.items()]
         text = "\n".join(["a federation cannot run this pipeline:", *lines])
         raise ConfigError(text, kind="not for a federation", keys=list(problems))
+
+
+def _reasons_of_sums(pipeline: Pipeline) -> dict[str, bool | str]:
+    """Why a pipeline with secure sums shows single updates: two sums of different hospitals differ by these."""
+    settings = pipeline.federated
+    if settings.aggregation != "secure_sum":
+        return {}
+    return {
+        "k": len(pipeline.k) > 1 and "the difference of two secure sums is the update of the hospital that was added",
+        "absent": settings.absent != "wait" and "a secure sum is of all hospitals: set wait",
+        "clients_per_round": settings.clients_per_round is not None and "a secure sum is of all hospitals: set null",
+        "local_steps": settings.local_steps is not None and "all hospitals of a secure sum are asked for the same work",
+    }

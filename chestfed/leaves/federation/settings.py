@@ -85,9 +85,9 @@ class Leaves(StrictModel):
     smallest_count: int = Field(
         0,
         ge=0,
-        description="counts of positives, negatives or missing labels from 1 to this are reported as this, and the "
-        "largest smaller by as many, before ratios are made of them; with fewer there is no AUC (`results: aucs`); 0: "
-        "as they are",
+        description="a count of positive, negative or unlabeled images of fewer distinct patients than this is "
+        "reported as this, and the disease's largest count smaller by as many, before ratios are made of them; with "
+        "fewer patients of a class there is no AUC (`results: aucs`); 0: as they are",
     )
 
 
@@ -104,16 +104,34 @@ class Policy(StrictModel):
     )
     least_batch_size: int = Field(1, ge=1, description="images per step, in both stages")
     least_window: int = Field(1, ge=1, description="local steps per round: with 1 an update is one gradient")
-    least_images: int = Field(1, ge=1, description="training rows of this hospital")
+    least_patients: int = Field(
+        1,
+        ge=1,
+        description="distinct patients of this hospital's training images, and of those with and without each disease "
+        "that is labeled here, where there is any",
+    )
     most_epochs: float | None = Field(None, ge=0, description="epochs of stage 1")
     most_rounds: int | None = Field(None, ge=1, description="rounds of stage 2 per number of hospitals")
     most_rounds_answered: int | None = Field(
         None,
         ge=1,
-        description="rounds of a study that are answered in all, for every number of hospitals, repeated ones included",
+        description="rounds of a study that are answered in all, for every number of hospitals, repeated ones "
+        "included; null: three times those of the pipeline, and ten",
     )
-    most_hours: float | None = Field(None, gt=0, description="hours that are computed for a study in all")
-    most_megabytes: float | None = Field(None, gt=0, description="10^6 bytes that are sent for a study in all")
+    most_models_scored: int | None = Field(
+        None,
+        ge=1,
+        description="models of a study that are scored here in all; null: three times those of the pipeline, and ten",
+    )
+    most_hours: float | None = Field(
+        None,
+        gt=0,
+        description="hours that are computed for a study in all; a request that takes longer is broken off (not on "
+        "Windows)",
+    )
+    most_megabytes: float | None = Field(
+        None, gt=0, description="10^6 bytes that are sent for a study in all; an answer beyond that is not sent"
+    )
     most_memory: float | None = Field(
         None, gt=0, description="GiB of data that the process may hold; a request that needs more fails (Linux)"
     )
@@ -219,6 +237,11 @@ class Hospital:
             return self.file.leaves.results
         folder = load_site_config(self.path("site")).folder(self.path("data_root"))
         return "scores" if is_phantoms(folder) else "aucs"
+
+    @property
+    def what_leaves(self) -> str:
+        """What this hospital has chosen to send of images that are not trained on, and of counts."""
+        return f"results {self.results}, smallest_count {self.file.leaves.smallest_count}"
 
 
 def read_federation(path: Path) -> Federation:

@@ -27,6 +27,7 @@ GREETINGS: dict[str, tuple[dict[str, Any], str]] = {
     "a study named as a folder elsewhere": ({"study": "../elsewhere"}, "unknown study"),
     "a study named as a path": ({"study": "/tmp/x"}, "unknown study"),
     "a study without a name": ({"study": ""}, "unknown study"),
+    "another digest": ({"study": "0" * 64}, "unknown study"),
     "a digest and a folder": ({"study": f"{DIGEST}/.."}, "unknown study"),
     "no versions": ({"passport": None}, "difference"),
     "versions of nothing": ({"passport": {}}, "difference"),
@@ -63,7 +64,7 @@ PIPELINES: dict[str, tuple[dict[str, Any], str]] = {
 }
 #: Attack -> a question after the greeting, before labels are read, and the kind of the refusal.
 QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "a study that was not agreed upon": ({"kind": "open", "study": "f" * 16}, "unknown study"),
+    "a study that was not agreed upon": ({"kind": "open", "study": "f" * 64}, "unknown study"),
     "stage 1 before labels are read": ({"kind": "pretrain"}, "unknown study"),
     "stage 2 before labels are read": ({"kind": "begin", "k": 3, "rows": []}, "unknown study"),
     "a request before stage 2": ({"kind": "ask", "k": 3}, "unknown study"),

@@ -36,7 +36,6 @@ from tests.leaves.federation.straight_line import sample_hospital
 from tests.studies.training.tiny_studies import SMALL
 
 FILE = Path(__file__).parents[3] / "pipelines" / "source_addition_samples.yaml"
-DIGEST = "0123456789abcdef"
 
 
 def pipeline(*more: str) -> Pipeline:
@@ -48,7 +47,12 @@ def pipeline(*more: str) -> Pipeline:
     return load_pipeline(FILE, [*small, *more]).resolve()
 
 
-def greeting(chosen: Pipeline, study: str = DIGEST) -> Parcel:
+#: The name of the study of `pipeline()`.
+DIGEST = handshake.study_digest(pipeline())
+
+
+def greeting(chosen: Pipeline, study: str = "") -> Parcel:
+    study = study or handshake.study_digest(chosen)
     values = {"passport": handshake.passport(chosen), "pipeline": shareable(chosen)}
     return Parcel({"kind": "greet", "to": "padchest", "study": study, **values})
 

@@ -63,6 +63,9 @@ def federation_hospital(
     approve: Annotated[
         str | None, options.optional(metavar="DIGEST", help="Approve a study that waits (policy.approval).")
     ] = None,
+    revoke: Annotated[
+        str | None, options.optional(metavar="DIGEST", help="Take the approval of a study back, also while it runs.")
+    ] = None,
     insecure: Insecure = False,
 ) -> None:
     """Take part with this hospital's images until Ctrl-C or SIGTERM. It can be restarted at any time.
@@ -82,7 +85,7 @@ def federation_hospital(
         refuse_open_network(split_address(hospital.file.server)[0])
     state = hospital.path("state")
     if pending:
-        waiting = policy.read_pending(state)
+        waiting = policy.read_pending(hospital)
         for digest, pipeline in waiting.items():
             say(console, f"study {digest}")
             for line in describe(pipeline, hospital.file.hospital, hospital.results):
@@ -90,8 +93,16 @@ def federation_hospital(
             say(console, f"  whole pipeline: {state / 'pending' / f'{digest}.yaml'}")
         if not waiting:
             say(console, "no study waits for an approval")
+        for digest, entry in policy.read_approvals(state).items():
+            ended = f"; revoked {entry.revoked}" if entry.revoked else ""
+            say(console, f"study {digest}: {entry.title}: approved {entry.time} by {entry.by}{ended}")
     elif approve is not None:
-        say(console, f"approved: {policy.approve(state, approve).title}; a running hospital continues within a minute")
+        approval = policy.approve(hospital, approve)
+        text = f"approved by {approval.by}: {approval.title}; a running hospital continues within a minute"
+        say(console, text)
+    elif revoke is not None:
+        approval = policy.revoke(hospital, revoke)
+        say(console, f"revoked: {approval.title}; no further request of it is answered")
     elif check:
         check_hospital(hospital, lambda text: say(console, text), insecure=insecure, connect=not offline)
     else:

@@ -31,11 +31,13 @@ from chestfed.studies.training.assemble import Federation
 from chestfed.studies.training.client_summary import make_site_card
 from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet
 from chestfed.studies.training.data.experiment import Experiment, list_joins, load_images, make_experiment
-from chestfed.studies.training.data.sites import OWN_TEST, TEST, UNUSED, VALID, open_sites
+from chestfed.studies.training.data.sites import OWN_TEST, TEST, TRAIN, UNUSED, VALID, open_sites
 
 #: In the state folder: which key the names of earlier studies were made with.
 FINGERPRINT = "names_key.fingerprint"
 _COUNTS = ("positives", "negatives", "missing")
+#: Distinct patients with positive, negative and missing labels of a disease.
+Counted = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -51,17 +53,33 @@ class OwnData:
         """Held-out patients of this hospital, scored by the finished model of every K, or None without any."""
         return self.study.hospitals.get(self.client.name)
 
+    @property
+    def patients(self) -> np.ndarray:
+        """The patients of the readable training images, `[n]`, as the site names them."""
+        table = self.study.sites[0].select(TRAIN, self.client.name)
+        return table.frame["patient"].to_numpy(dtype=str)[self.client.images.records >= 0]
+
+    def count_training_patients(self) -> list[Counted]:
+        """Distinct patients of the readable training images by label, per disease."""
+        return count_patients(self.client.labels[self.client.images.records >= 0], self.patients)
+
     def disclose(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
-        """Counts, ratios and digests for the server; counts from 1 to `smallest` as `smallest`."""
+        """Counts, ratios and digests for the server; a count of fewer than `smallest` patients as `smallest`."""
         parts = [part for part in (self.client, self.test) if part is not None]
         cards = [make_site_card(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
+        patients = [self.count_training_patients()] if smallest else [[]]
+        if self.test is not None and smallest:
+            readable = self.test.images.records >= 0
+            patients.append(count_patients(self.test.labels[readable], self.test.patients[readable]))
         values: dict[str, Any] = {
             "rows": self.client.training_rows,
             "origin": str(self.client.origin),
             "digest": self.study.digests[self.client.name],
             "key": self.study.test.key,
             "unreadable": sum(map(len, self.study.quarantined.values())),
-            "cards": [suppress_counts(card, smallest) for card in cards],
+            "cards": [suppress_counts(*about, smallest) for about in zip(cards, patients, strict=True)]
+            if smallest
+            else cards,
         }
         ratios, labeled = self.client.positive_ratios(), self.client.labeled_share().numpy()
         for j, (name, counts) in enumerate(cards[0]["diseases"].items()):
@@ -92,19 +110,19 @@ class OwnData:
 
 
 def disclose_row(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: int) -> Row:
-    """AUCs and intervals of test images, without scores; none of a disease with fewer than `smallest` of a class."""
-    labels, counts = test.labels.copy(), {}
+    """AUCs and intervals of test images, without scores; none with fewer than `smallest` patients of a class."""
+    labels, counts, patients = test.labels.copy(), {}, count_patients(test.labels, test.patients)
     for j, column in enumerate(test.attach_scores(outputs.scores).columns()):
-        if 0 < min(column.positives, column.negatives) < smallest:
+        if 0 < min(patients[j][:2]) < smallest:
             labels[:, j] = np.nan
-        counts[column.disease] = _round_small(list(column.counts.values()), smallest)
+        counts[column.disease] = _round_small(list(column.counts.values()), patients[j], smallest)
     how = Intervals(evaluation.interval, evaluation.resamples)
     row = replace(test, labels=labels).row(outputs, 0, (), how)
     aucs = []
     for disease_row in row.diseases:
         positives, negatives, missing = counts[disease_row.disease]
         hidden = disease_row.value is None and positives and negatives
-        reason = f"fewer than {smallest} images of a class: not disclosed" if hidden else disease_row.reason
+        reason = f"fewer than {smallest} patients of a class: not disclosed" if hidden else disease_row.reason
         aucs.append(replace(disease_row, positives=positives, negatives=negatives, missing=missing, reason=reason))
     return replace(row, aucs=(*aucs, row.mean), scores_stay=True)
 
@@ -179,14 +197,18 @@ def names_key(hospital: Hospital, *, public: bool) -> SiteKey:
     return present
 
 
-def suppress_counts(card: dict[str, Any], smallest: int) -> dict[str, Any]:
-    """A card with counts from 1 to `smallest` raised to `smallest`, and the prevalence that follows."""
-    if not smallest:
-        return card
+def count_patients(labels: np.ndarray, patients: np.ndarray) -> list[Counted]:
+    """Distinct patients with positive, negative and missing labels of each disease; labels `[n, J]`, patients `[n]`."""
+    classes = [(column == 1, column == 0, np.isnan(column)) for column in labels.T]
+    return [tuple(len(set(patients[rows].tolist())) for rows in parts) for parts in classes]  # type: ignore[misc]
+
+
+def suppress_counts(card: dict[str, Any], patients: Sequence[Counted], smallest: int) -> dict[str, Any]:
+    """A card whose counts of fewer than `smallest` patients are `smallest`, and the prevalence that follows."""
     diseases = {}
-    for name, counts in card["diseases"].items():
+    for (name, counts), few in zip(card["diseases"].items(), patients, strict=True):
         exact = [counts[key] for key in _COUNTS]
-        rounded = _round_small(exact, smallest)
+        rounded = _round_small(exact, few, smallest)
         diseases[name] = counts
         if rounded != exact:
             known = rounded[0] + rounded[1]
@@ -195,15 +217,17 @@ def suppress_counts(card: dict[str, Any], smallest: int) -> dict[str, Any]:
     return card | {"diseases": diseases}
 
 
-def _round_small(counts: Sequence[int], smallest: int) -> list[int]:
-    """Raise counts from 1 to `smallest` to `smallest`, and lower the largest by the surplus.
+def _round_small(counts: Sequence[int], patients: Counted, smallest: int) -> list[int]:
+    """Set counts of fewer than `smallest` patients to `smallest`, and lower the largest other one by the surplus.
 
     The sum of the counts stays the same where it can; otherwise it would disclose a small count.
     """
-    rounded = [smallest if 0 < count < smallest else count for count in counts]
+    few = [0 < number < smallest for number in patients]
+    rounded = [smallest if is_few else count for count, is_few in zip(counts, few, strict=True)]
     if too_many := sum(rounded) - sum(counts):
-        most = rounded.index(max(rounded))
-        rounded[most] = max(rounded[most] - too_many, smallest)
+        most = max(range(len(counts)), key=lambda place: 0 if few[place] else counts[place])
+        if counts[most] and not few[most]:
+            rounded[most] = max(rounded[most] - too_many, smallest)
     return rounded
 
 
@@ -215,8 +239,8 @@ def answer_request(host: Host, request: Request[Answer]) -> Answer:
     return host.answer(request)
 
 
-def save_host(host: Host, path: Path) -> None:
-    """Write the states of all turns that the host keeps."""
+def save_host(host: Host, path: Path, history: dict[str, Any]) -> None:
+    """Write the states of all turns that the host keeps, and the history of its turns."""
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for kind in ("snapshots", "stepped"):
@@ -227,13 +251,13 @@ def save_host(host: Host, path: Path) -> None:
             if saved.memory.numel():
                 tensors[f"memory.{kind}{turn}"] = saved.memory
         values[kind] = [[turn, saved.state is not None, saved.drawn, saved.stage] for turn, saved in turns.items()]
-    save_state(path, tensors, values | {"part": _name_part(path)})
+    save_state(path, tensors, values | {"part": _name_part(path), "history": history})
 
 
-def restore_host(host: Host, path: Path, cohort: Federation, network: FlatModule) -> None:
-    """Let a new host go on from the file, if there is one."""
+def restore_host(host: Host, path: Path, cohort: Federation, network: FlatModule) -> dict[str, Any]:
+    """Let a new host go on from the file, if there is one; the history of its turns."""
     if not path.exists():
-        return
+        return {}
     tensors, values = load_state(path, network.grad.device)
     objective = cohort.objective()
     extra, dual = torch.zeros(objective.extra_size), torch.zeros(objective.dual_size)
@@ -249,6 +273,8 @@ def restore_host(host: Host, path: Path, cohort: Federation, network: FlatModule
                 memory = tensors.get(f"memory.{kind}{turn}", host.client.memory)
                 states[turn] = Snapshot(state, tuple(drawn), stage, memory)
             setattr(host, kind, states)
+        history: dict[str, Any] = values["history"]
+    return history
 
 
 def _name_part(path: Path) -> str:

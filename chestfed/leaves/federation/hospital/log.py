@@ -20,7 +20,7 @@ from chestfed.leaves.federation.settings import Hospital
 #: The kinds of requests that are answered.
 KINDS = ("greet", "open", "pretrain", "begin", "ask", "sum", "score")
 #: Of a study and of a record, as the log of requests quotes them from a question.
-DIGEST, _RECORD = re.compile("[0-9a-f]{16}"), re.compile("[A-Za-z]{1,20}")
+DIGEST, _RECORD = re.compile("[0-9a-f]{64}"), re.compile("[A-Za-z]{1,20}")
 
 
 def hospital_log(hospital: Hospital) -> logging.Logger:

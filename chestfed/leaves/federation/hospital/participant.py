@@ -14,24 +14,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import torch
 import yaml
-from pydantic import ValidationError
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
-from chestfed.core.plugins import NotAllowedError, allow_references, freeze_plugins
+from chestfed.core.plugins import freeze_plugins
 from chestfed.core.processes import stopping
-from chestfed.learning.engines.messages.requests import Export, Import, Locate, Start, Take, Work, Worked
+from chestfed.learning.engines.messages.requests import BestDual, Export, Import, Locate, Start, Take, Work
 from chestfed.learning.engines.messages.wire import WireError, pack, unpack
 from chestfed.learning.engines.sums.fixed_point import Masked, weigh
-from chestfed.learning.models.pretrained import IMAGENET
 from chestfed.leaves.federation import handshake
-from chestfed.leaves.federation.hospital import policy
+from chestfed.leaves.federation.hospital import plan, policy
 from chestfed.leaves.federation.hospital.local import (
     OwnData,
     answer_request,
@@ -44,13 +41,13 @@ from chestfed.leaves.federation.hospital.local import (
     scored_hospitals,
 )
 from chestfed.leaves.federation.hospital.log import DIGEST, hospital_log, request_entry
+from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_members, read_request, require_stage_2
-from chestfed.leaves.federation.hospital.summing import STEPS, Summing
+from chestfed.leaves.federation.hospital.summing import Summing, extend_lineage, hash_request, spoil
 from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, sanitize
 from chestfed.leaves.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.leaves.federation.settings import Hospital
 from chestfed.studies.experiment.device import prepare_machine
-from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import shareable
 from chestfed.studies.training.assemble import Federation, make_member_host, starting_network
 from chestfed.studies.training.data.clients import TestSet, score
@@ -125,39 +122,47 @@ class Participant:
             )
         if not isinstance(kind, str) or kind not in _ANSWERS:
             raise Refused("a question of a kind that is not answered", kind="unknown question")
-        policy.check_usage(self._hospital.file.policy, study.usage, kind)
-        return _ANSWERS[kind](self, study, question)
+        limits = self._hospital.file.policy
+        policy.check_approval(study.approval, self._hospital)
+        plan.check_kind(study.pipeline, study.place, kind, values.get("test"))
+        policy.check_usage(limits, study.usage, study.pipeline, study.place, kind)
+        with policy.limit_hours(limits, study.usage):
+            answer = _ANSWERS[kind](self, study, question)
+        policy.check_bytes(limits, study.usage, answer.size)
+        return answer
 
     def _count(self, values: dict[str, Any], seconds: float, reply: Parcel) -> None:
         """Add a request to what its study has used."""
         study = self._studies.get(str(values.get("study")))
         if study is not None:
-            is_round = b'"Worked"' in reply.packed.header or b'"Stepped"' in reply.packed.header
-            is_round = is_round or b'"Masked"' in reply.packed.header
-            study.usage.add(study.folder, is_round=is_round, seconds=seconds, sent=reply.size)
+            header = reply.packed.header
+            answers = {"rounds": (b'"Worked"', b'"Stepped"', b'"Masked"'), "models": (b'"Scores"',)}
+            found = [what for what, names in answers.items() if any(name in header for name in names)]
+            others = "others" if values.get("kind") == "ask" and header and b'"Done"' not in header else ""
+            study.usage.add(study.folder, found[0] if found else others, seconds=seconds, sent=reply.size)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
+        """Compare, and ask for an approval, before a network is built."""
         if not DIGEST.fullmatch(digest):  # it names a folder here
             raise Refused("the study is not named by a digest", kind="unknown study")
         theirs = values.get("passport")
         if not isinstance(theirs, dict):
             raise Refused("the server does not say which versions it has", kind="difference")
         _refuse_differences(theirs, handshake.versions())
-        pipeline = self._read(values.get("pipeline"))
+        pipeline = read_pipeline(values.get("pipeline"), self._hospital)
         handshake.refuse_what_cannot_be_spread(pipeline)
+        names = handshake.hospitals_in(pipeline)
+        if self._name not in names:
+            raise Refused(f"{self._name} is not one of the hospitals of the pipeline", kind="not a member")
+        place = names.index(self._name)
+        _refuse_differences(theirs, handshake.compare_first(pipeline))
+        if handshake.study_digest(pipeline) != digest:
+            raise Refused("the study has another name than its pipeline gives it", kind="unknown study")
+        policy.check_pipeline(pipeline, place, self._hospital)
         _refuse_differences(theirs, handshake.passport(pipeline))
         known = self._studies.get(digest)
         if known is None or known.pipeline != pipeline:  # intervals, say, are not in the digest
-            names = handshake.hospitals_in(pipeline)
-            if self._name not in names:
-                raise Refused(f"{self._name} is not one of the hospitals of the pipeline", kind="not a member")
-            place = names.index(self._name)
-            policy.check_pipeline(pipeline, self._hospital)
             local_pipeline = localize_pipeline(pipeline, place, self._hospital)
-            if place == 0 and self._hospital.results == "nothing":
-                raise Refused(
-                    "leaves.results is `nothing` here: this hospital does not take part as the target", kind="policy"
-                )
             runtime = {"device": self._hospital.file.device}
             if self._hospital.file.threads is not None:
                 runtime["threads"] = self._hospital.file.threads  # type: ignore[assignment]
@@ -166,34 +171,11 @@ class Participant:
             network = new_network(local_pipeline, machine)
             text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
             write_text(folder / "pipeline.yaml", text)
-            usage = policy.Usage.read(folder)
-            study = Study(pipeline, local_pipeline, machine, folder, place == 0, network, usage)
-            self._studies = {digest: study}  # one at a time
+            about = (handshake.approval_digest(pipeline), place, local_pipeline, machine, folder, network)
+            self._studies = {digest: Study(pipeline, *about, policy.Usage.read(folder))}  # one at a time
             self._say(f"agreed on study {digest}: {sanitize(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})
-
-    def _read(self, given: Any) -> Pipeline:
-        """The pipeline that the server sends: it may name no code and no file but those that lie ready for it here."""
-        try:
-            with allow_references(self._hospital.file.plugins):
-                pipeline = Pipeline.model_validate(given)
-        except ValidationError as error:
-            keys = ", ".join(".".join(map(str, issue["loc"])) for issue in error.errors())
-            raise Refused(f"the pipeline cannot be read here: {keys}", kind="unreadable pipeline") from None
-        except NotAllowedError as error:
-            text = f"{error}: if its code is to run, list it under `plugins` in hospital.yaml"
-            raise Refused(text, kind="unlisted code") from None
-        weights = pipeline.model.initial_weights
-        if weights is None or weights == IMAGENET:
-            return pipeline
-        if PurePath(weights).name != weights:
-            raise Refused(
-                "model.initial_weights: a file beside hospital.yaml is meant, so it is a name without folders",
-                kind="unlisted file",
-            )
-        model = pipeline.model.model_copy(update={"initial_weights": str(self._hospital.folder / weights)})
-        return pipeline.model_copy(update={"model": model})
 
     def _open(self, study: Study, question: Parcel) -> Parcel:
         if study.data is None:
@@ -201,7 +183,9 @@ class Participant:
             rows = open_rows(study.local_pipeline, self._hospital, study.machine, target=study.target, scored=scored)
             self._say("labels are read; decoding what is not in the cache")
             data = open_data(rows, self._hospital, target=study.target)
-            policy.check_images(self._hospital.file.policy, data.client.training_rows)
+            limits = self._hospital.file.policy
+            policy.check_patients(limits, len(set(data.patients.tolist())), data.count_training_patients())
+            policy.check_window(limits, study.pipeline, study.place, data.client.training_rows)
             study.data = data
             self._say(f"open: {study.data.client.training_rows:,} training rows")
         if "test" in question.values:
@@ -210,7 +194,8 @@ class Participant:
                 return Parcel({"none": True})
             values, labels = study.data.disclose_test(test, scores_stay=self._hospital.results == "aucs")
             return Parcel(values, pack(labels))
-        values, counts = study.data.disclose(self._leaves.smallest_count, study.pipeline.seed)
+        study.disclosed = study.data.disclose(self._leaves.smallest_count, study.pipeline.seed)
+        values, counts = study.disclosed
         return Parcel(values, pack(counts))
 
     def _pretrain(self, study: Study, question: Parcel) -> Parcel:
@@ -237,23 +222,32 @@ class Participant:
     def _begin(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
         k, counts = read_members(question.values, handshake.hospitals_in(study.pipeline))
+        plan.check_k(study.pipeline, k)
         if self._name not in counts:
             raise Refused(f"{self._name} is not one of the hospitals of this stage 2", kind="not a member")
         number = list(counts).index(self._name)
         sizes = network.size, network.buffers().numel()
         like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)
         start = unpack(question.packed, like, "the server")
+        if study.disclosed is None:
+            raise Refused(f"{UNKNOWN}the study is not open here", kind="unknown study")
+        own, known = (start.ratios[number], start.labeled[number]), study.disclosed[1]
+        is_own = all(map(torch.equal, (part.cpu() for part in own), (known.ratios, known.labeled)))
+        if counts[self._name] != data.client.training_rows or not is_own:
+            text = "the server says that this hospital has other rows or labels than it has"
+            raise Refused(text, kind="hospitals of stage 2")
         if study.stage_2 is not None:
             study.stage_2.host.client.close()
         study.network = starting_network(study.pipeline, study.machine, Pretrained(start.parameters, start.buffers, []))
         device, ratios = study.machine.device, with_nan(start.ratios)
         cohort = Federation.of(study.pipeline, counts, ratios, start.labeled, device, k)
         host = make_member_host(data.study, cohort, number, data.client, study.network)
-        some = "" if len(counts) == k else f"-{handshake.digest(list(counts))}"  # others than the first k
+        some = "" if len(counts) == k else f"-{handshake.digest(list(counts))[:16]}"  # others than the first k
         file = study.folder / f"k{k}{some}.safetensors"
-        restore_host(host, file, cohort, study.network)
-        shapes, weight = cohort.shapes(*sizes, number), cohort.weights[number]
-        study.stage_2 = StageTwo(k, host, shapes, file, tuple(counts), weight)
+        root = plan.beginning(study.approval, k, counts, hash_request(question.packed))
+        history = plan.History.of(restore_host(host, file, cohort, study.network), root)
+        shapes = cohort.shapes(*sizes, number)
+        study.stage_2 = StageTwo(k, host, shapes, file, cohort, number, history)
         self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.snapshots)}")
         return Parcel({})
 
@@ -265,42 +259,49 @@ class Participant:
             policy.check_personal(self._hospital.file.policy)
         if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
             raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
-        reply = answer_request(stage_2.host, request)
-        save_host(stage_2.host, stage_2.file)
-        return Parcel({}, pack(reply))
+        return Parcel({}, pack(self._carry_out(study, stage_2, request, question)))
 
     def _sum(self, study: Study, question: Parcel) -> Parcel:
         stage_2, values = require_stage_2(study, question), question.values
-        if study.pipeline.federated.aggregation != "secure_sum":
-            raise Refused("this study has no secure sums", kind="no secure sum")
-        step = values.get("step")
-        study.summing = study.summing or Summing(self._hospital, study.folder.name, study.folder)
-        if step == "keys":
-            return Parcel(study.summing.begin(stage_2.k, stage_2.members, values))
-        if step == "repeat":  # of a round that is finished: the client's state after it, and no numbers
-            self._work(study, question)
-            return Parcel({"repeated": True})
-        if step == "reveal" and (revealed := study.summing.recall(values)) is not None:
-            return Parcel(revealed)
-        if not study.summing.holds(values):
-            return Parcel({"lost": True})
-        if step == "mask":
-            request, reply = self._work(study, question)
-            numbers = weigh(reply, stage_2.weight, study.summing.members)
-            masked = study.summing.mask(numbers, request.after, values)
-            return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
-        if step not in STEPS:
+        study.summing, step = study.summing or Summing(self._hospital), values.get("step")
+        if step not in ("keys", "mask"):
             raise Refused("a step of a secure sum that does not exist", kind="unknown question")
-        return Parcel(getattr(study.summing, step)(values))
-
-    def _work(self, study: Study, question: Parcel) -> tuple[Work[Any], Worked[Any]]:
-        """The local round that a step of a secure sum asks for."""
-        stage_2, request = read_request(study, question)
+        if step == "keys":
+            after = values.get("after")
+            lineage = stage_2.history.at(after if type(after) is int else -1).lineage
+            return Parcel(study.summing.begin(stage_2.cohort.names, stage_2.cohort.weights, lineage, values))
+        _, request = read_request(study, question)
         if not isinstance(request, Work):
             raise Refused("a secure sum is of local work", kind="unknown question")
-        reply = answer_request(stage_2.host, request)
-        save_host(stage_2.host, stage_2.file)
-        return request, reply
+        if not study.summing.holds(values, stage_2.history.at(request.after).lineage, question.packed):
+            return Parcel({"lost": True})
+        study.summing.accept(values)
+        try:
+            reply: Any = self._carry_out(study, stage_2, request, question)
+            numbers = weigh(reply, stage_2.cohort.weights[stage_2.number], study.summing.members)
+        except TrainingError as error:
+            if error.kind not in ("not finite", "update too large"):
+                raise
+            self._say(f"secure sum: {sanitize(error)}")
+            numbers = spoil(stage_2.shapes.worked)
+        masked = study.summing.mask(numbers)
+        return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
+
+    def _carry_out(self, study: Study, stage_2: StageTwo, request: Any, question: Parcel) -> Any:
+        """The client's answer to a request that is in the plan; its state, and the history of that, are written."""
+        host, history = stage_2.host, stage_2.history
+        turn = history.at(request.after)
+        plan.check_request(study.pipeline, stage_2.cohort, stage_2.number, turn, request)
+        reply = answer_request(host, request)
+        if isinstance(request, Start | Work | Take | BestDual):
+            lineage = extend_lineage(turn.lineage, hash_request(question.packed))
+            stage, began = turn.stage, turn.began
+            if isinstance(request, Start):
+                stage, began = stage + 1, request.after + 1
+            history.turns = {number: there for number, there in history.turns.items() if number <= request.after}
+            history.turns[request.after + 1] = plan.Turn(lineage, stage, began)
+        save_host(host, stage_2.file, history.plain())
+        return reply
 
     def _score(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network

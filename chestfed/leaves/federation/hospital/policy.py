@@ -6,10 +6,12 @@ Everything here is checked at the hospital, before a request is carried out; the
 from __future__ import annotations
 
 import datetime
+import getpass
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import Field, ValidationError
@@ -18,18 +20,28 @@ from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.leaves.federation import handshake
+from chestfed.leaves.federation.hospital.plan import MORE, REPEATS, bounds_of_steps, planned_models, planned_rounds
+from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.parcels import Later, Refused
 from chestfed.leaves.federation.settings import Hospital, Policy
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import shareable
 
 _APPROVED, _PENDING = "approved.json", "pending"
+#: Studies that wait for an approval at a time; each is a file.
+MOST_PENDING = 20
 
 
 class Usage(StrictModel, frozen=False):
-    """What a study has used at this hospital: `rounds` are answered local rounds, repeated ones included."""
+    """What a study has used at this hospital.
+
+    `rounds` are answered local rounds, repeated ones included, `models` those that were scored, `others` answers of a
+    client that are no rounds.
+    """
 
     rounds: int = 0
+    models: int = 0
+    others: int = 0
     seconds: float = 0.0
     sent: int = 0
 
@@ -42,16 +54,33 @@ class Usage(StrictModel, frozen=False):
         except ValidationError:
             raise ConfigError(f"{file}: damaged; the limits of the policy need it", kind="damaged file") from None
 
-    def add(self, folder: Path, *, is_round: bool, seconds: float, sent: int) -> None:
-        """Count a request, and write the sums."""
-        self.rounds += is_round
+    def add(self, folder: Path, what: str, *, seconds: float, sent: int) -> None:
+        """Count an answer to a request, `rounds`, `models`, `others` or nothing of these, and write the sums."""
+        if what:
+            setattr(self, what, getattr(self, what) + 1)
         self.seconds += seconds
         self.sent += sent
         write_json(folder / "usage.json", self.model_dump())
 
 
-def check_pipeline(pipeline: Pipeline, hospital: Hospital) -> None:
-    """Refuse a pipeline that the policy does not allow.
+class Approval(StrictModel):
+    """An approved study: who approved it and when, what leaves of test images, and whether it was revoked."""
+
+    title: str
+    by: str
+    time: str
+    leaves: str
+    revoked: str = ""
+
+
+class Approvals(StrictModel):
+    """The file of approved studies, by digest."""
+
+    studies: dict[str, Approval] = Field({})
+
+
+def check_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> None:
+    """Refuse a pipeline that the policy does not allow; no network is built for it.
 
     Raises
     ------
@@ -60,23 +89,43 @@ def check_pipeline(pipeline: Pipeline, hospital: Hospital) -> None:
     Later
         If it waits for an approval.
     """
-    if broken := list(_broken_limits(pipeline, hospital.file.policy)):
+    if broken := list(_broken_limits(pipeline, place, hospital.file.policy)):
         raise Refused("the hospital's policy: " + "; ".join(broken), kind="policy")
+    if place == 0 and hospital.results == "nothing":
+        text = "leaves.results is `nothing` here: this hospital does not take part as the target"
+        raise Refused(text, kind="policy")
     if hospital.file.policy.approval == "none":
         return
     digest, state = handshake.approval_digest(pipeline), hospital.path("state")
-    if digest not in read_approvals(state):
-        text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
-        write_text(state / _PENDING / f"{digest}.yaml", text)
+    if not _is_approved(digest, hospital):
+        file, waiting = state / _PENDING / f"{digest}.yaml", list((state / _PENDING).glob("*.yaml"))
+        if file not in waiting:
+            if len(waiting) >= MOST_PENDING:
+                text = f"{len(waiting)} studies wait for an approval at the hospital already"
+                raise Refused(text, kind="too many pending")
+            write_text(file, yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True))
         raise Later(f"the study {digest} waits for an approval at the hospital", kind="not approved", study=digest)
 
 
-def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
+def check_approval(digest: str, hospital: Hospital) -> None:
+    """Refuse a request of a study that is not approved any more, or not for what leaves now; raises `Refused`."""
+    if hospital.file.policy.approval == "required" and not _is_approved(digest, hospital):
+        text = "the study is not approved any more at the hospital, or not with what leaves now"
+        raise Refused(text, kind="not approved", study=digest)
+
+
+def _is_approved(digest: str, hospital: Hospital) -> bool:
+    approval = read_approvals(hospital.path("state")).get(digest)
+    return approval is not None and not approval.revoked and approval.leaves == hospital.what_leaves
+
+
+def _broken_limits(pipeline: Pipeline, place: int, policy: Policy) -> Iterator[str]:
     settings = pipeline.federated
-    windows = min(stage.window for stage in settings.schedule)
+    local = settings.local_steps  # by the rows of this hospital where they are counted in epochs: later
+    steps = 1 if local is not None and local.epochs is not None else bounds_of_steps(settings, 1, place)[0]
     least = {
         "least_batch_size": (policy.least_batch_size, min(settings.batch_size, pipeline.pretrain.batch_size)),
-        "least_window": (policy.least_window, windows),
+        "least_window": (policy.least_window, steps),
     }
     most = {
         "most_epochs": (policy.most_epochs, pipeline.pretrain.epochs),
@@ -92,6 +141,8 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
         yield f"image_scores is false, and {settings.spec.name} sends scores of single training images"
     if (settings.spec.personal or settings.spec.decentralized) and not policy.own_weights:
         yield f"own_weights is false, and {settings.spec.name} sends this hospital's own weights"
+    if place == 0 and pipeline.pretrain.epochs and not policy.own_weights:
+        yield "own_weights is false, and the network of stage 1 is trained at this hospital alone"
     present = {
         "clipping": settings.aggregation == "norm_clipping" or settings.privacy is not None,
         "secure_sum": settings.aggregation == "secure_sum",
@@ -102,7 +153,7 @@ def _broken_limits(pipeline: Pipeline, policy: Policy) -> Iterator[str]:
             yield f"require: {name} is not in the pipeline"
 
 
-def check_usage(policy: Policy, usage: Usage, kind: str) -> None:
+def check_usage(policy: Policy, usage: Usage, pipeline: Pipeline, place: int, kind: str) -> None:
     """Refuse a request that the limits of the policy do not allow any more, or not at this time of day.
 
     Raises
@@ -112,16 +163,57 @@ def check_usage(policy: Policy, usage: Usage, kind: str) -> None:
     Later
         Outside the times of day at which the hospital computes.
     """
+    rounds = policy.most_rounds_answered or REPEATS * planned_rounds(pipeline, place) + MORE
+    models = policy.most_models_scored or REPEATS * planned_models(pipeline) + MORE
     used = {
-        "most_rounds": (policy.most_rounds_answered, usage.rounds),
-        "most_hours": (policy.most_hours, usage.seconds / 3600),
-        "most_megabytes": (policy.most_megabytes, usage.sent / 1e6),
+        "most_rounds_answered": (kind in ("ask", "sum"), rounds, usage.rounds),
+        "most_rounds_answered (other answers)": (kind == "ask", 3 * rounds, usage.others),
+        "most_models_scored": (kind == "score", models, usage.models),
+        "most_hours": (True, policy.most_hours, usage.seconds / 3600),
+        "most_megabytes": (True, policy.most_megabytes, usage.sent / 1e6),
     }
-    for key, (limit, amount) in used.items():
-        if limit is not None and amount >= limit:
+    for key, (counts, limit, amount) in used.items():
+        if counts and limit is not None and amount >= limit:
             raise Refused(f"the hospital's policy: {key} is reached ({amount:.4g} of {limit})", kind="policy")
-    if kind in ("pretrain", "ask", "score", "open") and not is_time(policy.times, datetime.datetime.now()):  # noqa: DTZ005
+    if kind in ("pretrain", "ask", "sum", "score", "open") and not is_time(policy.times, datetime.datetime.now()):  # noqa: DTZ005
         raise Later(f"the hospital computes at {', '.join(policy.times)} only", kind="time of day")
+
+
+def check_bytes(policy: Policy, usage: Usage, sent: int) -> None:
+    """Refuse to send an answer of so many bytes beyond the policy's limit; raises `Refused`."""
+    if policy.most_megabytes is not None and usage.sent + sent > policy.most_megabytes * 1e6:
+        text = f"the hospital's policy: most_megabytes is {policy.most_megabytes}, and the answer would be beyond it"
+        raise Refused(text, kind="policy")
+
+
+@contextmanager
+def limit_hours(policy: Policy, usage: Usage) -> Iterator[None]:
+    """Break a request off when the hours of its study are used up.
+
+    Raises
+    ------
+    Refused
+        When they are.
+    ConfigError
+        Where there is no such timer: not in the main thread, or on Windows.
+    """
+    if policy.most_hours is None:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise Refused(f"the hospital's policy: most_hours is reached ({policy.most_hours})", kind="policy")
+
+    try:
+        before = signal.signal(signal.SIGALRM, stop)
+    except (AttributeError, ValueError) as error:
+        raise ConfigError(f"policy.most_hours: cannot be enforced here ({error}); set null", kind="no limit") from None
+    try:  # again every second, in case that code on the way takes the first for a failure of its own
+        signal.setitimer(signal.ITIMER_REAL, max(policy.most_hours * 3600 - usage.seconds, 1e-3), 1.0)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def is_time(spans: tuple[str, ...], now: datetime.datetime) -> bool:
@@ -140,14 +232,25 @@ def check_personal(policy: Policy) -> None:
         raise Refused("the hospital's policy: own_weights is false", kind="policy")
 
 
-def check_images(policy: Policy, rows: int) -> None:
-    """Refuse to train on fewer images than the policy demands; raises `Refused`."""
-    if rows < policy.least_images:
-        raise Refused(f"the hospital's policy: least_images is {policy.least_images}; there are fewer", kind="policy")
+def check_patients(policy: Policy, patients: int, classes: Iterable[Sequence[int]]) -> None:
+    """Refuse to train on images of fewer patients than the policy demands; raises `Refused`.
+
+    `classes` are, per disease, the patients with positive and with negative labels, and others that do not count here.
+    """
+    least = policy.least_patients
+    if patients < least or any(0 < count < least for counts in classes for count in counts[:2]):
+        text = f"the hospital's policy: least_patients is {least}; there are fewer, in all or of a class"
+        raise Refused(text, kind="policy")
 
 
-def read_approvals(state: Path) -> dict[str, Any]:
-    """The approved studies, by digest, with title and time."""
+def check_window(policy: Policy, pipeline: Pipeline, place: int, rows: int) -> None:
+    """Refuse rounds of fewer steps than the policy demands, at a hospital with so many rows; raises `Refused`."""
+    if bounds_of_steps(pipeline.federated, rows, place)[0] < policy.least_window:
+        raise Refused(f"the hospital's policy: least_window is {policy.least_window}", kind="policy")
+
+
+def read_approvals(state: Path) -> dict[str, Approval]:
+    """The approved studies, by digest, those that were revoked since included."""
     file = state / _APPROVED
     if not file.exists():
         return {}
@@ -157,23 +260,18 @@ def read_approvals(state: Path) -> dict[str, Any]:
         raise ConfigError(f"{file}: damaged; delete it and approve the studies again", kind="damaged file") from None
 
 
-class Approvals(StrictModel):
-    """The file of approved studies."""
-
-    studies: dict[str, dict[str, str]] = Field({})
-
-
-def read_pending(state: Path) -> dict[str, Pipeline]:
-    """The pipelines that wait for an approval, by digest."""
-    approved, pending = read_approvals(state), dict[str, Pipeline]()
-    for file in sorted((state / _PENDING).glob("*.yaml")):
-        pipeline = Pipeline.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
-        if (digest := handshake.approval_digest(pipeline)) not in approved:
+def read_pending(hospital: Hospital) -> dict[str, Pipeline]:
+    """The pipelines that wait for an approval, by digest; that of one whose code has changed since is another."""
+    pending = dict[str, Pipeline]()
+    for file in sorted((hospital.path("state") / _PENDING).glob("*.yaml")):
+        pipeline = read_pipeline(yaml.safe_load(file.read_text(encoding="utf-8")), hospital)
+        digest = handshake.approval_digest(pipeline)
+        if not _is_approved(digest, hospital):
             pending[digest] = pipeline
     return pending
 
 
-def approve(state: Path, digest: str) -> Pipeline:
+def approve(hospital: Hospital, digest: str) -> Approval:
     """Approve a study that waits.
 
     Raises
@@ -181,10 +279,35 @@ def approve(state: Path, digest: str) -> Pipeline:
     ChestfedError
         If none with this digest waits.
     """
-    pending = read_pending(state)
+    pending, state = read_pending(hospital), hospital.path("state")
     if digest not in pending:
         names = ", ".join(pending) or "none"
         raise ChestfedError(f"'{digest}': no such study waits for an approval; waiting: {names}", kind="not pending")
-    entry = {"title": pending[digest].title, "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-    write_json(state / _APPROVED, {"studies": read_approvals(state) | {digest: entry}})
-    return pending[digest]
+    about = {"title": pending[digest].title, "by": getpass.getuser(), "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    approval = Approval(**about, leaves=hospital.what_leaves)
+    _write_approvals(state, read_approvals(state) | {digest: approval})
+    (state / _PENDING / f"{digest}.yaml").unlink(missing_ok=True)
+    return approval
+
+
+def revoke(hospital: Hospital, digest: str) -> Approval:
+    """Take an approval back: a running hospital answers no further request of the study.
+
+    Raises
+    ------
+    ChestfedError
+        If no such study is approved.
+    """
+    state = hospital.path("state")
+    approvals = read_approvals(state)
+    if digest not in approvals or approvals[digest].revoked:
+        names = ", ".join(key for key, entry in approvals.items() if not entry.revoked) or "none"
+        raise ChestfedError(f"'{digest}': no such study is approved; approved: {names}", kind="not approved")
+    revoked = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} by {getpass.getuser()}"
+    approvals[digest] = approvals[digest].model_copy(update={"revoked": revoked})
+    _write_approvals(state, approvals)
+    return approvals[digest]
+
+
+def _write_approvals(state: Path, studies: dict[str, Approval]) -> None:
+    write_json(state / _APPROVED, Approvals(studies=studies).model_dump())

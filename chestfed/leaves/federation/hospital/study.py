@@ -13,11 +13,14 @@ from chestfed.learning.engines.messages.shapes import Shapes
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, peek, unpack
 from chestfed.learning.models import FlatModule
 from chestfed.leaves.federation.hospital.local import OwnData
+from chestfed.leaves.federation.hospital.plan import History
 from chestfed.leaves.federation.hospital.policy import Usage
 from chestfed.leaves.federation.hospital.summing import Summing
 from chestfed.leaves.federation.parcels import UNKNOWN, Parcel, Refused
+from chestfed.leaves.federation.records import Counts
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.training.assemble import Federation
 
 
 @dataclass
@@ -28,24 +31,34 @@ class StageTwo:
     host: Host
     shapes: Shapes
     file: Path
-    members: tuple[str, ...]
-    weight: float
+    cohort: Federation
+    number: int  #: of this hospital in the cohort
+    history: History
 
 
 @dataclass
 class Study:
-    """A study that this hospital takes part in; `data` once it is open, `stage_2` in stage 2."""
+    """A study that this hospital takes part in; `data` once it is open, `stage_2` in stage 2.
+
+    `approval` is the digest by which it is approved, `place` that of the hospital in the order of addition.
+    """
 
     pipeline: Pipeline
+    approval: str
+    place: int
     local_pipeline: Pipeline
     machine: Machine
     folder: Path
-    target: bool
     network: FlatModule
     usage: Usage
     data: OwnData | None = None
+    disclosed: tuple[dict[str, Any], Counts] | None = None
     stage_2: StageTwo | None = None
     summing: Summing | None = None
+
+    @property
+    def target(self) -> bool:
+        return self.place == 0
 
     def opened(self) -> OwnData:
         if self.data is None:

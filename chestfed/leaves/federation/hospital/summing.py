@@ -1,20 +1,19 @@
 """A hospital's part in the secure sum of a round; see `chestfed.leaves.federation.secure_sum`.
 
-keys      its public keys of the round
-share     shares of its secrets, encrypted for the others
+keys      its public key of the round, signed for this sum and no other
 mask      local work, and its weighted numbers with masks
-confirm   a signature below the list of survivors, or the list that this round was revealed for before
-reveal    shares, for one list: a round that is asked again is revealed for the same survivors, never for others, so
-          that no difference of two sums is one hospital's update; what was revealed is kept, and given out again
+
+What two sums of different members, or of different weights, have in common cancels in their difference, and one update
+is left. So a hospital takes part in sums of one list of members with one list of weights only, in all its studies, and
+each sum is of all members. What is summed has one history: members whose earlier requests differ do not agree on keys.
 """
 
 from __future__ import annotations
 
-import re
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -25,79 +24,94 @@ from pydantic import TypeAdapter, ValidationError
 from chestfed.core.checkpoint import write_json
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
-from chestfed.learning.engines.messages.wire import LARGEST_COUNT
+from chestfed.learning.algorithms.variables import Move
+from chestfed.learning.engines.messages.requests import Worked
+from chestfed.learning.engines.messages.wire import LARGEST_COUNT, Packed
+from chestfed.learning.engines.sums.fixed_point import Masked, encode
 from chestfed.leaves.federation import keys
 from chestfed.leaves.federation.parcels import Refused
-from chestfed.leaves.federation.secure_sum.member import Keys, Member
+from chestfed.leaves.federation.secure_sum.member import LEAST_MEMBERS, Keys, Member
 from chestfed.leaves.federation.settings import Hospital
 
-Value = TypeVar("Value")
-
-_TURNS = re.compile("[0-9-]{1,1000}")
-STEPS = ("keys", "share", "mask", "confirm", "reveal")
-_Texts = TypeAdapter(dict[str, str])
-_Triples = TypeAdapter(dict[str, tuple[str, str, str]])
-_Names = TypeAdapter(list[str])
-
-
-class Revealed(StrictModel):
-    """Shares that were given out: of which round, as the server names it, and for which survivors."""
-
-    round: list[int | str | None]
-    survivors: list[str]
-    revealed: dict[str, str]
+_Pairs = TypeAdapter(dict[str, tuple[str, str]])
+#: In the state folder: the members and weights of all secure sums of this hospital.
+CIRCLE = "sums.json"
+#: What a hospital whose numbers cannot be summed has for its number of gradients, so that the sum shows that one
+#: failed, and not which: a hospital that refused would tell of its update alone. Several do not wrap around to 0.
+SPOILED = -float((1 << 20) + (1 << 13))
 
 
-_Records = TypeAdapter(dict[str, Revealed])
+class Circle(StrictModel):
+    """The members of secure sums in their order, and the weights of their numbers."""
+
+    members: list[str]
+    weights: list[float]
 
 
 @dataclass(frozen=True)
 class SumRound:
-    """Which sum: study, K, members, the turn of each, as the server says, and the attempt."""
+    """Which sum: what all members did so far, the request for work, the members and the attempt."""
 
-    study: str
-    k: int
-    names: tuple[str, ...]
-    turns: str
+    lineage: str
+    work: str
+    members: tuple[str, ...]
     attempt: int
 
     @property
     def context(self) -> bytes:
-        """Names the round: nothing of another passes for one of this."""
-        parts = [self.study, f"k{self.k}", f"turns {self.turns}", f"attempt {self.attempt}", *self.names]
-        return "|".join(parts).encode()
+        """32 bytes that are equal if all of it is."""
+        return hashlib.sha256(json.dumps([self.lineage, self.work, *self.members, self.attempt]).encode()).digest()
 
 
-def choose_threshold(members: int) -> int:
-    """Members without whom there is no sum: more than two thirds, and three."""
-    return max(3, 2 * members // 3 + 1)
+def hash_request(packed: Packed) -> str:
+    """SHA-256 of a request: header, and numbers with their types."""
+    digest = hashlib.sha256(len(packed.header).to_bytes(8, "big") + packed.header)
+    for kind, array in sorted(packed.arrays.items()):
+        digest.update(kind.encode() + array.size.to_bytes(8, "big") + array.tobytes())
+    return digest.hexdigest()
+
+
+def extend_lineage(lineage: str, request: str) -> str:
+    """The history of a client's state after a request, from that before it and the request's hash."""
+    return hashlib.sha256(f"{lineage} {request}".encode()).hexdigest()
+
+
+def spoil(like: Worked[Move]) -> np.ndarray:
+    """Numbers uint64 `[n]` of a hospital that has none that can be summed."""
+    values = np.zeros(Masked.like(like).values.numel())
+    values[-2] = SPOILED
+    return encode(values, 1)
 
 
 class Summing:
-    """The secure sums of one study at a hospital, one at a time."""
+    """The secure sums of a hospital in one study, one at a time."""
 
-    def __init__(self, hospital: Hospital, study: str, folder: Path) -> None:
-        self._hospital, self._study, self._file = hospital, study, folder / "revealed.json"
+    def __init__(self, hospital: Hospital) -> None:
+        self._hospital, self._file = hospital, hospital.path("state") / CIRCLE
         self._name = hospital.file.hospital
         self._round: SumRound | None = None
+        self._circle = Circle(members=[], weights=[])
         self._member: Member | None = None
         self._public: dict[str, ec.EllipticCurvePublicKey] = {}
-        self._mark = ""  # K and this client's own turn, which the server cannot choose
 
-    def begin(self, k: int, allowed: Sequence[str], values: Mapping[str, object]) -> dict[str, object]:
-        """Step `keys`; `allowed` are the hospitals of stage 2, in their order.
+    def begin(
+        self, members: Sequence[str], weights: Sequence[float], lineage: str, values: Mapping[str, object]
+    ) -> dict[str, object]:
+        """Step `keys` of a sum of all hospitals of stage 2, for the work whose hash is in `values`.
 
         Raises
         ------
         Refused
-            If the members are not hospitals of stage 2, or the key of one is not beside `hospital.yaml`.
+            If the members are too few, or others than in earlier sums, or the key of one is not beside `hospital.yaml`.
         """
-        names, turns, attempt = _read(_Names, values.get("members")), values.get("turns"), values.get("attempt")
-        if [name for name in allowed if name in names] != names or self._name not in names or len(names) < 3:
-            raise Refused("secure sum: the members are not three or more hospitals of this stage 2", kind="members")
-        if type(attempt) is not int or not 0 <= attempt <= LARGEST_COUNT or not _TURNS.fullmatch(str(turns)):
+        attempt, work = values.get("attempt"), values.get("work")
+        if type(attempt) is not int or not 0 <= attempt <= LARGEST_COUNT or not isinstance(work, str):
             raise Refused("secure sum: the round is not named", kind="members")
-        for name in names:
+        if len(members) < LEAST_MEMBERS:
+            raise Refused("secure sum: fewer than three hospitals", kind="members")
+        self._circle = Circle(members=list(members), weights=list(weights))
+        self._check_circle()
+        for name in members:
             file = self._hospital.path("members") / f"{name}.pub"
             if not file.exists():
                 raise Refused(
@@ -107,80 +121,83 @@ class Summing:
                     hospital=name,
                 )
             self._public[name] = keys.read_public_key(file)
-        self._round, self._mark = SumRound(self._study, k, tuple(names), str(turns), attempt), ""
-        private, context = keys.read_key(self._hospital.path("key")), self._round.context
+        self._round = SumRound(lineage, work, tuple(members), attempt)
+        private = keys.read_key(self._hospital.path("key"))
         self._member = Member(
             self._name,
-            names,
-            choose_threshold(len(names)),
-            context,
+            members,
+            self._round.context,
             lambda text: private.sign(text, ec.ECDSA(hashes.SHA256())),
             self._verify,
         )
         given = self._member.advertise()
-        return {"keys": [given.mask_key.hex(), given.share_key.hex(), given.signature.hex()]}
+        return {"keys": [given.mask_key.hex(), given.signature.hex()]}
 
-    def holds(self, values: Mapping[str, object]) -> bool:
-        """Whether the round of a request is under way here; a restart forgets it."""
-        current = self._round
-        return current is not None and (current.turns, current.attempt) == (values.get("turns"), values.get("attempt"))
+    def holds(self, values: Mapping[str, object], lineage: str, packed: Packed) -> bool:
+        """Whether keys were made for this attempt; a restart forgets it.
 
-    def share(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Step `share`."""
-        given = _read(_Triples, values.get("keys"))
-        public = {name: Keys(*(_bytes(part) for part in parts)) for name, parts in given.items()}
-        return {"shares": _hex(self._require_member.share(public))}
+        Raises
+        ------
+        Refused
+            If they were made for other work, or another history of this client.
+        """
+        if self._round is None or self._round.attempt != values.get("attempt"):
+            return False
+        if (self._round.lineage, self._round.work) != (lineage, hash_request(packed)):
+            raise Refused("secure sum: this is not the work that the keys were made for", kind="other work")
+        return True
 
-    def mask(self, numbers: np.ndarray, turn: int, values: Mapping[str, object]) -> np.ndarray:
-        """Step `mask`, of integers uint64 `[n]` that this client computed from its own `turn` on."""
-        assert self._round is not None
-        self._mark = f"k{self._round.k} turn {turn}"
-        return self._require_member.mask(numbers, _unhex(values.get("shares")))
+    def accept(self, values: Mapping[str, object]) -> None:
+        """Take the keys of all members, before any work: a client's state has the history that they agreed upon.
 
-    def confirm(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Step `confirm`."""
-        survivors, before = _read_survivors(values), self._read_revealed().get(self._mark)
-        if before is not None and before.survivors != survivors:
-            return {"before": before.survivors}
-        return {"signature": self._require_member.confirm(survivors).hex()}
+        Raises
+        ------
+        TrainingError
+            If one was not signed for this sum.
+        """
+        assert self._member is not None
+        try:
+            given = {
+                name: Keys(*map(bytes.fromhex, pair))
+                for name, pair in _Pairs.validate_python(values.get("keys")).items()
+            }
+        except ValueError:
+            raise Refused("secure sum: the request cannot be read", kind="unreadable") from None
+        self._member.accept(given)
 
-    def reveal(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Step `reveal`; it is written to disk before anything leaves."""
-        survivors, signatures = _read_survivors(values), _unhex(values.get("signatures"))
-        revealed = _hex(self._require_member.reveal(survivors, signatures))
-        record = Revealed(round=_name_round(values), survivors=survivors, revealed=revealed)
-        records = self._read_revealed() | {self._mark: record}
-        write_json(self._file, _Records.dump_python(records))
-        return {"revealed": revealed}
-
-    def recall(self, values: Mapping[str, object]) -> dict[str, object] | None:
-        """What was revealed of this round for these survivors, or None."""
-        about = (_name_round(values), _read_survivors(values))
-        for record in self._read_revealed().values():
-            if (record.round, record.survivors) == about:
-                return {"revealed": record.revealed}
-        return None
+    def mask(self, numbers: np.ndarray) -> np.ndarray:
+        """Step `mask`, of integers uint64 `[n]`; the members are written to disk before anything leaves."""
+        assert self._member is not None
+        masked = self._member.mask(numbers)
+        self._check_circle()
+        write_json(self._file, self._circle.model_dump())
+        self._round = self._member = None
+        return masked
 
     @property
     def members(self) -> int:
         """How many members the round has."""
-        assert self._round is not None
-        return len(self._round.names)
+        return len(self._circle.members)
 
-    @property
-    def _require_member(self) -> Member:
-        assert self._member is not None
-        return self._member
-
-    def _read_revealed(self) -> dict[str, Revealed]:
-        """By K and turn; raises `ConfigError` if the file is damaged, because a round is revealed for one list only."""
+    def _check_circle(self) -> None:
+        """Raise `Refused` if earlier sums had other members or weights, `ConfigError` if the file is damaged."""
         if not self._file.exists():
-            return {}
+            return
         try:
-            return _Records.validate_json(self._file.read_bytes())
+            before = Circle.model_validate_json(self._file.read_bytes())
         except ValidationError:
-            text = f"{self._file}: damaged; it says for whom rounds were revealed. Put it back from a backup"
+            text = f"{self._file}: damaged; it says with whom this hospital sums. Put it back from a backup"
             raise ConfigError(text, kind="damaged file", file=str(self._file)) from None
+        if before == self._circle:
+            return
+        what = "members" if before.members != self._circle.members else "weights"
+        raise Refused(
+            f"secure sum: {self._name} has sums of {', '.join(before.members)} and takes part in no others, because "
+            f"the difference of two sums shows single updates; this one has other {what}. If all of them agree to "
+            f"that, the hospitals delete {CIRCLE} in their state folders",
+            kind="other sums",
+            before=before.members,
+        )
 
     def _verify(self, name: str, text: bytes, signature: bytes) -> bool:
         try:
@@ -188,34 +205,3 @@ class Summing:
         except (InvalidSignature, KeyError):
             return False
         return True
-
-
-def _name_round(values: Mapping[str, object]) -> list[int | str | None]:
-    return [value if isinstance(value := values.get(key), int | str) else None for key in ("k", "turns", "attempt")]
-
-
-def _read_survivors(values: Mapping[str, object]) -> list[str]:
-    names = _read(_Names, values.get("survivors"))
-    return sorted(names)
-
-
-def _read(kind: TypeAdapter[Value], value: object) -> Value:
-    try:
-        return kind.validate_python(value)
-    except ValidationError:
-        raise Refused("secure sum: the request cannot be read", kind="unreadable") from None
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise Refused("secure sum: the request cannot be read", kind="unreadable") from None
-
-
-def _hex(values: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: value.hex() for name, value in values.items()}
-
-
-def _unhex(value: object) -> dict[str, bytes]:
-    return {name: _bytes(text) for name, text in _read(_Texts, value).items()}

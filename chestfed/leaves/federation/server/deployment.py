@@ -214,7 +214,7 @@ class Hospitals(Deployment):
         self._conversation.ask({name: beginning(name) for name in active})
         shapes = [cohort.shapes(*self._sizes, number) for number in range(len(cohort.names))]
         about = (self._conversation, self._faults, cohort, active, shapes, setup.machine.device)
-        return HospitalFleet(*about, self._membership.sum_file)
+        return HospitalFleet(*about)
 
     def score(
         self, setup: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from chestfed.learning.engines.messages.requests import Answer, Request, Work, W
 from chestfed.learning.engines.messages.shapes import Shapes
 from chestfed.learning.engines.messages.wire import pack, unpack
 from chestfed.learning.engines.sums.fixed_point import Masked, unweigh
-from chestfed.leaves.federation.handshake import digest
 from chestfed.leaves.federation.server.conversation import Conversation, Question, norms_out_of_line
 from chestfed.leaves.federation.server.summing import SumServer
 from chestfed.leaves.federation.settings import Faults
@@ -35,13 +33,11 @@ class HospitalFleet(Fleet):
         active: Sequence[str],
         shapes: Sequence[Shapes],
         device: torch.device,
-        sum_file: Path,
     ) -> None:
         self.names = cohort.names
         self._present = [number for number, name in enumerate(cohort.names) if name in active]
         self._conversation, self._faults = conversation, faults
         self._k, self._shapes, self._device = cohort.k, shapes, device
-        self._cohort, self._sum_file = (cohort.k, digest([list(cohort.names), list(cohort.weights)])), sum_file
         self._sums: SumServer | None = None
 
     @property
@@ -63,18 +59,15 @@ class HospitalFleet(Fleet):
     def ask_sum(
         self, requests: Mapping[int, Work[Message]], weights: Sequence[float], enough: int | None = None
     ) -> tuple[Worked[Message], list[int]]:
-        """As `Fleet.ask_sum`, of masked numbers: the sum alone is known here."""
+        """As `Fleet.ask_sum`, of masked numbers: the sum alone is known here, and needs all."""
         number, request = next(iter(requests.items()))
         like = self._shapes[number].reply(request)
         if self._sums is None:
-            about = (self._conversation, self._sum_file, self._cohort, Masked.like(like), self._faults.tries)
-            self._sums = SumServer(*about)
+            self._sums = SumServer(self._conversation, self._k, Masked.like(like), self._faults.tries)
         work = {self.names[number]: pack(request) for number, request in requests.items()}
-        turns = "-".join(str(request.after) for request in requests.values())
-        total, names = self._sums.sum(work, turns, self._enough(len(requests), enough))
-        numbers = [self.names.index(name) for name in names]
-        share = sum(weights[number] for number in numbers)
-        return unweigh(total, share, like, self._device), numbers
+        total = self._sums.sum(work, request.after)
+        share = sum(weights[number] for number in requests)
+        return unweigh(total, share, like, self._device), list(requests)
 
     def _enough(self, asked: int, enough: int | None) -> int | None:
         return None if enough is None else min(asked, max(enough, self._faults.least_hospitals))

@@ -55,11 +55,6 @@ class Membership:
                 ) from None
 
     @property
-    def sum_file(self) -> Path:
-        """The file of a secure sum for which shares are revealed; see `SumServer`."""
-        return self._file.with_suffix(".sum.safetensors")
-
-    @property
     def present(self) -> tuple[str, ...]:
         """The hospitals that are asked."""
         return tuple(name for name in self.names if name not in self.record.departed)

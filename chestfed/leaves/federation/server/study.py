@@ -19,12 +19,10 @@ from chestfed.leaves.federation.server.conversation import Conversation
 from chestfed.leaves.federation.server.deployment import Hospitals
 from chestfed.leaves.federation.server.membership import Membership
 from chestfed.leaves.federation.server.progress import Progress
-from chestfed.leaves.federation.server.summing import read_open_sum
 from chestfed.leaves.federation.settings import Federation
 from chestfed.results.tables.run_folder import FEDERATION, FILES, RESULT, RunFolder
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.experiment.rules import check_runs
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.pretrain import STATE
@@ -98,9 +96,14 @@ def run_over_hospitals(
     machine = prepare_machine(pipeline.runtime.model_copy(update={"device": "cpu"}))
     out.mkdir(parents=True, exist_ok=True)
     events = Events(out, say, progress)
-    faults, digest = federation.file.faults, handshake.digest([identity(pipeline), names])
-    membership = Membership(out / f"federation-{digest}.json", names, faults.least_hospitals)
+    faults, digest = federation.file.faults, handshake.study_digest(pipeline)
+    membership = Membership(out / f"federation-{digest[:16]}.json", names, faults.least_hospitals)
     require_members(membership.after(without, rejoin), federation)
+    if without and pipeline.federated.aggregation == "secure_sum" and membership.record.formed:
+        text = (
+            f"--without {without[0]}: nobody leaves secure sums that have begun, because their difference is its update"
+        )
+        raise ConfigError(f"{text}; wait for the hospital", kind="secure sum", hospitals=list(without))
     membership.change(without, rejoin)
     conversation = Conversation(line, faults, digest, events)
     hospitals = Hospitals(conversation, faults, pipeline, membership)
@@ -110,8 +113,7 @@ def run_over_hospitals(
         say("all agree; the hospitals read their labels and images; shared images are not searched for")
         experiment = hospitals.gather(machine)
         folder = name_folder(experiment, name, out)
-        opened = read_open_sum(membership.sum_file)
-        changes = membership.place(finished_rounds(experiment, folder, without, opened and opened[0].k))
+        changes = membership.place(finished_rounds(experiment, folder, without))
         for change in changes:
             events(change.hospital, change.event, f"K={change.k}, after round {change.round}")
         members = {k: membership.members(k) for k in pipeline.k}
@@ -142,13 +144,10 @@ def show_plan(pipeline: Pipeline, federation: Federation, say: Any) -> None:
     say(f"a hospital approves it as {handshake.approval_digest(pipeline)}; no hospital was asked")
 
 
-def finished_rounds(
-    experiment: Experiment, folder: Path, changed: Sequence[str], open_k: int | None = None
-) -> dict[int, int | None]:
+def finished_rounds(experiment: Experiment, folder: Path, changed: Sequence[str]) -> dict[int, int | None]:
     """The finished rounds of each K in a run folder; None of a finished K.
 
-    A K under way whose algorithm cannot go on without a client is begun anew if hospitals have `changed`. Of `open_k`
-    a first round was revealed, which is finished with those that took part in it.
+    A K under way whose algorithm cannot go on without a client is begun anew if hospitals have `changed`.
     """
     settings, rounds = experiment.pipeline.federated, dict[int, int | None]()
     goes_on = settings.spec.partial_rounds and settings.stage_output != "algorithm" and settings.privacy is None
@@ -157,7 +156,7 @@ def finished_rounds(
         if (folder / f"k{k}" / RESULT).exists():
             rounds[k] = None
         elif not state.exists():
-            rounds[k] = int(k == open_k)
+            rounds[k] = 0
         elif changed and not goes_on:
             warn(f"K={k}: {settings.spec.name} needs every hospital until a K ends; K={k} is begun anew without them")
             state.unlink()

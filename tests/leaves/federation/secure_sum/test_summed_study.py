@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,11 @@ import torch
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.engines.messages.requests import Worked
+from chestfed.learning.engines.messages.wire import Packed
 from chestfed.learning.engines.sums.fixed_point import decode, unweigh, weigh
 from chestfed.leaves.federation import keys
-from chestfed.leaves.federation.hospital.summing import Summing
+from chestfed.leaves.federation.handshake import refuse_what_cannot_be_spread
+from chestfed.leaves.federation.hospital.summing import Summing, hash_request
 from chestfed.leaves.federation.parcels import Parcel, Refused
 from chestfed.leaves.federation.server import conversation
 from tests.cases import assert_refused
@@ -70,14 +74,13 @@ def test_masked_sums_equal_one_process(home: Path, algorithm: str) -> None:
 
 
 def test_restart_within_a_sum_is_made_again(home: Path) -> None:
-    settings, once = make_settings("fedavg"), ["reveal", "share"]
+    settings, once = make_settings("fedavg"), ["keys"]
     line = with_keys(line_at(home, "restarted_sum"))
 
     def restart(name: str, reply: Parcel) -> Parcel:
-        for step, key in (("reveal", "signature"), ("share", "keys")):
-            if name == "padchest" and key in reply.values and step in once:
-                once.remove(step)
-                line.start_anew(name)
+        if name == "padchest" and "keys" in reply.values and once:
+            once.clear()
+            line.start_anew(name)
         return reply
 
     line.tamper = restart
@@ -88,50 +91,169 @@ def test_restart_within_a_sum_is_made_again(home: Path) -> None:
     assert table == table_in(home / "plain_again")
 
 
-def test_sum_excludes_a_dropped_hospital(home: Path) -> None:
-    settings = [*make_settings("fedavg", absent="drop"), "k=[4]"]
-    line = with_keys(line_at(home, "dropout"))
-
-    def drop(name: str, reply: Parcel) -> Parcel:
-        if name == "padchest" and "shares" in reply.values:
-            line.slow = {"padchest"}  # it has shared its secrets, and sends no masked values
-        if name == "chexpert" and "revealed" in reply.values:
-            line.slow = set()
-        return reply
-
-    line.tamper = drop
-    folder = run_at(home, line, "dropout_out", settings=settings).folder
-    entries = map(json.loads, (folder / "k4" / "rounds.jsonl").read_text().splitlines())
-    absent = [entry["absent"] for entry in entries if "absent" in entry]
-    assert absent
-    assert all(names == ["padchest"] for names in absent)
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("k", ["k=[3,4]"]),
+        ("absent", ["federated.absent=drop"]),
+        ("clients_per_round", ["federated.clients_per_round=3", "k=[4]"]),
+        ("local_steps", ["federated.local_steps={epochs: 1}"]),
+    ],
+)
+def test_sums_of_two_lists_are_refused(key: str, more: list[str]) -> None:
+    """The difference of two sums of different members is one update, also if the server follows the protocol."""
+    with assert_refused(ConfigError, "not for a federation", keys=[key]):
+        refuse_what_cannot_be_spread(pipeline(*make_settings("fedavg"), *more))
 
 
-@pytest.mark.parametrize(("last", "lap", "restarted"), [("mimic_cxr", 1, True), ("chexpert", 2, False)])
-def test_revealed_round_is_finished(home: Path, last: str, lap: int, restarted: bool) -> None:
-    """The server ends when a round is revealed and not saved; then a hospital of that round leaves for good."""
-    settings, out = [*make_settings("fedavg", absent="drop"), "k=[4]"], f"revealed_{lap}"
-    line, reveals = with_keys(line_at(home, out)), list[str]()
-
-    def end(name: str, reply: Parcel) -> Parcel:
-        reveals.extend([name] if "revealed" in reply.values else [])
-        if reveals.count(last) == lap:
-            line.tamper = lambda name, reply: reply
-            raise KeyboardInterrupt
-        return reply
-
-    line.tamper = end
-    with pytest.raises(KeyboardInterrupt):
-        run_at(home, line, out, settings=settings)
-    line.away = {"padchest"}
-    for name in line.hospitals if restarted else ():
+@pytest.mark.parametrize(
+    "other", [["k=[4]"], ["seed=5", "k=[4]"], ["federated.weights=images"]], ids=["members", "seed", "weights"]
+)
+def test_second_study_of_others_is_refused(home: Path, other: list[str]) -> None:
+    """Sums of three hospitals and of four, or of the same with other weights, in two studies; also after restarts."""
+    line = with_keys(line_at(home, f"second_{len(other)}{other[0][0]}"))
+    over_hospitals(home, line, f"first_{len(other)}{other[0][0]}_out", settings=make_settings("fedavg"))
+    for name in line.hospitals:
         line.start_anew(name)
-    folder = run_at(home, line, out, settings=settings, without=["padchest"]).folder
-    entries = [json.loads(entry) for entry in (folder / "k4" / "rounds.jsonl").read_text().splitlines()]
-    assert [entry["round"] for entry in entries if "absent" not in entry] == list(range(1, lap + 1))
-    undisturbed = run_at(home, with_keys(line_at(home, f"{out}_all")), f"{out}_all", settings=settings).folder
-    expected = [json.loads(entry) for entry in (undisturbed / "k4" / "rounds.jsonl").read_text().splitlines()]
-    assert entries[:lap] == expected[:lap]
+    settings = [*make_settings("fedavg"), *other]
+    with assert_refused(TrainingError, "failures in a row"):
+        run_at(home, line, f"second_{len(other)}{other[0][0]}_out", settings=settings)
+    assert any("takes part in no others" in text for text in line.log)
+
+
+def test_nobody_leaves_sums_that_have_begun(home: Path) -> None:
+    line = with_keys(line_at(home, "leaving"))
+
+    def end(done: int) -> None:
+        raise KeyboardInterrupt
+
+    settings = make_settings("fedavg")
+    with pytest.raises(KeyboardInterrupt):
+        run_at(home, line, "leaving_out", end, settings)
+    with assert_refused(ConfigError, "secure sum", hospitals=["padchest"]):
+        run_at(home, line, "leaving_out", settings=settings, without=["padchest"])
+
+
+Change = Callable[[str, Parcel], Parcel]
+
+
+def lie(line: StraightLine, change: Change) -> None:
+    """Change the questions to hospitals on their way, as a server that does not follow the protocol."""
+    for name, participant in line._participants.items():
+        answer = participant.answer
+        participant.answer = partial(_answer_changed, answer, change, name)  # type: ignore[method-assign]
+
+
+def _answer_changed(answer: Callable[[Parcel], Parcel], change: Change, name: str, question: Parcel) -> Parcel:
+    return answer(change(name, question))
+
+
+def other_rows(name: str, question: Parcel) -> Parcel:
+    """Padchest has 2^40 rows, so that with weights by rows the others vanish in the rounding."""
+    if question.values.get("kind") != "begin":
+        return question
+    rows = [[one, 2**40 if one == "padchest" else 1] for one, _ in question.values["rows"]]
+    return Parcel(question.values | {"rows": rows}, question.packed)
+
+
+def other_model(name: str, question: Parcel) -> Parcel:
+    """Padchest gets the model, the others zeros, and the hash of the request is that of each."""
+    values = dict(question.values)
+    if name == "padchest" or values.get("kind") != "sum":
+        return question
+    arrays = {kind: np.zeros_like(array) for kind, array in question.packed.arrays.items()}
+    packed = Packed(question.packed.header, arrays)
+    if values["step"] == "keys":
+        shape = {kind: np.zeros(size, kind) for kind, size in SIZES.items()}
+        values["work"] = hash_request(Packed(HEADERS[values["after"]], shape))
+    return Parcel(values, packed)
+
+
+def other_start(name: str, question: Parcel) -> Parcel:
+    """The others begin stage 2 elsewhere, so that their states differ when they are asked for equal work."""
+    if name == "padchest" or b'"Start"' not in question.packed.header:
+        return question
+    arrays = {kind: np.zeros_like(array) for kind, array in question.packed.arrays.items()}
+    return Parcel(question.values, Packed(question.packed.header, arrays))
+
+
+def other_ratios(name: str, question: Parcel) -> Parcel:
+    """The others are told other shares of positives, and other first weights."""
+    if name == "padchest" or question.values.get("kind") != "begin":
+        return question
+    float32 = {"float32": np.zeros_like(question.packed.arrays["float32"])}
+    return Parcel(question.values, Packed(question.packed.header, {**question.packed.arrays, **float32}))
+
+
+#: Of the requests for work that `other_model` makes zeros of: header by turn, and sizes by type of number.
+HEADERS, SIZES = dict[int, bytes](), dict[str, int]()
+
+
+@pytest.mark.parametrize("change", [other_rows, other_model, other_start, other_ratios])
+def test_unequal_frames_read_no_update(home: Path, change: Change) -> None:
+    settings = [*make_settings("scaffold"), *(["federated.weights=images"] * (change is other_rows))]
+    if change is other_model:  # what the requests look like, from a study in which nobody lies
+        honest = with_keys(line_at(home, "honest_frames"))
+
+        def note(name: str, question: Parcel) -> Parcel:
+            if question.values.get("step") == "mask":
+                plain = json.loads(question.packed.header)["plain"]
+                HEADERS[plain["after"]] = question.packed.header
+                SIZES.update({kind: len(array) for kind, array in question.packed.arrays.items()})
+            return question
+
+        lie(honest, note)
+        over_hospitals(home, honest, "honest_frames_out", settings=settings)
+    line, masked = with_keys(line_at(home, f"lying_{change.__name__}")), list[str]()
+    lie(line, change)
+
+    def listen(name: str, reply: Parcel) -> Parcel:
+        masked.extend([name] * (b'"Masked"' in reply.packed.header))
+        return reply
+
+    line.tamper = listen
+    with assert_refused(TrainingError, "failures in a row"):
+        over_hospitals(home, line, f"lying_{change.__name__}_out", settings=settings)
+    assert masked == []
+
+
+def test_other_name_of_a_study_is_refused(home: Path) -> None:
+    line = with_keys(line_at(home, "renamed"))
+
+    def rename(name: str, question: Parcel) -> Parcel:
+        return Parcel(question.values | {"study": "0" * 64}, question.packed)
+
+    lie(line, rename)
+    with assert_refused(TrainingError, "failures in a row"):
+        over_hospitals(home, line, "renamed_out", settings=make_settings("fedavg"))
+
+
+def test_work_without_history_is_refused(home: Path) -> None:
+    """A member whose state came about by other requests than that of the others has other keys than they accept."""
+    line, masked = with_keys(line_at(home, "history")), list[str]()
+    settings, kept = make_settings("scaffold"), dict[str, Parcel]()
+
+    def replay(name: str, question: Parcel) -> Parcel:
+        """The second round of the others goes on from a first round that padchest did with another model."""
+        if name != "padchest" or question.values.get("kind") != "sum":
+            return question
+        return kept.setdefault(str(question.values["step"]), question)  # padchest does the first round for ever
+
+    lie(line, replay)
+    line.tamper = lambda name, reply: (masked.extend([name] * (b'"Masked"' in reply.packed.header)), reply)[1]
+    with pytest.raises(TrainingError):
+        over_hospitals(home, line, "history_out", settings=settings)
+    assert len(masked) == 3  # of the first round
+
+
+def test_large_update_is_not_named(home: Path) -> None:
+    """A refusal of one hospital would tell the server something of its update alone."""
+    line, replies = with_keys(line_at(home, "large")), list[Parcel]()
+    line.tamper = lambda name, reply: (replies.append(reply), reply)[1]
+    settings = [*make_settings("fedavg"), "federated.local_lr=1e30"]
+    with assert_refused(TrainingError, "update too large"):
+        over_hospitals(home, line, "large_out", settings=settings)
+    assert not [reply for reply in replies if "refused" in reply.values]
 
 
 def test_hospitals_refuse_plain_updates(home: Path) -> None:
@@ -165,43 +287,26 @@ def test_missing_key_of_a_member_is_named(home: Path) -> None:
         over_hospitals(home, line, "keyless_out", settings=make_settings("fedavg"))
 
 
-def test_round_is_revealed_for_one_list(tmp_path: Path) -> None:
-    """However the server names the round: the hospital counts by its own turn."""
-    names = ["anne", "bert", "carl", "dora"]
-    hospitals = {name: sample_hospital("padchest", tmp_path / name, tmp_path) for name in names}
-    private = {name: keys.new_key() for name in names}
-    sums = dict[str, Summing]()
-    for name, hospital in hospitals.items():
-        file = hospital.file.model_copy(update={"hospital": name})
-        hospitals[name] = type(hospital)(hospital.folder, file)
-        keys.save_key(hospital.path("key"), private[name])
-        hospital.path("members").mkdir()
-        for other, key in private.items():
-            keys.save_public_key(hospital.path("members") / f"{other}.pub", key)
-        sums[name] = Summing(hospitals[name], "study", hospital.folder)
-
-    def confirm(attempt: int, survivors: list[str], turns: str) -> dict[str, dict[str, object]]:
-        head = {"turns": turns, "attempt": attempt}
-        given = {name: party.begin(4, names, {**head, "members": names})["keys"] for name, party in sums.items()}
-        shares = {name: party.share({**head, "keys": given})["shares"] for name, party in sums.items()}
-        for name in survivors:
-            passed = {other: shares[other][name] for other in names if other != name}
-            sums[name].mask(np.zeros(2, np.uint64), 7, {"shares": passed})
-        return {name: sums[name].confirm({"survivors": survivors}) for name in survivors}
-
-    three = names[:3]
-    signatures = {name: answer["signature"] for name, answer in confirm(1, three, "7-7-7").items()}
-    revealed = sums["anne"].reveal(
-        {"k": 4, "turns": "7-7-7", "attempt": 1, "survivors": three, "signatures": signatures}
-    )
-    assert "signature" in confirm(2, three, "7-7-7")["anne"]  # the same sum again tells nothing new
-    assert confirm(3, names, "8-8-8-8")["anne"] == {"before": three}
-    asked = {"k": 4, "turns": "7-7-7", "attempt": 1}
-    assert sums["anne"].recall({**asked, "survivors": names}) is None
-    assert sums["anne"].recall({**asked, "survivors": three}) == revealed
-    (hospitals["anne"].folder / "revealed.json").write_text("{")
-    with assert_refused(ConfigError, kind="damaged file"):
-        sums["anne"].recall({**asked, "survivors": three})
+def test_keys_of_other_work_are_refused(tmp_path: Path) -> None:
+    """Keys are made for one request; numbers of another one are not masked with them."""
+    names = ["padchest", "anne", "bert"]
+    hospital, private = sample_hospital("padchest", tmp_path, tmp_path), {name: keys.new_key() for name in names}
+    keys.save_key(hospital.path("key"), private["padchest"])
+    hospital.path("members").mkdir()
+    for name, key in private.items():
+        keys.save_public_key(hospital.path("members") / f"{name}.pub", key)
+    summing, work, other = Summing(hospital), Packed(b"work", {}), Packed(b"other", {})
+    head = {"attempt": 1}
+    summing.begin(names, [0.5, 0.25, 0.25], "history", {**head, "work": hash_request(work)})
+    assert not summing.holds({"attempt": 2}, "history", work)
+    for lineage, packed in (("history", other), ("another", work)):
+        with assert_refused(Refused, "other work"):
+            summing.holds(head, lineage, packed)
+    assert summing.holds(head, "history", work)
+    (hospital.path("state")).mkdir()
+    (hospital.path("state") / "sums.json").write_text("{")
+    with assert_refused(ConfigError, "damaged file"):
+        summing.begin(names, [0.5, 0.25, 0.25], "history", {**head, "work": hash_request(work)})
 
 
 def test_weighted_mean_has_fixed_point_error() -> None:
