@@ -6,6 +6,7 @@ import base64
 import datetime
 import json
 import ssl
+from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives import hashes
@@ -33,6 +34,19 @@ def check_connection(hospital: Hospital, *, insecure: bool) -> list[str]:
     ConnectionFault
         If the server is not reached, is another one, or does not know this hospital.
     """
+    return _say_hello(hospital, insecure=insecure)[1]
+
+
+def ask_status(hospital: Hospital, *, insecure: bool) -> str:
+    """What the server says of this hospital's node, registered, online or offline; empty if it cannot be asked."""
+    try:
+        return str(_say_hello(hospital, insecure=insecure)[0].get("status", ""))
+    except ConnectionFault:
+        return ""
+
+
+def _say_hello(hospital: Hospital, *, insecure: bool) -> tuple[dict[str, Any], list[str]]:
+    """The server's answer, and what is worth knowing; raises as `check_connection`."""
     server, name = hospital.file.server, hospital.file.hospital
     now = datetime.datetime.now(datetime.UTC)
     stamp, key = now.isoformat(), read_key(hospital.path("key"))
@@ -69,7 +83,7 @@ def check_connection(hospital: Hospital, *, insecure: bool) -> list[str]:
         )
     if abs(skew) > SKEW:
         lines.append(f"this clock is {_skew(skew)} the server's; beyond 5 s ahead it refuses: set the clock (NTP)")
-    return lines
+    return about, lines
 
 
 def _explain_transport(text: str, server: str) -> ConnectionFault:

@@ -52,7 +52,7 @@ class Gate:
     Parameters
     ----------
     members
-        Public keys as PEM -> names; it may change while the gate is open.
+        Public keys as PEM -> names; it may change while the gate is open. So may `statuses`, by name.
     signed
         False: any node may send, for a server without TLS on loopback.
     """
@@ -63,6 +63,7 @@ class Gate:
         secret: str,
         largest: int,
         members: Mapping[bytes, str],
+        statuses: Mapping[str, str] | None = None,
         *,
         seconds: float = 120.0,
         signed: bool = True,
@@ -70,6 +71,7 @@ class Gate:
     ) -> None:
         self._app, self._secret, self._largest = app, secret.encode(), largest
         self._members, self._seconds, self._signed, self._now = members, seconds, signed, now
+        self._statuses = statuses if statuses is not None else {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -82,13 +84,13 @@ class Gate:
         try:
             name = self._identify(path, headers)
         except Unsigned as error:
-            _log.warning("refused: %s asked for %s: %s", peer, path, error.reason)
+            _log.warning("refused: %s asked for %r: %s", peer, path[:200], error.reason)
             await _answer(
                 send, 401 if path.startswith(("/v1/fleet/", HELLO)) else 403, self._about(reason=error.reason)
             )
             return
         if path == HELLO:
-            await _answer(send, 200, self._about(name=name))
+            await _answer(send, 200, self._about(name=name, status=self._statuses.get(name, "")))
             return
         length = headers.get("content-length", b"")
         if not length.isdigit():  # a body of unknown length; Flower always says it

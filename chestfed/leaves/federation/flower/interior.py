@@ -180,8 +180,10 @@ class Nodes:
         number = self._state.create_node(constant.NOOP_FLWR_AID, constant.NOOP_ACCOUNT_NAME, key, 0, name=name)
         return int(number)
 
-    def unregister(self, number: int) -> None:
+    def unregister(self, number: int, key: bytes) -> None:
+        """Refuse a node from now on. Flower would never take its key again: a hospital that comes back has the same."""
         self._state.delete_node(constant.NOOP_FLWR_AID, number)
+        self._state.node_public_key_to_node_id.pop(key, None)
 
     def statuses(self, numbers: list[int]) -> dict[str, str]:
         """`registered`, `online` or `offline`, by name."""

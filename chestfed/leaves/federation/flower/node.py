@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import SupportsIndex
@@ -61,6 +62,13 @@ class Node:
                 )
         return ended
 
+    def restart(self) -> None:
+        """End the child, which lives and does not work; `keep_alive` starts it again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
@@ -91,7 +99,17 @@ def main() -> None:
 
     time.sleep = nap  # between Flower's looks, and its tries to connect
     threading.Thread(target=_end_with, args=(parent, sleep), daemon=True).start()
-    run_supernode(SIGN_OF_LIFE)
+    status = 1
+    try:
+        run_supernode(SIGN_OF_LIFE)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:  # after an error of TLS, say, Flower's main thread ends, and others keep the process for ever
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _end_with(parent: int, sleep: Callable[[float], None]) -> None:

@@ -7,21 +7,30 @@ authentication of their own in the free edition, so that the gate lets only the 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chestfed.core.errors import ConfigError
 from chestfed.leaves.federation.flower.gate import Gate
 from chestfed.leaves.federation.flower.interior import Nodes, make_superlink
 from chestfed.leaves.federation.keys import public_bytes, read_public_key, read_secret
-from chestfed.leaves.federation.settings import Federation, split_address
+from chestfed.leaves.federation.settings import Federation, FederationFile, split_address
 
 #: Settings that Flower reads from the environment: with a database, messages, which hold models, would lie on the disk.
 UNSET = ("FLWR_DATABASE", "FLWR_ENABLE_EVENT_LOG", "FLWR_OIDC_ENABLED")
+
+#: Bytes of the headers of a request, and seconds in which they come; a node's signature takes some hundred bytes.
+LARGEST_HEADERS, HEADER_SECONDS = 2**16, 20.0
 
 _log = logging.getLogger("chestfed.leaves.federation")
 
@@ -39,29 +48,74 @@ def serve(federation: Federation, *, insecure: bool) -> None:
     roster.update()
     threading.Thread(target=roster.follow, daemon=True, name="members").start()
     secret, largest = read_secret(federation.operator_secret), file.largest_request * 2**20
-    uvicorn.run(
-        Gate(app, secret, largest, roster.names, seconds=file.body_seconds, signed=not insecure),
-        host=host,
-        port=port,
+    gate = Gate(app, secret, largest, roster.names, roster.status, seconds=file.body_seconds, signed=not insecure)
+    tls = {} if insecure else {"ssl_certfile": federation.folder / "server.crt", "ssl_keyfile": private / "server.key"}
+    uvicorn.Server(configure_http(gate, file, host=host, port=port, **tls)).run()
+
+
+def configure_http(app: Any, file: FederationFile, **more: Any) -> uvicorn.Config:
+    """How requests are read: what comes before a signature is limited in size and time."""
+    return uvicorn.Config(
+        app,
+        http=TimedHeaders,  # the default joins parts of a header for ever, and everybody waits
+        ws="none",
+        h11_max_incomplete_event_size=LARGEST_HEADERS,
         log_config=None,
         log_level="warning",
         access_log=False,
         limit_concurrency=file.largest_clients,
         timeout_keep_alive=30,
-        ssl_certfile=None if insecure else str(federation.folder / "server.crt"),
-        ssl_keyfile=None if insecure else str(private / "server.key"),
         workers=1,
+        **more,
     )
 
 
+class TimedHeaders(H11Protocol):
+    """A connection that is closed if the headers of a request do not come in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Start the time where headers have begun to come, or are the first; end it where they are complete."""
+        if self.conn.their_state is not h11.IDLE or (self.cycle is not None and not self.conn.trailing_data[0]):
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._close)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close(self) -> None:
+        _log.warning("refused: %s: its headers did not come within %g s", self.client, HEADER_SECONDS)
+        self.transport.abort()
+
+
 class Roster:
-    """The hospitals that may connect; `names` by their public keys as PEM."""
+    """The hospitals that may connect: `names` by their public keys as PEM, and the `status` of each."""
 
     def __init__(self, federation: Federation, nodes: Nodes) -> None:
         self.names: dict[bytes, str] = {}
         self._federation, self._nodes = federation, nodes
         self._numbers: dict[bytes, int] = {}
-        self._status: dict[str, str] = {}
+        self.status: dict[str, str] = {}
 
     def update(self) -> None:
         """Register keys that are new, and unregister those that are gone."""
@@ -72,13 +126,17 @@ class Roster:
             except ConfigError as error:
                 _log.warning("%s", error)
         for key in [key for key in self.names if self.names[key] != present.get(key)]:
-            self._nodes.unregister(self._numbers.pop(key))
-            _log.info("%s: its key is not accepted any more", self.names.pop(key))
+            name = self.names.pop(key)
+            self.status.pop(name, None)
+            with _for_one(name):
+                self._nodes.unregister(self._numbers.pop(key), key)
+            _log.info("%s: its key is not accepted any more", name)
         for key, name in present.items():
             if key not in self.names:
-                self._numbers[key] = self._nodes.register(key, name)
-                self.names[key] = name
-                _log.info("%s: may connect", name)
+                with _for_one(name):
+                    self._numbers[key] = self._nodes.register(key, name)
+                    self.names[key] = name
+                    _log.info("%s: may connect", name)
 
     def follow(self) -> None:
         """Update every two seconds, and log who comes and goes."""
@@ -87,11 +145,20 @@ class Roster:
             try:
                 self.update()
                 for name, status in self._nodes.statuses(list(self._numbers.values())).items():
-                    if self._status.get(name, "registered") != status:
+                    if self.status.get(name, "registered") != status:
                         _log.info("%s: %s", name, status)
-                    self._status[name] = status
+                    self.status[name] = status
             except Exception:  # the server goes on
                 _log.exception("the members cannot be read")
+
+
+@contextmanager
+def _for_one(name: str) -> Iterator[None]:
+    """What goes wrong with one member is logged, and does not stop the others."""
+    try:
+        yield
+    except Exception:
+        _log.exception("%s: cannot be admitted or excluded", name)
 
 
 def _log_plainly() -> None:

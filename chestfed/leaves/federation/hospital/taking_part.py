@@ -10,18 +10,23 @@ from filelock import FileLock, Timeout
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.data.sites import load_site_config, open_site
+from chestfed.learning.engines.messages.wire import WireError
 from chestfed.leaves.federation.description import LEAVES
 from chestfed.leaves.federation.flower.node import Node
 from chestfed.leaves.federation.hospital.local import names_key
 from chestfed.leaves.federation.hospital.log import open_log
 from chestfed.leaves.federation.hospital.participant import Participant
 from chestfed.leaves.federation.keys import read_secret
+from chestfed.leaves.federation.parcels import Parcel
 from chestfed.leaves.federation.settings import Hospital
 
 Say = Callable[[str], object]
 
 #: Seconds between two starts of the node, once it has ended by itself.
 _AGAIN = 5.0
+#: Seconds without work after which the server is asked whether it counts this hospital as online, and how often in a
+#: row it says no before the node is started again.
+WATCH, TIMES = 30.0, 2
 
 
 def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, connect: bool = False) -> None:
@@ -70,6 +75,7 @@ def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, conn
 
 def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
     """Answer the server until a signal to end comes."""
+    from chestfed.leaves.federation.flower.connection import ask_status
     from chestfed.leaves.federation.flower.interior import Interfaces
     from chestfed.leaves.federation.flower.line import answer_messages
 
@@ -85,6 +91,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
         limit_memory(hospital.file.policy.most_memory)
     node = Node(hospital, insecure=insecure)
     next_start = 0.0
+    watchdog = Watchdog(lambda: ask_status(hospital, insecure=insecure))
 
     def stopped() -> bool:
         nonlocal next_start
@@ -93,16 +100,53 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
             if ended is not None:
                 report(f"not connected: {explain_end(hospital, ended, insecure=insecure)}; trying again")
                 next_start = time.monotonic() + _AGAIN
+                watchdog.reset()
+            elif watchdog.bites():
+                report("the server answers, and counts this hospital as offline: the node is started again")
+                node.restart()
         return False
 
     try:
         report(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
-        answer_messages(Interfaces(f"127.0.0.1:{node.port}", None), node.secret, Participant(hospital, report), stopped)
+        participant = Participant(hospital, report)
+
+        def answer(question: Parcel | WireError) -> Parcel:
+            reply = participant(question)
+            watchdog.reset()
+            return reply
+
+        answer_messages(Interfaces(f"127.0.0.1:{node.port}", None), node.secret, answer, stopped)
     except KeyboardInterrupt:
         report("ended by a signal; what is finished is saved. Start it again at any time")
     finally:
         node.close()
         lock.release()
+
+
+class Watchdog:
+    """Watches work, not the process: bites if `ask` says several times in a row that the node is not online.
+
+    Flower's node can live without a connection, after a fault of TLS or of a proxy, and says nothing.
+    """
+
+    def __init__(self, ask: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask, self._clock = ask, clock
+        self.reset()
+
+    def reset(self) -> None:
+        """The node works, or was started just now."""
+        self._next, self._offline = self._clock() + WATCH, 0
+
+    def bites(self) -> bool:
+        """Whether the node is to be started again; asks at most every `WATCH` seconds."""
+        if self._clock() < self._next:
+            return False
+        self._next = self._clock() + WATCH
+        self._offline = self._offline + 1 if self._ask() in ("offline", "registered") else 0
+        if self._offline < TIMES:
+            return False
+        self.reset()
+        return True
 
 
 def explain_end(hospital: Hospital, status: int, *, insecure: bool) -> str:
