@@ -108,7 +108,7 @@ def read_values(kind: type[Model], values: dict[str, Any], sender: str) -> Model
     WireError
         If they are anything else; the text names keys and quotes nothing.
     """
-    fields = {key: value for key, value in values.items() if key not in ("nonce", "kind")}
+    fields = {key: value for key, value in values.items() if key not in ("nonce", "kind", "log")}
     try:
         return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:

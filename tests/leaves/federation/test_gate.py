@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import json
-from collections.abc import Awaitable, Callable
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("cryptography", reason="needs chestfed[flower]")
+pytest.importorskip("flwr", reason="needs chestfed[flower]")
+import httpx
+import uvicorn
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -24,6 +34,8 @@ from chestfed.leaves.federation.flower.gate import (
     TIME_HEADER,
     Gate,
 )
+from chestfed.leaves.federation.settings import Federation, FederationFile
+from tests.leaves.federation.straight_line import Clock
 
 KEY, STRANGER = keys.new_key(), keys.new_key()
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -114,3 +126,137 @@ def test_stalled_body_is_given_up() -> None:
 
     called = Called(FLEET, signed() | LENGTH, never)
     assert called.message == {"type": "http.disconnect"}
+
+
+def test_logged_path_stays_on_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A path enters the log decoded: a line break in it would forge a line."""
+    Called("/v1/fleet/x\nINFO vindr: may connect" + "y" * 9000, {})
+    (text,) = caplog.messages
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+@contextmanager
+def serve_gate() -> Iterator[int]:
+    """The port of a server on loopback, without TLS, as `federation server` configures it."""
+    from chestfed.leaves.federation.flower.superlink import configure_http
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError
+
+    file = FederationFile(federation="test", address="localhost:9443")
+    gate = Gate(app, "secret", 100, {}, seconds=0.05)
+    server = uvicorn.Server(configure_http(gate, file, host="127.0.0.1", port=0, lifespan="off"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join(30)
+
+
+def test_header_without_end_is_refused() -> None:
+    """Others are answered meanwhile; httptools, uvicorn's default, would join its parts for minutes."""
+    with serve_gate() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+        plain.sendall(b"GET /health HTTP/1.1\r\nx: ")
+        sent = 0
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                plain.sendall(b"a" * 2**16)
+                sent += 2**16
+        assert sent < 100 * 2**16
+        reply = httpx.get(f"http://127.0.0.1:{port}{FLEET}", timeout=30, trust_env=False)
+        assert reply.status_code == 401
+
+
+def test_slow_header_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the second one of a connection, and one that never begins."""
+    from chestfed.leaves.federation.flower import superlink
+
+    monkeypatch.setattr(superlink, "HEADER_SECONDS", 0.5)
+    for first in (b"", b"GET /chestfed/other HTTP/1.1\r\nhost: x\r\n"):
+        with serve_gate() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+            plain.sendall(first)
+            with contextlib.suppress(ConnectionError):
+                assert plain.recv(100) == b""
+
+
+class Table:
+    """Flower's nodes, of whom one cannot be registered."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, str] = {}
+
+    def register(self, key: bytes, name: str) -> int:
+        if name == "bad":
+            raise ValueError(name)
+        self.known[key] = name
+        return len(self.known)
+
+    def unregister(self, number: int, key: bytes) -> None:
+        del self.known[key]
+
+
+def test_one_bad_member_stops_no_other(tmp_path: Path) -> None:
+    from chestfed.leaves.federation.flower.superlink import Roster
+
+    names = ("anne", "bad", "vindr")
+    (tmp_path / "keys").mkdir()
+    for name in names:
+        keys.save_public_key(tmp_path / "keys" / f"{name}.pub", keys.new_key())
+    nodes: Any = Table()
+    federation = Federation(tmp_path, FederationFile(federation="test", address="localhost:9443"))
+    roster = Roster(federation, nodes)
+    roster.update()
+    assert sorted(roster.names.values()) == ["anne", "vindr"]
+    moved = (tmp_path / "keys" / "anne.pub").read_bytes()
+    (tmp_path / "keys" / "anne.pub").unlink()
+    roster.update()
+    assert list(roster.names.values()) == ["vindr"]
+    (tmp_path / "keys" / "anne.pub").write_bytes(moved)
+    roster.update()
+    assert sorted(roster.names.values()) == ["anne", "vindr"]
+
+
+def test_key_that_comes_back_is_admitted() -> None:
+    """Flower refuses a key that a node had before: `federation remove`, and later `add`."""
+    from chestfed.leaves.federation.flower.interior import Nodes, make_superlink
+
+    nodes = Nodes(make_superlink(signed=True))
+    first = nodes.register(b"key", "anne")
+    nodes.unregister(first, b"key")
+    second = nodes.register(b"key", "anne")
+    assert nodes.statuses([second]) == {"anne": "registered"}
+
+
+def test_watchdog_bites_an_idle_node() -> None:
+    from chestfed.leaves.federation.hospital import taking_part
+
+    clock, answers = Clock(), iter(["offline", "online", "offline", "", "offline", "offline", "offline"])
+    watchdog, bites = taking_part.Watchdog(lambda: next(answers), clock.monotonic), list[bool]()
+    for _ in range(7):
+        clock.sleep(taking_part.WATCH)
+        bites.append(watchdog.bites())
+        assert not watchdog.bites()  # the server is asked now and then
+    assert bites == [False, False, False, False, False, True, False]
+
+
+LIVING = """
+import sys, threading, time
+from chestfed.leaves.federation.flower import interior, node
+
+def fail(sign_of_life):
+    threading.Thread(target=time.sleep, args=(600,)).start()  # as Flower's thread for HTTP
+    raise OSError("an error of TLS")
+
+interior.run_supernode = fail
+sys.argv = ["node", str(__import__("os").getppid())]
+node.main()
+"""
+
+
+def test_node_ends_with_its_main_thread() -> None:
+    ended = subprocess.run([sys.executable, "-c", LIVING], timeout=300, capture_output=True, check=False)
+    assert ended.returncode == 1
+    assert b"an error of TLS" in ended.stderr

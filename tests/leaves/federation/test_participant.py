@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -19,9 +20,14 @@ from chestfed.core.errors import ConfigError, DamagedError, TrainingError
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.requests import Finish
 from chestfed.leaves.federation import handshake
+from chestfed.leaves.federation.description import describe
+from chestfed.leaves.federation.handshake import approval_digest
 from chestfed.leaves.federation.hospital.local import OwnData, restore_host, suppress_counts
 from chestfed.leaves.federation.hospital.participant import Participant
-from chestfed.leaves.federation.parcels import Parcel
+from chestfed.leaves.federation.hospital.policy import approve, read_pending
+from chestfed.leaves.federation.hospital.proposal import read_pipeline
+from chestfed.leaves.federation.parcels import Parcel, Refused
+from chestfed.leaves.federation.settings import Policy
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import shareable
@@ -80,6 +86,7 @@ def test_stage_1_of_other_data_is_not_reused(hospital: Participant, monkeypatch:
         return Pretrained(torch.zeros(1), torch.zeros(0), [])
 
     monkeypatch.setattr("chestfed.leaves.federation.hospital.participant.pretrain", pretrain)
+    monkeypatch.setattr(hospital._studies[DIGEST], "place", 0)  # the target is asked for stage 1
     for digest in ("a", "b"):
         study = SimpleNamespace(digests={"padchest": digest})
         data: Any = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest", training_rows=1))
@@ -100,6 +107,7 @@ def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: 
 
     monkeypatch.setattr("chestfed.leaves.federation.hospital.participant.pretrain", pretrain)
     monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr(hospital._studies[DIGEST], "place", 0)  # the target is asked for stage 1
     study = SimpleNamespace(digests={"padchest": "a"})
     hospital._studies[DIGEST].data = SimpleNamespace(
         study=study, client=SimpleNamespace(name="padchest", training_rows=1)
@@ -147,7 +155,11 @@ def test_large_counts_leave_ratios(smallest: int) -> None:
     images: Any = SimpleNamespace(records=np.arange(7), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
     client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
     test = SimpleNamespace(key="")
-    study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={}, test=test)
+    table = SimpleNamespace(frame={"patient": pd.Series([*"abcdefg"])})
+    site = SimpleNamespace(select=lambda role, name: table)
+    study: Any = SimpleNamespace(
+        diseases=("often", "rare"), digests={"anne": ""}, quarantined={}, test=test, sites=[site]
+    )
     _, message = OwnData(client, None, study).disclose(smallest, 0)
     rare = 3 / 7 if smallest == 3 else 6 / 13
     assert message.ratios.tolist() == pytest.approx([9 / 13, rare])
@@ -157,7 +169,8 @@ def test_large_counts_leave_ratios(smallest: int) -> None:
 @given(st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 20))
 def test_no_sum_gives_a_small_count_away(counts: list[int], smallest: int) -> None:
     entry = {"positives": counts[0], "negatives": counts[1], "missing": counts[2], "prevalence": 0.5}
-    card = suppress_counts({"images": sum(counts), "diseases": {"edema": entry}}, smallest)
+    patients = (counts[0], counts[1], counts[2])
+    card = suppress_counts({"images": sum(counts), "diseases": {"edema": entry}}, [patients], smallest)
     numbers = [card["diseases"]["edema"][key] for key in entry if key != "prevalence"]
     small = [0 < count < smallest for count in counts]
     if not any(small):
@@ -186,3 +199,54 @@ def test_foreign_state_is_damaged(tmp_path: Path, values: dict[str, Any]) -> Non
     network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
     with assert_refused(DamagedError, "damaged checkpoint"):
         restore_host(host, tmp_path / "k1.safetensors", cohort, network)
+
+
+def test_code_and_weights_are_part_of_an_approval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in or first weights that change under the same name need another approval, and all of it is shown."""
+    monkeypatch.chdir(tmp_path)
+    sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")
+    (tmp_path / "codenet.py").write_text(source, encoding="utf-8")
+    policy = Policy(approval="required")
+    file = sample.file.model_copy(update={"plugins": ["codenet:TINY"], "policy": policy})
+    hospital, digests = replace(sample, file=file), list[str]()
+    settings = "model={name: 'codenet:TINY', initial_weights: first.pt}"
+
+    def save_weights() -> None:
+        weights = TinyTransformer(5).state_dict()
+        for folder in (tmp_path, sample.folder):
+            torch.save(weights, folder / "first.pt")
+
+    def change_code() -> None:
+        (tmp_path / "codenet.py").write_text(source + "\n# changed\n", encoding="utf-8")
+
+    for change in (save_weights, save_weights, change_code):
+        change()
+        participant = Participant(hospital, lambda text: None)
+        assert "waits for an approval" in participant(greeting(pipeline(settings))).values["refused"]
+        digest = approval_digest(read_pipeline(shareable(pipeline(settings)), hospital))
+        assert digest not in digests
+        digests.append(digest)
+        shown = "\n".join(describe(read_pending(hospital)[digest], "padchest", "aucs"))
+        assert str(tmp_path / "codenet.py") in shown
+        assert "SHA-256" in shown
+        approve(hospital, digest)
+        assert "refused" not in participant(greeting(pipeline(settings))).values
+
+
+def test_no_network_is_built_before_approval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    file = sample.file.model_copy(update={"policy": Policy(approval="required", most_rounds=1)})
+    question = greeting(pipeline())
+
+    def build(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("chestfed.leaves.federation.handshake.try_network", build)
+    for policy in (Policy(approval="required", most_rounds=1), Policy(approval="required")):
+        hospital = replace(sample, file=file.model_copy(update={"policy": policy}))
+        with pytest.raises(Refused):
+            Participant(hospital, lambda text: None).answer(question)
+    other = Parcel(question.values | {"passport": question.values["passport"] | {"torch": "0.1"}})
+    with pytest.raises(Refused):
+        Participant(sample, lambda text: None).answer(other)

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import getpass
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.hospital.audit import audit
+from chestfed.leaves.federation.hospital.local import count_patients
 from chestfed.leaves.federation.hospital.log import open_log
+from chestfed.leaves.federation.hospital.plan import planned_models
 from chestfed.leaves.federation.hospital.policy import (
     Usage,
     approve,
-    check_images,
+    check_bytes,
+    check_patients,
     check_personal,
     check_pipeline,
     check_usage,
+    check_window,
     is_time,
+    limit_hours,
     read_pending,
+    revoke,
 )
 from chestfed.leaves.federation.parcels import Later, Refused
 from chestfed.leaves.federation.server import conversation
-from chestfed.leaves.federation.settings import Hospital, HospitalFile, Policy
+from chestfed.leaves.federation.settings import Hospital, HospitalFile, Leaves, Policy
 from tests.cases import assert_refused
-from tests.leaves.federation.straight_line import Clock
+from tests.leaves.federation.straight_line import Clock, sample_hospital
 from tests.leaves.federation.test_study import line_at, pipeline, run_at
 
 
 def hospital_with(folder: Path, **policy: Any) -> Hospital:
-    return Hospital(folder, HospitalFile(hospital="padchest", server="localhost:1", policy=Policy(**policy)))
+    about = {"hospital": "padchest", "server": "localhost:1", "leaves": Leaves(results="aucs")}
+    return Hospital(folder, HospitalFile(**about, policy=Policy(**policy)))
 
 
 @pytest.mark.parametrize(
@@ -48,62 +60,117 @@ def hospital_with(folder: Path, **policy: Any) -> Hospital:
     ],
 )
 def test_limits_bind_the_pipeline(tmp_path: Path, key: str, allowed: object, refused: object) -> None:
-    check_pipeline(pipeline(), hospital_with(tmp_path, **{key: allowed}))
+    check_pipeline(pipeline(), 2, hospital_with(tmp_path, **{key: allowed}))
     with assert_refused(Refused, kind="policy"):
-        check_pipeline(pipeline(), hospital_with(tmp_path, **{key: refused}))
+        check_pipeline(pipeline(), 2, hospital_with(tmp_path, **{key: refused}))
+
+
+def test_fewest_steps_bind_the_window(tmp_path: Path) -> None:
+    """Of hospitals that make different numbers of steps, and of stragglers, the fewest count."""
+    for steps in ("{per_client: [9, 9, 1]}", "{stragglers: 0.5, least: 0.1}"):
+        asked = pipeline("methods=[{algorithm: fedavg}]", f"federated.local_steps={steps}")
+        with assert_refused(Refused, kind="policy"):
+            check_pipeline(asked, 2, hospital_with(tmp_path, least_window=2))
+    epochs = pipeline("methods=[{algorithm: fedavg}]", "federated.local_steps={epochs: 1}")
+    check_window(Policy(least_window=3), epochs, 2, 3 * epochs.federated.images_per_step)
+    with assert_refused(Refused, kind="policy"):
+        check_window(Policy(least_window=4), epochs, 2, 3 * epochs.federated.images_per_step)
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "ditto", "pdmm"])
 def test_own_weights_may_stay(tmp_path: Path, algorithm: str) -> None:
     asked = pipeline(f"methods=[{{algorithm: {algorithm}}}]", "model.norm=group")
-    check_pipeline(asked, hospital_with(tmp_path))
+    check_pipeline(asked, 2, hospital_with(tmp_path))
     with assert_refused(Refused, kind="policy"):
-        check_pipeline(asked, hospital_with(tmp_path, own_weights=False))
+        check_pipeline(asked, 2, hospital_with(tmp_path, own_weights=False))
     with assert_refused(Refused, kind="policy"):  # whatever the pipeline
         check_personal(Policy(own_weights=False))
 
 
+def test_stage_1_is_own_weights(tmp_path: Path) -> None:
+    """The target trains it alone, and sends it in the open."""
+    hospital = hospital_with(tmp_path, own_weights=False)
+    check_pipeline(pipeline(), 2, hospital)
+    with assert_refused(Refused, kind="policy"):
+        check_pipeline(pipeline(), 0, hospital)
+
+
 def test_scores_of_images_need_consent(tmp_path: Path) -> None:
     scores = pipeline("methods=[{algorithm: fedxl2}]")
-    check_pipeline(scores, hospital_with(tmp_path, image_scores=True))
+    check_pipeline(scores, 2, hospital_with(tmp_path, image_scores=True))
     with assert_refused(Refused, kind="policy"):
-        check_pipeline(scores, hospital_with(tmp_path))
+        check_pipeline(scores, 2, hospital_with(tmp_path))
 
 
 def test_clipping_and_noise_are_recognized(tmp_path: Path) -> None:
     clipped = pipeline("methods=[{algorithm: fedavg, aggregation: norm_clipping}]")
-    check_pipeline(clipped, hospital_with(tmp_path, require=["clipping"]))
+    check_pipeline(clipped, 2, hospital_with(tmp_path, require=["clipping"]))
     private = "methods=[{algorithm: fedavg, privacy: {clip: 1.0, noise_multiplier: 1.0, noise: %s}}]"
     norm = "model.norm=group"
-    check_pipeline(pipeline(private % "secret", norm), hospital_with(tmp_path, require=["noise", "clipping"]))
+    check_pipeline(pipeline(private % "secret", norm), 2, hospital_with(tmp_path, require=["noise", "clipping"]))
     with assert_refused(Refused, kind="policy"):  # whoever knows the seed can take it away
-        check_pipeline(pipeline(private % "seed", norm), hospital_with(tmp_path, require=["noise"]))
+        check_pipeline(pipeline(private % "seed", norm), 2, hospital_with(tmp_path, require=["noise"]))
 
 
 @pytest.mark.parametrize(
     ("policy", "usage"),
     [
         ({"most_rounds_answered": 5}, {"rounds": 5}),
+        ({}, {"rounds": 3 * 8 + 10}),
+        ({}, {"others": 3 * (3 * 8 + 10)}),
         ({"most_hours": 1.0}, {"seconds": 3600.0}),
         ({"most_megabytes": 2.0}, {"sent": 2_000_000}),
     ],
 )
 def test_used_up_limits_refuse(tmp_path: Path, policy: dict[str, Any], usage: dict[str, Any]) -> None:
-    check_usage(Policy(**policy), Usage(), "ask")
+    asked = pipeline("federated.stages=1", "federated.window=2", "federated.stage_steps=16")
+    check_usage(Policy(**policy), Usage(), asked, 2, "ask")
     used = Usage(**usage)
     with assert_refused(Refused, kind="policy"):
-        check_usage(Policy(**policy), used, "ask")
-    used.add(tmp_path, is_round=True, seconds=1.0, sent=3)
+        check_usage(Policy(**policy), used, asked, 2, "ask")
+    used.add(tmp_path, "rounds", seconds=1.0, sent=3)
     assert Usage.read(tmp_path) == used  # a restart does not forget
     (tmp_path / "usage.json").write_text("{")
     with assert_refused(ConfigError, kind="damaged file"):
         Usage.read(tmp_path)
 
 
-def test_few_images_are_refused() -> None:
-    check_images(Policy(least_images=10), 10)
+def test_models_that_are_scored_are_counted() -> None:
+    asked = pipeline()
+    most = 3 * planned_models(asked) + 10
+    check_usage(Policy(), Usage(models=most - 1), asked, 0, "score")
+    check_usage(Policy(), Usage(models=most), asked, 0, "ask")
+    for policy, used in ((Policy(), most), (Policy(most_models_scored=4), 4)):
+        with assert_refused(Refused, kind="policy"):
+            check_usage(policy, Usage(models=used), asked, 0, "score")
+
+
+@pytest.mark.parametrize(("patients", "classes"), [(9, [(10, 10, 0)]), (20, [(9, 11, 0)]), (20, [(11, 9, 0)])])
+def test_few_patients_are_refused(patients: int, classes: list[tuple[int, int, int]]) -> None:
+    check_patients(Policy(least_patients=10), 20, [(10, 10, 3), (0, 20, 0)])
     with assert_refused(Refused, kind="policy"):
-        check_images(Policy(least_images=11), 10)
+        check_patients(Policy(least_patients=10), patients, classes)
+
+
+def test_patients_are_counted_once() -> None:
+    """Twelve positive images of one patient are one patient."""
+    labels = np.array([[1.0]] * 12 + [[0.0], [np.nan]])
+    assert count_patients(labels, np.array(["a"] * 12 + ["b", "b"])) == [(1, 1, 1)]
+
+
+def test_long_request_is_broken_off(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with assert_refused(Refused, kind="policy"), limit_hours(Policy(most_hours=1.0), Usage(seconds=3599.8)):
+        while time.monotonic() < began + 20:
+            with contextlib.suppress(ValueError):
+                time.sleep(0.01)
+    assert time.monotonic() < began + 15
+
+
+def test_large_answer_is_not_sent() -> None:
+    check_bytes(Policy(most_megabytes=1.0), Usage(sent=900_000), 100_000)
+    with assert_refused(Refused, kind="policy"):
+        check_bytes(Policy(most_megabytes=1.0), Usage(sent=900_000), 100_001)
 
 
 @pytest.mark.parametrize(
@@ -125,23 +192,56 @@ def test_times_of_day(spans: tuple[str, ...], clock: str, *, inside: bool) -> No
 def test_study_waits_for_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = line_at(home, "asked")
     line.set_policy("padchest", approval="required")
-    state, waits = line.hospitals["padchest"].path("state"), list[int]()
+    hospital, waits = line.hospitals["padchest"], list[str]()
 
     class Nights(Clock):
         """While the server waits, somebody at the hospital approves."""
 
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
-            for digest, waiting in read_pending(state).items():
-                waits.append(len(describe(waiting, "padchest", "scores")))
-                approve(state, digest)
+            for digest, waiting in read_pending(hospital).items():
+                waits.extend(describe(waiting, "padchest", "scores"))
+                assert approve(hospital, digest).by == getpass.getuser()
+                approved.append(digest)
 
+    approved = list[str]()
     monkeypatch.setattr(conversation, "time", Nights())
-    run_at(home, line, "asked_out")
-    assert waits == [11]
+
+    def take_back(done: int) -> None:
+        if done == 2:
+            assert revoke(hospital, approved[0]).revoked
+
+    with assert_refused(TrainingError, "failures in a row", hospital="padchest"):
+        run_at(home, line, "asked_out", take_back)
+    assert len(approved) == 1
+    text = "\n".join(waits)
+    for part in ("buffers", "mean gradient", "histogram", "member: it trains", " MB; "):
+        assert part in text
     assert any("padchest: waits (the study" in text for text in line.log)
+    assert any("not approved any more" in text for text in line.log)
     with assert_refused(ChestfedError, kind="not pending"):
-        approve(state, "0" * 16)
+        approve(hospital, "0" * 64)
+    with assert_refused(ChestfedError, kind="not approved"):
+        revoke(hospital, approved[0])
+
+
+def test_what_leaves_is_part_of_an_approval(tmp_path: Path) -> None:
+    """Approved for AUCs, a study waits again when scores are to leave; at most twenty wait."""
+    sample = sample_hospital("padchest", tmp_path, tmp_path / "data", Leaves(results="aucs"))
+    hospital = replace(sample, file=sample.file.model_copy(update={"policy": Policy(approval="required")}))
+    with assert_refused(Later, kind="not approved"):
+        check_pipeline(pipeline(), 2, hospital)
+    (digest,) = read_pending(hospital)
+    approve(hospital, digest)
+    check_pipeline(pipeline(), 2, hospital)
+    scores = replace(hospital, file=hospital.file.model_copy(update={"leaves": Leaves(results="scores")}))
+    with assert_refused(Later, kind="not approved"):
+        check_pipeline(pipeline(), 2, scores)
+    for seed in range(19):
+        with assert_refused(Later, kind="not approved"):
+            check_pipeline(pipeline(f"seed={seed + 100}"), 2, scores)
+    with assert_refused(Refused, kind="too many pending"):
+        check_pipeline(pipeline("seed=99"), 2, scores)
 
 
 def test_policy_ends_a_study_by_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +277,8 @@ def test_edited_log_is_named(tmp_path: Path) -> None:
 
 def test_later_is_a_refusal_of_its_own() -> None:
     with assert_refused(Later, kind="time of day"):
-        check_usage(Policy(times=(closed_now(),)), Usage(), "ask")
-    check_usage(Policy(times=(closed_now(),)), Usage(), "greet")
+        check_usage(Policy(times=(closed_now(),)), Usage(), pipeline(), 2, "sum")
+    check_usage(Policy(times=(closed_now(),)), Usage(), pipeline(), 2, "begin")
 
 
 def closed_now() -> str:

@@ -486,6 +486,6 @@ def test_small_counts_are_masked(home: Path, in_process: str) -> None:
     for diseases in cards:
         for counts in diseases.values():
             assert all(counts[key] == 0 or counts[key] >= 10 for key in ("positives", "negatives", "missing"))
-    few = [disease for disease in row.diseases if "fewer than 10" in disease.reason]
+    few = [disease for disease in row.diseases if "fewer than 10 patients" in disease.reason]
     assert few
     assert all(disease.value is None and disease.positives == 10 for disease in few)

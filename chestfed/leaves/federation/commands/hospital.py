@@ -9,6 +9,7 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.core.console import command, open_console, say
+from chestfed.core.errors import ConfigError
 from chestfed.core.output import add_result
 from chestfed.leaves.federation.commands.arguments import HospitalFolder, Insecure, require_flower
 
@@ -109,8 +110,16 @@ def federation_hospital(
         take_part(hospital, lambda text: say(console, text), insecure=insecure)
 
 
-def federation_audit(folder: HospitalFolder) -> None:
-    """Summarize what was asked of this hospital, what left, and what was refused, from its log.
+def federation_audit(
+    folder: HospitalFolder,
+    fields: Annotated[bool, typer.Option("--fields", help="Say also what left, by request and name.")] = False,
+    head: Annotated[
+        str | None, options.optional(metavar="N:HASH", help="A line that the server has seen (its federation.jsonl).")
+    ] = None,
+) -> None:
+    """Summarize what was asked of this hospital, what left, and what was refused, from its log; check its lines.
+
+    The exit code is 1 if lines were removed or altered.
 
     Example:
 
@@ -119,8 +128,18 @@ def federation_audit(folder: HospitalFolder) -> None:
     from chestfed.leaves.federation.hospital.audit import audit
     from chestfed.leaves.federation.settings import read_hospital
 
-    studies, console = audit(read_hospital(folder).path("state")), open_console()
-    add_result(studies=[study.plain() for study in studies])
-    for study in studies:
-        for line in study.lines():
+    number, _, chain = (head or "").partition(":")
+    if head and not number.isdecimal():
+        raise ConfigError(f"--head {head}: expected number and hash of a line, as in federation.jsonl", kind="head")
+    found = audit(read_hospital(folder).path("state"), [(int(number), chain)] if head else [])
+    console = open_console()
+    add_result(studies=[study.plain() for study in found.studies], problems=found.problems, head=found.head)
+    for study in found.studies:
+        for line in study.lines(fields=fields):
             say(console, line)
+    for problem in found.problems:
+        say(console, problem, "red")
+    say(console, f"{found.lines:,} lines, {'NOT as they were written' if found.problems else 'each as it was written'}")
+    say(console, f"last line {found.lines}:{found.head}")
+    if found.problems:
+        raise typer.Exit(1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ class StudyAudit:
     sent: int = 0
     seconds: float = 0.0
     unanswered: Counter[str] = field(default_factory=Counter)
+    fields: Counter[str] = field(default_factory=Counter)
 
     def add(self, entry: dict[str, Any]) -> None:
         """Take in one line of the log."""
@@ -41,14 +44,16 @@ class StudyAudit:
         self.seconds += entry.get("seconds", 0.0)
         if entry["outcome"] != "answered":
             self.unanswered[entry["outcome"]] += 1
+        else:
+            self.fields.update(f"{entry['request']}: {name}" for name in entry.get("left", ()))
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         counters = {key: dict(value) for key, value in vars(self).items() if isinstance(value, Counter)}
         return {**vars(self), **counters, "seconds": round(self.seconds, 1)}
 
-    def lines(self) -> list[str]:
-        """As sentences."""
+    def lines(self, *, fields: bool = False) -> list[str]:
+        """As sentences; with `fields` also what left, by request and name."""
         kinds = ", ".join(f"{kind} {count}" for kind, count in self.requests.items())
         rounds = ", ".join(f"{count} with K={k}" for k, count in sorted(self.rounds.items())) or "none"
         return [
@@ -57,34 +62,69 @@ class StudyAudit:
             f"  local rounds answered: {rounds}",
             f"  {self.sent / 1e6:,.2f} MB left, {self.received / 1e6:,.2f} MB came; {self.seconds:,.0f} s computed",
             *(f"  not answered {count} times: {reason}" for reason, count in self.unanswered.most_common()),
+            *(f"  left {count} times: {name}" for name, count in self.fields.items() if fields),
         ]
 
 
-def audit(state: Path) -> list[StudyAudit]:
-    """The studies in the log of a state folder, in the order of their first requests.
+@dataclass
+class Audit:
+    """What a log says, and what is wrong with it: `problems` in words, and number and hash of its last line."""
+
+    studies: list[StudyAudit]
+    problems: list[str]
+    lines: int
+    head: str
+
+
+def link(head: str, line: dict[str, Any]) -> str:
+    """The hash of a line, from that of the line before."""
+    return hashlib.sha256(f"{head} {json.dumps(line, sort_keys=True)}".encode()).hexdigest()
+
+
+def list_files(state: Path) -> list[Path]:
+    """The files of a log, the oldest first."""
+    full = [file for file in state.glob(f"{LOG}.*") if file.suffix[1:].isdigit()]
+    return [*sorted(full, key=lambda file: int(file.suffix[1:])), state / LOG]
+
+
+def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
+    """The log of a state folder: its studies, by their first requests, and lines that are not as they were written.
+
+    `seen` are lines, by number and hash, that somebody else has seen: a server, in its `federation.jsonl`. Those that
+    came with greetings are looked for by themselves.
 
     Raises
     ------
     ChestfedError
-        If there is no log, or a line of it cannot be read.
+        If there is no log.
     """
-    files = sorted(state.glob(f"{LOG}.*"), key=lambda file: int(file.suffix[1:]), reverse=True)
-    files += [state / LOG]
-    if not files[-1].exists():
-        raise ChestfedError(f"{files[-1]}: no log; nothing was asked of this hospital yet", kind="no log")
-    studies = dict[str, StudyAudit]()
+    files = [file for file in list_files(state) if file.exists()]
+    if not files:
+        raise ChestfedError(f"{state / LOG}: no log; nothing was asked of this hospital yet", kind="no log")
+    studies, problems, known = dict[str, StudyAudit](), list[str](), dict[int, str]()
+    claims, number, head = [*seen], 0, ""
     for file in files:
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        for place, text in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
             try:
-                entry = json.loads(line)
+                entry = json.loads(text)
+                chain, line = entry.pop("chain"), int(entry["line"])
+                if line != number + 1:
+                    problems.append(f"{file.name}, line {place}: lines {number + 1} to {line - 1} are missing")
+                elif link(head, entry) != chain:
+                    problems.append(f"{file.name}, line {place}: line {line} or the one before was altered")
+                number, head = line, chain
+                known[number] = head
+                claims += [tuple(entry["seen"])] if "seen" in entry else []
                 if "request" in entry:
                     digest = entry.get("study", "unknown")
                     studies.setdefault(digest, StudyAudit(digest, _title(state / digest))).add(entry)
             except (ValueError, KeyError, TypeError):
-                raise ChestfedError(
-                    f"{file}, line {number}: not a line of this log; was it edited?", kind="damaged log", row=number
-                ) from None
-    return list(studies.values())
+                problems.append(f"{file.name}, line {place}: not a line of this log")
+    for line, chain in dict.fromkeys(claims):
+        if line and known.get(line) != chain:
+            what = "was altered" if line in known else "is missing"
+            problems.append(f"line {line}, which the server has seen, {what}")
+    return Audit(list(studies.values()), problems, number, head)
 
 
 def _title(folder: Path) -> str:

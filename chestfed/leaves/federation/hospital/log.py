@@ -8,12 +8,13 @@ import re
 import sys
 import time
 from contextlib import suppress
-from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any
 
 from chestfed.core.errors import ChestfedError
-from chestfed.learning.engines.messages.wire import WireError, peek
-from chestfed.leaves.federation.hospital.audit import LOG
+from chestfed.learning.engines.messages.wire import Packed, WireError, peek
+from chestfed.leaves.federation.hospital.audit import LOG, link, list_files
+from chestfed.leaves.federation.hospital.summing import hash_request
 from chestfed.leaves.federation.parcels import Parcel
 from chestfed.leaves.federation.settings import Hospital
 
@@ -21,6 +22,11 @@ from chestfed.leaves.federation.settings import Hospital
 KINDS = ("greet", "open", "pretrain", "begin", "ask", "sum", "score")
 #: Of a study and of a record, as the log of requests quotes them from a question.
 DIGEST, _RECORD = re.compile("[0-9a-f]{64}"), re.compile("[A-Za-z]{1,20}")
+
+#: Characters of a text in a line, fields of an answer that it names, and bytes of a file.
+LONGEST, MOST_FIELDS, FILE_BYTES = 500, 40, 1_000_000
+#: Requests without a study that are written down in an hour.
+STRANGERS = 100
 
 
 def hospital_log(hospital: Hospital) -> logging.Logger:
@@ -32,6 +38,7 @@ def request_entry(question: Parcel | WireError) -> dict[str, Any]:
     """What the log says of a request: kind, study, K, what the client does and at which turn, and bytes; no numbers."""
     if isinstance(question, WireError):
         return {"request": "unreadable", "received": 0}
+    seen = question.values.get("log")
     values = question.values
     kind, study, k, test = (values.get(key) for key in ("kind", "study", "k", "test"))
     entry = {
@@ -40,6 +47,8 @@ def request_entry(question: Parcel | WireError) -> dict[str, Any]:
         "k": k if type(k) is int else None,
         "test": test if test in ("own", "study") else None,
         "received": question.size,
+        "question": hash_parcel(question),
+        "seen": seen if is_head(seen) else None,
     }
     if kind in ("ask", "sum") and question.packed.header:
         with suppress(WireError):
@@ -52,36 +61,105 @@ def request_entry(question: Parcel | WireError) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value is not None}
 
 
-class _Log(RotatingFileHandler):
-    """A log that reports a full disk in one line; the terminal still shows all messages."""
+def hash_parcel(parcel: Parcel) -> str:
+    """SHA-256 of what was asked or answered: values, header and numbers."""
+    return hash_request(
+        Packed(json.dumps([parcel.values, parcel.packed.header.decode()]).encode(), parcel.packed.arrays)
+    )
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`, which prints a traceback for each line."""
-        sys.stderr.write(f"{self.baseFilename}: cannot be written: {sys.exc_info()[1]}\n")
+
+def fields_of(reply: Parcel) -> list[str]:
+    """What is in an answer: keys of its values, and the record with its tensors."""
+    fields = [key for key in reply.values if key not in ("nonce", "kind", "log")]
+    with suppress(ValueError, KeyError, TypeError):
+        header = json.loads(reply.packed.header)
+        fields += [f"{header['record']}.{name}" for name, *_ in header["tensors"]]
+    return fields[:MOST_FIELDS]
 
 
-class _JsonLines(logging.Formatter):
-    """One JSON object per line: `time`, and a request with its outcome, or `text`."""
+class Chain(logging.Handler):
+    """`hospital.log`, of which each line has its number and the SHA-256 of itself and the line before.
 
-    def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
+    A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Whoever asks without
+    a study that was agreed upon is written down a hundred times an hour, then counted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.file, self.number, self.head = folder / LOG, 0, ""
+        self._hour, self._strangers, self._counted = 0, 0, 0
+        for file in reversed(list_files(folder)):
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+            with suppress(ValueError, KeyError, TypeError, IndexError):
+                last = json.loads(lines[-1])
+                self.number, self.head = int(last["line"]), str(last["chain"])
+                break
+        self.file.open("a", encoding="utf-8").close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`; a full disk is reported in one line, and the terminal still shows all messages."""
         about = record.msg if isinstance(record.msg, dict) else {"text": record.getMessage()}
         entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.created)), **about}
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+            entry["traceback"] = logging.Formatter().formatException(record.exc_info)[-LONGEST:]
+        try:
+            if self._is_written(entry):
+                self._write({key: _cut(value) for key, value in entry.items()})
+        except OSError as error:
+            sys.stderr.write(f"{self.file}: cannot be written: {error}\n")
+
+    def _is_written(self, entry: dict[str, Any]) -> bool:
+        if "request" not in entry or entry.get("agreed"):
+            return True
+        hour = int(time.time() // 3600)
+        if hour != self._hour:
+            if self._counted:
+                counted = f"{self._counted} further requests without a study in an hour"
+                self._write({"time": entry["time"], "text": counted})
+            self._hour, self._strangers, self._counted = hour, 0, 0
+        self._strangers += 1
+        self._counted += self._strangers > STRANGERS
+        return self._strangers <= STRANGERS
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self.file.exists() and self.file.stat().st_size > FILE_BYTES:
+            self.file.rename(self.file.with_name(f"{LOG}.{len(list_files(self.file.parent))}"))
+        line = {"line": self.number + 1, **entry}
+        chain = link(self.head, line)
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "chain": chain}) + "\n")
+        self.number, self.head = self.number + 1, chain
+
+
+def _cut(value: Any) -> Any:
+    return value if not isinstance(value, str) or len(value) <= LONGEST else f"{value[:LONGEST]} ..."
 
 
 def open_log(hospital: Hospital) -> logging.Logger:
-    """`hospital.log` in the state folder: every request and its outcome, eleven files of a megabyte at most."""
+    """`hospital.log` in the state folder: every request and its outcome; see `Chain`."""
     folder = hospital.path("state")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handler = _Log(folder / LOG, maxBytes=1_000_000, backupCount=10, encoding="utf-8")
+        handler = Chain(folder)
     except OSError as error:
         raise ChestfedError(f"{folder}: cannot be written: {error.strerror}") from None
-    handler.setFormatter(_JsonLines())
     log = hospital_log(hospital)
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO)
     return log
+
+
+def head_of(log: logging.Logger) -> list[int | str] | None:
+    """Number and hash of the last line of an open log."""
+    for handler in log.handlers:
+        if isinstance(handler, Chain):
+            return [handler.number, handler.head]
+    return None
+
+
+def is_head(value: object) -> bool:
+    """Whether this is the number and the hash of a line."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    number, chain = value
+    return type(number) is int and isinstance(chain, str) and DIGEST.fullmatch(chain) is not None

@@ -40,7 +40,7 @@ from chestfed.leaves.federation.hospital.local import (
     save_host,
     scored_hospitals,
 )
-from chestfed.leaves.federation.hospital.log import DIGEST, hospital_log, request_entry
+from chestfed.leaves.federation.hospital.log import DIGEST, fields_of, hash_parcel, head_of, hospital_log, request_entry
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_members, read_request, require_stage_2
 from chestfed.leaves.federation.hospital.summing import Summing, extend_lineage, hash_request, spoil
@@ -95,8 +95,13 @@ class Participant:
         reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
         seconds = round(time.monotonic() - started, 3)
         self._count(given, seconds, reply)
-        self._log.info({**request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome})
-        return reply
+        entry = {**request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome}
+        entry |= {"answer": hash_parcel(reply), "left": fields_of(reply)}
+        if str(given.get("study")) in self._studies:
+            entry["agreed"] = True
+        self._log.info(entry)
+        head = head_of(self._log)  # of the line above: what the server has seen cannot be removed unnoticed
+        return reply if head is None else Parcel(reply.values | {"log": head}, reply.packed)
 
     def answer(self, question: Parcel) -> Parcel:
         """What is asked for.

@@ -14,6 +14,7 @@ from typing import Any
 
 from chestfed.core.errors import ChestfedError, TrainingError
 from chestfed.learning.engines.messages.wire import Packed, WireError
+from chestfed.leaves.federation.hospital.log import is_head
 from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, sanitize
 from chestfed.leaves.federation.settings import Faults
 
@@ -61,6 +62,8 @@ class Conversation:
         #: The questions that tell a hospital of the study, which knows nothing of it because it was started anew.
         self.introduce: Callable[[str], list[Question]] = lambda name: []
         self.bytes_sent = self.bytes_received = 0
+        #: By hospital number and hash of the last line of its log, as it says; the next greeting tells it so.
+        self.heads: dict[str, list[Any]] = {}
         self._line, self._faults, self.study, self._tell = line, faults, study, tell
         self._online: dict[str, str] = {}
         self._failures: dict[str, list[str]] = {}
@@ -212,6 +215,8 @@ class Conversation:
     def _send(self, name: str, request: _Waiting) -> None:
         request.nonce, question = secrets.token_hex(8), request.questions[0]
         values = question.values | {"kind": question.kind, "nonce": request.nonce, "to": name, "study": self.study}
+        if question.kind == "greet" and name in self.heads:
+            values["log"] = self.heads[name]
         request.mark = self._online[name]
         request.ticket = self._line.send(name, Parcel(values, question.packed), self._faults.give_up_after)
         self.bytes_sent += question.packed.size
@@ -224,6 +229,8 @@ class Conversation:
         self.bytes_received += reply.packed.size
         if reply.values.get("nonce") != request.nonce or reply.values.get("kind") != request.questions[0].kind:
             raise WireError(f"{name} answered another question")
+        if is_head(head := reply.values.get("log")):
+            self.heads[name] = list(head)  # type: ignore[arg-type]
         refused = reply.values.get("refused")
         if refused is None:
             return request.questions[0].read(reply)

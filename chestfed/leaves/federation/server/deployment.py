@@ -298,7 +298,7 @@ class Hospitals(Deployment):
 
         def reread(parcel: Parcel) -> Read:
             answer, arrays = read(parcel), {kind: array.tolist() for kind, array in parcel.packed.arrays.items()}
-            digest = handshake.digest([{**parcel.values, "nonce": ""}, arrays])
+            digest = handshake.digest([{**parcel.values, "nonce": "", "log": ""}, arrays])
             if not which and self._keys.setdefault(name, parcel.values["key"]) != parcel.values["key"]:
                 raise WireError(
                     f"{name} came back with another key of its keyed names. Put the file `names_key` of its "

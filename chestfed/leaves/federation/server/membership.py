@@ -35,6 +35,7 @@ class Record(StrictModel, frozen=False):
     formed: dict[int, list[str]] = Field({})
     gone: dict[int, list[str]] = Field({})
     changes: list[Change] = Field([])
+    heads: dict[str, list[Any]] = Field({})  #: number and hash of the last line of each hospital's log
     late: list[str] = Field([])  #: away when the study began: the run is named without their data
 
 
@@ -96,7 +97,7 @@ class Membership:
                 event = "left" if name in after else "came back"
                 self.record.changes.append(Change(time=now, hospital=name, event=event))
         self.record.departed = [name for name in self.names if name in after]
-        self._save()
+        self.save()
 
     def place(self, rounds: Mapping[int, int | None]) -> tuple[Change, ...]:
         """Record where the new changes are: `rounds` are the finished rounds of each K, None of a finished one.
@@ -115,7 +116,7 @@ class Membership:
             else:
                 self.record.gone.pop(k, None)
                 self.record.formed.pop(k, None)
-        self._save()
+        self.save()
         return tuple(changes)
 
     def members(self, k: int) -> tuple[str, ...]:
@@ -139,7 +140,7 @@ class Membership:
                 kind="too few hospitals",
                 needed=self._least,
             )
-        self._save()
+        self.save()
         return active
 
     def remember(self, openings: Mapping[str, Mapping[str, Any]]) -> None:
@@ -148,7 +149,7 @@ class Membership:
             if name not in openings and name not in self.record.openings and name not in self.record.late:
                 self.record.late.append(name)
         self.record.openings |= {name: dict(opening) for name, opening in openings.items()}
-        self._save()
+        self.save()
 
     def opening(self, name: str) -> dict[str, Any] | None:
         """What a hospital reported of its data; None: it never took part."""
@@ -158,6 +159,7 @@ class Membership:
         """The digest of a hospital's data by which the run is named."""
         return "late" if name in self.record.late else digest
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the file."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._file, self.record.model_dump(mode="json"))

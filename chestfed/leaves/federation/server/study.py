@@ -106,6 +106,7 @@ def run_over_hospitals(
         raise ConfigError(f"{text}; wait for the hospital", kind="secure sum", hospitals=list(without))
     membership.change(without, rejoin)
     conversation = Conversation(line, faults, digest, events)
+    conversation.heads = membership.record.heads
     hospitals = Hospitals(conversation, faults, pipeline, membership)
     try:
         say(f"comparing versions, labels, preprocessing and model with {', '.join(membership.present)}")
@@ -125,6 +126,9 @@ def run_over_hospitals(
         return result
     finally:
         conversation.close()
+        membership.save()
+        for hospital, (number, head) in conversation.heads.items():
+            events(hospital, "log", f"its last line is {number}:{head}")
 
 
 def show_plan(pipeline: Pipeline, federation: Federation, say: Any) -> None:
