@@ -65,10 +65,11 @@ PIPELINES: dict[str, tuple[dict[str, Any], str]] = {
 #: Attack -> a question after the greeting, before labels are read, and the kind of the refusal.
 QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a study that was not agreed upon": ({"kind": "open", "study": "f" * 64}, "unknown study"),
-    "stage 1 before labels are read": ({"kind": "pretrain"}, "unknown study"),
+    "stage 1 of a hospital that is not the target": ({"kind": "pretrain"}, "another role"),
+    "the study's test images of another hospital": ({"kind": "score", "test": "study"}, "another role"),
     "stage 2 before labels are read": ({"kind": "begin", "k": 3, "rows": []}, "unknown study"),
     "a request before stage 2": ({"kind": "ask", "k": 3}, "unknown study"),
-    "a sum before stage 2": ({"kind": "sum", "k": 3, "step": "reveal"}, "unknown study"),
+    "a sum in a study without": ({"kind": "sum", "k": 3, "step": "keys"}, "no secure sum"),
     "a model to score before labels are read": ({"kind": "score", "test": "own"}, "unknown study"),
     "a question that is a method": ({"kind": "_read"}, "unknown question"),
     "a question that is a number": ({"kind": 3}, "unknown question"),

@@ -7,6 +7,7 @@ import datetime
 import getpass
 import json
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.hospital.audit import audit
 from chestfed.leaves.federation.hospital.local import count_patients
 from chestfed.leaves.federation.hospital.log import open_log
+from chestfed.leaves.federation.hospital.participant import Participant
 from chestfed.leaves.federation.hospital.plan import planned_models
 from chestfed.leaves.federation.hospital.policy import (
     Usage,
@@ -34,7 +36,7 @@ from chestfed.leaves.federation.hospital.policy import (
     read_pending,
     revoke,
 )
-from chestfed.leaves.federation.parcels import Later, Refused
+from chestfed.leaves.federation.parcels import Later, Parcel, Refused
 from chestfed.leaves.federation.server import conversation
 from chestfed.leaves.federation.settings import Hospital, HospitalFile, Leaves, Policy
 from tests.cases import assert_refused
@@ -252,13 +254,18 @@ def test_policy_ends_a_study_by_name(home: Path, monkeypatch: pytest.MonkeyPatch
     with assert_refused(TrainingError, "failures in a row", hospital="padchest"):
         run_at(home, line, "capped_out")
     log.handlers.pop().close()
-    (study,) = audit(line.hospitals["padchest"].path("state"))
+    found = audit(line.hospitals["padchest"].path("state"))
+    (study,) = found.studies
+    assert found.problems == []
     assert study.rounds == {3: 2}
     assert sum(study.unanswered.values()) == 3  # asked as often as the server tries
     assert study.sent > 0
     assert study.title
     assert json.loads(json.dumps(study.plain()))["rounds"] == {"3": 2}
     assert "2 with K=3" in "\n".join(study.lines())
+    assert any("ask: Worked.update" in text for text in study.lines(fields=True))
+    saw = {entry["hospital"]: entry["details"] for entry in read_events(home / "capped_out") if entry["event"] == "log"}
+    assert saw["padchest"] == f"its last line is {found.lines}:{found.head}"
 
 
 def test_real_sites_send_aucs_by_default(home: Path) -> None:
@@ -267,12 +274,76 @@ def test_real_sites_send_aucs_by_default(home: Path) -> None:
     assert line_at(home, "samples").hospitals["padchest"].results == "scores"
 
 
-def test_edited_log_is_named(tmp_path: Path) -> None:
+def read_events(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "federation.jsonl").read_text().splitlines()]
+
+
+def write_log(folder: Path, texts: Sequence[str], head: tuple[int, str] | None = None) -> Path:
+    """The log of a hospital with a line for each text, and a greeting of a server that has seen the line `head`."""
+    log = open_log(Hospital(folder, HospitalFile(hospital="padchest", server="localhost:1", state="state")))
+    for text in texts:
+        log.info(text)
+    if head is not None:
+        log.info({"request": "greet", "outcome": "answered", "received": 0, "agreed": True, "seen": list(head)})
+    log.handlers.pop().close()
+    return folder / "state" / "hospital.log"
+
+
+def change_line(lines: list[str]) -> list[str]:
+    return [line.replace("b", "x", 1) if number == 1 else line for number, line in enumerate(lines)]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda lines: lines, ""),
+        (lambda lines: lines[1:], "lines 1 to 1 are missing"),
+        (lambda lines: [lines[0], *lines[2:]], "lines 2 to 2 are missing"),
+        (lambda lines: lines[:2], "line 4, which the server has seen, is missing"),
+        (change_line, "was altered"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "missing"),
+        (lambda lines: [lines[0], "edited", *lines[2:]], "not a line of this log"),
+    ],
+    ids=["as written", "first", "middle", "last", "altered", "order", "edited"],
+)
+def test_changed_log_is_reported(tmp_path: Path, change: Callable[[list[str]], list[str]], problem: str) -> None:
     with assert_refused(ChestfedError, kind="no log"):
-        audit(tmp_path)
-    (tmp_path / "hospital.log").write_text('{"time": "now", "text": "open"}\nedited\n')
-    with assert_refused(ChestfedError, kind="damaged log", row=2):
-        audit(tmp_path)
+        audit(tmp_path / "state")
+    file = write_log(tmp_path, ["a b", "b c", "c d", "d e"])
+    before = audit(file.parent)
+    assert (before.problems, before.lines) == ([], 4)
+    file.write_text("\n".join(change(file.read_text().splitlines())) + "\n")
+    write_log(tmp_path, ["after"], (4, before.head))  # the hospital goes on, and the server greets it
+    problems = audit(file.parent).problems
+    assert bool(problems) == bool(problem)
+    assert problem in "\n".join(problems)
+
+
+def test_removed_file_of_the_log_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chestfed.leaves.federation.hospital.log.FILE_BYTES", 1000)
+    file = write_log(tmp_path, ["x" * 300] * 12)
+    files = sorted(file.parent.glob("hospital.log.*"))
+    assert len(files) > 2
+    assert audit(file.parent).problems == []
+    files[1].unlink()
+    assert "are missing" in audit(file.parent).problems[0]
+    write_log(tmp_path, ["x" * 300] * 12)  # no file is written over
+    assert len(audit(file.parent).problems) == 1
+
+
+def test_strangers_push_nothing_out(tmp_path: Path) -> None:
+    """Refused greetings with long texts fill neither lines nor the disk."""
+    hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    log = open_log(hospital)
+    participant = Participant(hospital, lambda text: None)
+    for number in range(300):
+        participant(Parcel({"kind": "greet", "to": "x" * 9000, "study": f"{number:064x}"}))
+    log.handlers.pop().close()
+    found, file = audit(hospital.path("state")), hospital.path("state") / "hospital.log"
+    assert found.problems == []
+    assert found.lines == 100
+    assert max(map(len, file.read_text().splitlines())) < 2000
+    assert len(list(file.parent.glob("hospital.log*"))) == 1
 
 
 def test_later_is_a_refusal_of_its_own() -> None:

@@ -43,7 +43,10 @@ from tests.studies.training.tiny_studies import SMALL, run, study
 NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
 SETTINGS = [*SMALL, "k=[3]", "evaluation.every=4", "model.norm=batch"]
 #: What the log of a hospital says of a request.
-LOGGED = {"time", "request", "study", "k", "test", "record", "turn", "received", "sent", "seconds", "outcome"}
+LOGGED = {
+    *("time", "request", "study", "k", "test", "record", "turn", "received", "sent", "seconds", "outcome"),
+    *("line", "chain", "question", "answer", "left", "agreed", "seen"),
+}
 FILE = Path(__file__).parents[3] / "pipelines" / "source_addition_samples.yaml"
 
 

@@ -80,8 +80,8 @@ def fields_of(reply: Parcel) -> list[str]:
 class Chain(logging.Handler):
     """`hospital.log`, of which each line has its number and the SHA-256 of itself and the line before.
 
-    A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Whoever asks without
-    a study that was agreed upon is written down a hundred times an hour, then counted.
+    A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Whoever asks
+    without a study that was agreed upon is written down a hundred times an hour, then counted.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -123,7 +123,8 @@ class Chain(logging.Handler):
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self.file.exists() and self.file.stat().st_size > FILE_BYTES:
-            self.file.rename(self.file.with_name(f"{LOG}.{len(list_files(self.file.parent))}"))
+            full = [int(file.suffix[1:]) for file in list_files(self.file.parent)[:-1]]
+            self.file.rename(self.file.with_name(f"{LOG}.{max(full, default=0) + 1}"))
         line = {"line": self.number + 1, **entry}
         chain = link(self.head, line)
         with self.file.open("a", encoding="utf-8") as file:
