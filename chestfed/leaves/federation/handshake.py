@@ -158,6 +158,10 @@ def _reasons_of_sums(pipeline: Pipeline) -> dict[str, bool | str]:
     return {
         "k": len(pipeline.k) > 1 and "the difference of two secure sums is the update of the hospital that was added",
         "absent": settings.absent != "wait" and "a secure sum is of all hospitals: set wait",
+        "sites": any(
+            entry.training_images or entry.validation_fraction or entry.test_fraction for entry in pipeline.sites
+        )
+        and "a share of one hospital's images: the difference of two secure sums would be of its update alone",
         "clients_per_round": settings.clients_per_round is not None and "a secure sum is of all hospitals: set null",
         "local_steps": settings.local_steps is not None and "all hospitals of a secure sum are asked for the same work",
     }

@@ -19,6 +19,7 @@ from chestfed.leaves.federation.hospital.plan import (
     bounds_of_steps,
     check_k,
     check_kind,
+    check_labels,
     check_request,
     planned_rounds,
 )
@@ -159,6 +160,19 @@ def test_unequal_steps_have_bounds(steps: str, bounds: tuple[int, int]) -> None:
 def test_rounds_are_planned_for_members() -> None:
     asked = plan_of("k=[1,3]")
     assert [planned_rounds(asked, place) for place in (0, 2, 3)] == [16, 8, 0]
+
+
+def test_labels_of_few_are_not_summed() -> None:
+    """The outputs of a disease that one hospital labels are changed by its update alone."""
+    asked, nan = plan_of(SUMMED, "k=[4]"), float("nan")
+    ratios = torch.full((4, len(asked.tasks)), 0.5)
+    ratios[3, 0] = nan
+    check_labels(asked, ratios)
+    for lacking in (nan, 0.0, 1.0):
+        ratios[2, 0] = lacking
+        with assert_refused(Refused, "sum of few", diseases=[asked.tasks[0]]):
+            check_labels(asked, ratios)
+    check_labels(plan_of(), ratios)
 
 
 def test_history_of_another_start_is_dropped() -> None:

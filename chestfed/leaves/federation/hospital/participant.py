@@ -241,6 +241,7 @@ class Participant:
         if counts[self._name] != data.client.training_rows or not is_own:
             text = "the server says that this hospital has other rows or labels than it has"
             raise Refused(text, kind="hospitals of stage 2")
+        plan.check_labels(study.pipeline, torch.from_numpy(with_nan(start.ratios)))
         if study.stage_2 is not None:
             study.stage_2.host.client.close()
         study.network = starting_network(study.pipeline, study.machine, Pretrained(start.parameters, start.buffers, []))

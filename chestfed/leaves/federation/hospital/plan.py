@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from torch import Tensor
+
 from chestfed.learning.algorithms.variables import Finishing, Personal, Preparing, Restarting
 from chestfed.learning.engines.messages import requests
 from chestfed.learning.engines.messages.requests import Request
 from chestfed.learning.engines.server import STATISTICS_BATCHES
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.parcels import Refused
+from chestfed.leaves.federation.secure_sum.member import LEAST_MEMBERS
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.assemble import Federation
@@ -88,6 +91,19 @@ def check_k(pipeline: Pipeline, k: int) -> None:
     """Refuse a K that the pipeline does not have; raises `Refused`."""
     if k not in pipeline.k:
         raise Refused("the pipeline has no such number of hospitals", kind="hospitals of stage 2")
+
+
+def check_labels(pipeline: Pipeline, ratios: Tensor) -> None:
+    """Refuse secure sums of what fewer than three hospitals change: the outputs of a disease that others do not label.
+
+    `ratios` `[K, J]` are the shares of positives, NaN without labels; each hospital has compared its own. Raises
+    `Refused`.
+    """
+    both = ((ratios > 0) & (ratios < 1)).sum(0)
+    few = [name for name, count in zip(pipeline.tasks, both.tolist(), strict=True) if count < LEAST_MEMBERS]
+    if pipeline.federated.aggregation == "secure_sum" and few:
+        text = f"secure sum: fewer than three hospitals have images with and without {', '.join(few)}"
+        raise Refused(text, kind="sum of few", diseases=few)
 
 
 def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Turn, asked: Any) -> None:

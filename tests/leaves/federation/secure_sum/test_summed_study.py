@@ -97,6 +97,7 @@ def test_restart_within_a_sum_is_made_again(home: Path) -> None:
         ("k", ["k=[3,4]"]),
         ("absent", ["federated.absent=drop"]),
         ("clients_per_round", ["federated.clients_per_round=3", "k=[4]"]),
+        ("sites", ["sites.1.training_images=20"]),
         ("local_steps", ["federated.local_steps={epochs: 1}"]),
     ],
 )
