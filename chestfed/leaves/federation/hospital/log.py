@@ -88,7 +88,7 @@ class Chain(logging.Handler):
         super().__init__()
         self.file, self.number, self.head = folder / LOG, 0, ""
         self._hour, self._strangers, self._counted = 0, 0, 0
-        for file in reversed(list_files(folder)):
+        for file in reversed([file for file in list_files(folder) if file.exists()]):
             lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
             with suppress(ValueError, KeyError, TypeError, IndexError):
                 last = json.loads(lines[-1])
@@ -123,7 +123,7 @@ class Chain(logging.Handler):
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self.file.exists() and self.file.stat().st_size > FILE_BYTES:
-            full = [int(file.suffix[1:]) for file in list_files(self.file.parent)[:-1]]
+            full = [int(file.suffix[1:]) for file in list_files(self.file.parent) if file != self.file]
             self.file.rename(self.file.with_name(f"{LOG}.{max(full, default=0) + 1}"))
         line = {"line": self.number + 1, **entry}
         chain = link(self.head, line)
