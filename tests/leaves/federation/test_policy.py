@@ -299,7 +299,7 @@ def change_line(lines: list[str]) -> list[str]:
         (lambda lines: lines, ""),
         (lambda lines: lines[1:], "lines 1 to 1 are missing"),
         (lambda lines: [lines[0], *lines[2:]], "lines 2 to 2 are missing"),
-        (lambda lines: lines[:2], "line 4, which the server has seen, is missing"),
+        (lambda lines: lines[:2], "line 4, which the server has seen, was altered"),
         (change_line, "was altered"),
         (lambda lines: [lines[1], lines[0], *lines[2:]], "missing"),
         (lambda lines: [lines[0], "edited", *lines[2:]], "not a line of this log"),
