@@ -20,7 +20,7 @@ class Proxy:
     def __init__(self, target: int, seed: int = 0) -> None:
         self.fault: Fault = "pass"
         self.port = 0
-        self._target, self._draw = target, random.Random(seed)  # noqa: S311 (no secret)
+        self._target, self._draw = target, random.Random(seed)
         self._loop, self._started = asyncio.new_event_loop(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
