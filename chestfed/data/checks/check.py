@@ -13,6 +13,7 @@ import pandas as pd
 from chestfed.core.diseases import TITLES, format_title, nearest_hint
 from chestfed.core.errors import Problem
 from chestfed.data.checks.counts import ALL_SPLITS, Counts, count
+from chestfed.data.checks.free_columns import find_normal_with_finding, read_free_columns
 from chestfed.data.checks.pictures import damaged_files, gray_level_problems, repeated_pictures, shared_pictures
 from chestfed.data.checks.problems import (
     NO_LABELS,
@@ -27,6 +28,7 @@ from chestfed.data.checks.problems import (
     split_by_severity,
 )
 from chestfed.data.checks.scan import scan_images
+from chestfed.data.checks.shortcuts import Shortcuts, measure_shortcuts
 from chestfed.data.sites.config import SiteConfig
 from chestfed.data.sites.opening import survey_site
 from chestfed.data.sites.tables.values import find_opposites
@@ -48,6 +50,7 @@ class CheckReport:
     against: dict[str, int]  #: the other sites that it was compared with: name -> number of images compared
     inspection: Inspection  #: the rows and the scan of the images (None if they were not inspected), for a card
     others: Mapping[str, Inspection]  #: the same of the other sites, by name
+    shortcuts: Shortcuts  #: column -> disease -> the AUC that the column reaches alone
 
     @property
     def passed(self) -> bool:
@@ -97,15 +100,19 @@ def check_site(
 
     site = inspect(config, labels_file, images)
     counts = count(site.survey, site.scan)
-    problems = _check_alone(config, site, counts)
+    columns = read_free_columns(config, data_root, labels_file, site)
+    problems = [*_check_alone(config, site, counts), *find_normal_with_finding(site, columns)]
+    shortcuts = measure_shortcuts(config, site, columns)
     others: dict[str, Inspection] = {}
     for other_config in against:
         other = inspect(other_config, None, images and site.scan is not None)
         others[other_config.site] = other
         problems += _compare(site, other)
     table, compared = site.survey.table, {name: len(other.survey.table.frame) for name, other in others.items()}
-    errors, warnings = split_by_severity(problems)
-    return CheckReport(table.name, table.title, table.synthetic, errors, warnings, counts, compared, site, others)
+    errors, warnings = split_by_severity(problems, config.allow)
+    return CheckReport(
+        table.name, table.title, table.synthetic, errors, warnings, counts, compared, site, others, shortcuts
+    )
 
 
 def _check_alone(config: SiteConfig, site: Inspection, counts: Counts) -> list[Sequence[Problem]]:

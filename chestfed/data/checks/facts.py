@@ -5,6 +5,7 @@ Nothing of a DICOM header is kept but numbers and words of the standard's own li
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,13 @@ from chestfed.core.errors import ImageError, UnsuitableImage, is_environment_err
 from chestfed.data.dicom import tags as dicom_tags
 from chestfed.data.dicom.files import DEFLATED, meta_uids
 from chestfed.data.images.decode import decode_stored, picture_digest, turn_upright
-from chestfed.data.images.decoding.polarity import polarity
+from chestfed.data.images.decoding.dicom_levels import LEAST_LEVELS, MOST_CLIPPED
+from chestfed.data.images.decoding.polarity import find_turn, looks_negative, mean_film, polarity
 from chestfed.data.images.levels import Stored, has_colors
 from chestfed.data.images.preprocess import Preprocess
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 9
+FACTS_VERSION: Final = 10
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
@@ -31,6 +33,9 @@ HASH_BITS: Final = 255
 HASH_BYTES: Final = 32
 
 _PREPROCESS: Final = Preprocess()
+_HASHED: Final = 64  # side of what is hashed
+_FADING: Final = 6  # pixels of it
+_NEARLY: Final = 2  # gray levels from black and white
 _BLANK: Final = 1.0  # standard deviation of the gray levels, below which a picture shows nothing
 _SUFFIXES: Final = {
     ".png": "PNG",
@@ -59,8 +64,13 @@ class Facts:
     #: `polarity` of the picture as the file has it: of a DICOM file after its header's inversion was followed, of
     #: others before anything was inverted.
     polarity: float = 0.0
-    unwindowed: bool = False  #: a DICOM file without a plausible window: its percentiles took its place
-    turned: bool = False  #: a DICOM file that was rotated or mirrored by its Patient Orientation
+    window: str = ""  #: of a DICOM file: what became of its VOI LUT or window, a value of `Window`
+    #: turned, misoriented: a DICOM file that was rotated or mirrored by its Patient Orientation; that was not, because
+    #: the picture contradicts it.
+    turned: bool = False
+    misoriented: bool = False
+    turn: int = 0  #: quarter turns counterclockwise after which a frontal film stands upright, as far as it is clear
+    flat: bool = False  #: nearly white, black or empty: see `_is_flat`
     #: text, overlays: what a DICOM header declares: BurnedInAnnotation is YES; pictures that a viewer draws on top.
     text: bool = False
     overlays: bool = False
@@ -89,12 +99,16 @@ def look_at(path: Path, stored: Stored) -> Facts:
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
     blank = std < _BLANK
+    turn = find_turn(255 - square if looks_negative(square) else square)
     return Facts(
         **{**_read_header(path, whole=True), "width": gray.shape[1], "height": gray.shape[0]},
         blank=blank,
-        polarity=polarity(decoded.gray),
-        unwindowed=decoded.unwindowed,
+        polarity=polarity(np.rot90(decoded.gray, turn)),
+        window=decoded.window.value if decoded.dicom else "",
         turned=decoded.turned,
+        misoriented=decoded.misoriented,
+        turn=turn,
+        flat=not blank and _is_flat(square),
         mean=mean,
         std=std,
         digest=picture_digest(gray),
@@ -107,15 +121,40 @@ def perceptual_hash(square: np.ndarray) -> bytes:
     """32 bytes of a preprocessed picture uint8 `[320, 320]`, alike for pictures that look alike.
 
     Which of the 255 lowest frequencies of the cosine transform (16 x 16, without the mean) lie above their median, as
-    in the hash that is known as pHash, with 256 bits for its 64: chest films are too alike for 64.
+    in the hash that is known as pHash, with 256 bits for its 64: chest films are too alike for 64. Each gray level is
+    replaced by its rank, which brightness, contrast and another window keep; a picture that is more like a negative
+    is inverted; of the picture a disk counts, whose edge fades, which a small rotation keeps.
     """
     import cv2
 
-    small = cv2.resize(square, (64, 64), interpolation=cv2.INTER_AREA).astype(np.float32)
-    waves = cv2.dct(small)[:16, :16].reshape(-1)
+    small = cv2.resize(square, (_HASHED, _HASHED), interpolation=cv2.INTER_AREA)
+    counts = np.bincount(small.reshape(-1), minlength=256)
+    ranks = ((np.cumsum(counts) - counts / 2) / small.size - 0.5).astype(np.float32)[small]
+    mean, disk = _prepare_disk()
+    if float((ranks * mean).sum()) < 0:
+        ranks = -ranks
+    waves = cv2.dct((ranks - float((ranks * disk).sum() / disk.sum())) * disk)[:16, :16].reshape(-1)
     bits = waves > np.median(waves[1:])
     bits[0] = False
     return np.packbits(bits).tobytes()
+
+
+@functools.cache
+def _prepare_disk() -> tuple[np.ndarray, np.ndarray]:
+    """The mean film and a disk that fades towards its edge, both float32 `[64, 64]`."""
+    import cv2
+
+    mean = cv2.resize(mean_film().astype(np.float32), (_HASHED, _HASHED), interpolation=cv2.INTER_CUBIC)
+    rows, columns = np.ogrid[:_HASHED, :_HASHED]
+    radius = np.hypot(rows - (_HASHED - 1) / 2, columns - (_HASHED - 1) / 2)
+    return mean - mean.mean(), np.clip((_HASHED / 2 - radius) / _FADING, 0, 1).astype(np.float32)
+
+
+def _is_flat(square: np.ndarray) -> bool:
+    """Whether a preprocessed picture is nearly white, nearly black, or shows nearly nothing between."""
+    clipped = float(((square <= _NEARLY) | (square >= 255 - _NEARLY)).mean())
+    low, high = np.percentile(square, (0.5, 99.5))
+    return bool(clipped > MOST_CLIPPED or high - low < LEAST_LEVELS - 1)
 
 
 def _read_header(path: Path, *, whole: bool) -> dict[str, Any]:

@@ -11,21 +11,26 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import Problem
-from chestfed.data.checks.duplicates import NEAR, find_first, near_pairs
+from chestfed.data.checks.duplicates import choose_limit, find_first, near_pairs
 from chestfed.data.checks.facts import HASH_BITS
 from chestfed.data.checks.problems import (
     BLANK_PICTURE,
     COLOURED,
+    FLAT,
     NEAR_REPEATED,
+    OPPOSITE_LABELS,
     PATIENTS_SHARE_PICTURE,
     PICTURES_READ,
     POLARITY,
     REPEATED,
     SITES_NEAR,
     SITES_SHARE_PICTURE,
+    SPLITS_NEAR,
     SPLITS_SHARE_PICTURE,
     TEXT_DECLARED,
+    TURNED,
     UNREADABLE,
     UNSUITABLE,
     WRONG_SUFFIX,
@@ -46,8 +51,16 @@ _ADVICE: Final = {
     COLOURED: "inspect it: a radiograph is gray; this may be a screenshot or another kind of image",
     BLANK_PICTURE: "export the image again, or remove the row",
     SITES_SHARE_PICTURE: "leakage between sites: remove the rows at one of them",
+    FLAT: "inspect it: a wrong window, an unexposed image, or another kind of picture",
+    TURNED: "open some of them, and export them upright; a lateral image needs its view in the table",
+    SPLITS_NEAR: "leakage between splits: remove one of the rows, or, if they are two images, name this kind under "
+    "'allow' in the site's YAML",
+    OPPOSITE_LABELS: "decide which label is right and remove the other row, or name this kind under 'allow' in the "
+    "site's YAML: both rows then train",
     POLARITY: "open some of them; pictures.inverted in the site's YAML sets what decides for PNG and JPEG",
 }
+#: Quarter turns counterclockwise that are needed -> how the image lies.
+_LYING: Final = {1: "turned by 90° clockwise", 2: "upside down", 3: "turned by 90° counterclockwise"}
 _INSPECT_BOTH: Final = "inspect both: a copy, another export of one image, or two very similar images"
 
 
@@ -75,6 +88,7 @@ def damaged_files(site: Inspection, scan: Scan) -> list[Sequence[Problem]]:
         (WRONG_SUFFIX, "wrong_suffix", "is a {} file"),
         (COLOURED, "colored", "has colors"),
         (BLANK_PICTURE, "blank", "has a single gray level"),
+        (FLAT, "flat", "is nearly white, nearly black, or shows nearly nothing"),
     ):
         places = np.flatnonzero(frame[column])
         describe_file = partial(lambda row, image, text: f"{image} {text.format(formats[row])}", text=text)
@@ -114,17 +128,43 @@ def repeated_pictures(site: Inspection, scan: Scan) -> list[Sequence[Problem]]:
     kinds = {SPLITS_SHARE_PICTURE: leaks, PATIENTS_SHARE_PICTURE: ~leaks & strangers, REPEATED: ~leaks & ~strangers}
     return [
         *(site.report_rows(kind, again[which], describe, _ADVICE[kind]) for kind, which in kinds.items()),
-        _find_near(site, scan, np.unique(first)),
+        _find_opposite_labels(site, again, earlier),
+        *_find_near(site, scan, np.unique(first)),
     ]
 
 
-def _find_near(site: Inspection, scan: Scan, rows: np.ndarray) -> Sequence[Problem]:
-    """One problem per row that is near to an earlier one: to the nearest of them."""
-    pairs, bits = near_pairs(scan.hashes[rows], NEAR)
-    nearest: dict[int, tuple[int, int]] = {}
-    for (earlier, row), apart in zip(rows[pairs].tolist(), bits.tolist(), strict=True):
-        nearest[row] = min(nearest.get(row, (apart, earlier)), (apart, earlier))
+def _find_opposite_labels(site: Inspection, again: np.ndarray, earlier: np.ndarray) -> Sequence[Problem]:
+    """One problem per row whose picture has a disease that an earlier row denies, or the other way round."""
+    table = site.survey.table
+    apart = np.zeros((len(again), len(table.diseases)), bool)
+    for place, disease in enumerate(table.diseases):
+        labels = table.frame[disease].to_numpy()
+        apart[:, place] = np.abs(labels[again] - labels[earlier]) == 1
+    opposite = dict(zip(again.tolist(), zip(earlier.tolist(), apart, strict=True), strict=True))
+
+    def describe(row: int, image: str) -> str:
+        there, differs = opposite[row]
+        names = ", ".join(format_title(table.diseases[place]) for place in np.flatnonzero(differs).tolist())
+        return f"{image} is a duplicate of {site.locate(there)}, but its labels are the opposite for {names}"
+
+    return site.report_rows(OPPOSITE_LABELS, again[apart.any(axis=1)], describe, _ADVICE[OPPOSITE_LABELS])
+
+
+def _find_near(site: Inspection, scan: Scan, rows: np.ndarray) -> list[Sequence[Problem]]:
+    """One problem per row that is near to an earlier one: of another patient in another split, or else the nearest."""
     frame = site.survey.table.frame
+    pairs, bits = near_pairs(scan.hashes[rows], choose_limit(scan.table.synthetic))
+    splits, patients = frame["split"].cat.codes.to_numpy(), pd.factorize(frame["patient"])[0]
+    earlier, later = rows[pairs].T
+    leaks = (splits[earlier] != splits[later]) & (patients[earlier] != patients[later])
+    nearest: dict[int, tuple[int, int]] = {}
+    leaked: set[int] = set()
+    for leak in (True, False):
+        which = leaks == leak
+        for there, row, apart in zip(earlier[which].tolist(), later[which].tolist(), bits[which].tolist(), strict=True):
+            if leak or row not in leaked:
+                nearest[row] = min(nearest.get(row, (apart, there)), (apart, there))
+        leaked = leaked or set(nearest)
 
     def describe(row: int, image: str) -> str:
         apart, there = nearest[row]
@@ -133,7 +173,10 @@ def _find_near(site: Inspection, scan: Scan, rows: np.ndarray) -> Sequence[Probl
         split = f" in '{splits[1]}'" if splits[0] != splits[1] else ""
         return f"{image} is nearly a duplicate of {site.locate(there)} ({who}{split}; {apart} of {HASH_BITS} bits)"
 
-    return site.report_rows(NEAR_REPEATED, sorted(nearest), describe, _INSPECT_BOTH)
+    return [
+        site.report_rows(SPLITS_NEAR, sorted(leaked), describe, _ADVICE[SPLITS_NEAR]),
+        site.report_rows(NEAR_REPEATED, sorted(nearest.keys() - leaked), describe, _INSPECT_BOTH),
+    ]
 
 
 def shared_pictures(site: Inspection, scan: Scan, other: Inspection, other_scan: Scan) -> list[Sequence[Problem]]:
@@ -145,7 +188,8 @@ def shared_pictures(site: Inspection, scan: Scan, other: Inspection, other_scan:
     same = np.isin(scan.digests[mine], digests)
     row_there = dict(zip(digests.tolist(), theirs[places].tolist(), strict=True))
     rest = mine[~same]
-    near = _find_nearest(scan.hashes[rest], other_scan.hashes[others])
+    limit = choose_limit(scan.table.synthetic or other_scan.table.synthetic)
+    near = _find_nearest(scan.hashes[rest], other_scan.hashes[others], limit)
     nearest = {int(rest[place]): (int(others[there]), bits) for place, (there, bits) in near.items()}
 
     def describe(row: int, image: str) -> str:
@@ -161,13 +205,13 @@ def shared_pictures(site: Inspection, scan: Scan, other: Inspection, other_scan:
     ]
 
 
-def _find_nearest(hashes: np.ndarray, others: np.ndarray) -> Mapping[int, tuple[int, int]]:
+def _find_nearest(hashes: np.ndarray, others: np.ndarray, limit: int) -> Mapping[int, tuple[int, int]]:
     """Place -> place of the nearest of the others and its distance in bits, where one is near."""
     unique, codes = np.unique(np.concatenate([hashes, others]), axis=0, return_inverse=True)
     mine, theirs = np.split(codes.reshape(-1), [len(hashes)])
     first = dict(zip(*(part.tolist() for part in np.unique(theirs, return_index=True)), strict=True))
     nearest = {code: (0, place) for code, place in first.items()}
-    pairs, bits = near_pairs(unique, NEAR)
+    pairs, bits = near_pairs(unique, limit)
     for pair, apart in zip(pairs.tolist(), bits.tolist(), strict=True):
         for code, another in (pair, pair[::-1]):
             if another in first:
@@ -201,15 +245,27 @@ def gray_level_problems(site: Inspection, scan: Scan) -> list[Sequence[Problem]]
         )
         remarks.append(Problem(PICTURES_READ, "pictures", text))
     files = f"of {(dicom & scan.readable).sum():,} DICOM files"
-    if unwindowed := int(frame["unwindowed"].sum()):
-        text = f"{unwindowed:,} {files} have no usable window: their 0.5 and 99.5 percentiles are used instead"
-        remarks.append(Problem(PICTURES_READ, "pictures", text))
-    if turned := int(frame["turned"].sum()):
-        text = f"{turned:,} {files} are rotated or mirrored for display, as their Patient Orientation says"
-        remarks.append(Problem(PICTURES_READ, "pictures", text))
+    texts = {
+        "have no usable window: their 0.5 and 99.5 percentiles are used instead": frame["window"] == "absent",
+        "have a window or VOI LUT that leaves more than 60% of the image black or white, or fewer than 64 gray levels: "
+        "the next one that shows the image is used, else the 0.5 and 99.5 percentiles": frame["window"] == "unusable",
+        "are rotated or mirrored for display, as their Patient Orientation says": frame["turned"],
+        "are not rotated as their Patient Orientation says, because the image contradicts it": frame["misoriented"],
+    }
+    counts = {text: int(which.sum()) for text, which in texts.items()}
+    remarks += [Problem(PICTURES_READ, "pictures", f"{n:,} {files} {text}") for text, n in counts.items() if n]
     declared, overlays = (int(frame[name].sum()) for name in ("text", "overlays"))
     if declared or overlays:
         message = f"BurnedInAnnotation is YES in {declared:,} DICOM headers, and {overlays:,} have overlays"
         advice = "text in a picture may name a patient, or give away its label: look at these images"
         remarks.append(Problem(TEXT_DECLARED, "pictures", message, None, advice))
-    return [site.report_rows(POLARITY, np.flatnonzero(apart), describe, _ADVICE[POLARITY]), remarks]
+    turn = frame["turn"].to_numpy(dtype=int)
+
+    def describe_turn(row: int, image: str) -> str:
+        return f"{image} looks like a chest X-ray that is {_LYING[int(turn[row])]}"
+
+    return [
+        site.report_rows(POLARITY, np.flatnonzero(apart), describe, _ADVICE[POLARITY]),
+        site.report_rows(TURNED, np.flatnonzero(frontal & (turn != 0)), describe_turn, _ADVICE[TURNED]),
+        remarks,
+    ]

@@ -5,7 +5,7 @@ Problems of a table's rows are made when they are read, so that a million of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -24,6 +24,13 @@ UNSUITABLE: Final = "other kind of image"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
 SITES_SHARE_PICTURE: Final = "same picture in another site"
 
+#: Errors that are warnings where `allow` in the site's YAML names them.
+ALLOWABLE: Final = (
+    SPLITS_NEAR := "nearly the same picture in two splits",
+    OPPOSITE_LABELS := "opposite labels of one picture",
+    NORMAL_AND_FINDING := "no finding beside a finding",
+)
+
 #: Every other kind is an error.
 WARNINGS: Final = (
     PATIENTS_SHARE_PICTURE := "same picture of two patients",
@@ -34,12 +41,14 @@ WARNINGS: Final = (
     WRONG_SUFFIX := "wrong extension",
     COLOURED := "picture with colors",
     BLANK_PICTURE := "blank picture",
+    FLAT := "nearly white, black or empty picture",
     ONE_CLASS := "disease without positives",
     NO_LABELS := "disease without labels",
     OTHER_SITE := "other site not read",
     NO_VIEWS := "views not known",
     OPPOSITE := "opposite meaning",
     POLARITY := "negative or not",
+    TURNED := "turned or not",
     PICTURES_READ := "how the pictures were read",
     TEXT_DECLARED := "text in the picture, by its header",
     REMARK := "how the labels were read",
@@ -49,12 +58,16 @@ WARNINGS: Final = (
 #: Of the errors, and of the warnings, those that are read first, the most harmful to a result at the top.
 FIRST: Final = (
     SPLITS_SHARE_PICTURE,
+    SPLITS_NEAR,
     "patient in two splits",
     "similar patients",
     SITES_SHARE_PICTURE,
     PATIENTS_SHARE_PICTURE,
+    OPPOSITE_LABELS,
+    NORMAL_AND_FINDING,
     OPPOSITE,
     POLARITY,
+    TURNED,
     NO_VIEWS,
     ONE_CLASS,
     NO_LABELS,
@@ -173,13 +186,14 @@ class Problems(Sequence[Problem]):
         return {file: np.concatenate(numbers) for file, numbers in rows.items()}
 
 
-def split_by_severity(parts: Iterable[Sequence[Problem]]) -> tuple[Problems, Problems]:
-    """Errors and warnings."""
+def split_by_severity(parts: Iterable[Sequence[Problem]], allowed: Collection[str] = ()) -> tuple[Problems, Problems]:
+    """Errors and warnings; kinds that the site allows are warnings."""
+    mild = {*WARNINGS, *allowed}
     errors: list[Sequence[Problem]] = []
     warnings: list[Sequence[Problem]] = []
     for part in parts:
         for members in [part] if isinstance(part, RowProblems) else _group(part).values():
-            (warnings if members and members[0].kind in WARNINGS else errors).append(members)
+            (warnings if members and members[0].kind in mild else errors).append(members)
     return Problems(errors), Problems(warnings)
 
 

@@ -83,6 +83,12 @@ class Splits(StrictModel):
         return value
 
 
+#: Errors of a check that a site may allow by name.
+Allowed = Literal[
+    "nearly the same picture in two splits", "opposite labels of one picture", "no finding beside a finding"
+]
+
+
 class Pictures(StrictModel):
     """How the gray levels of PNG and JPEG files are read, and which DICOM files are accepted."""
 
@@ -167,6 +173,10 @@ class SiteConfig(StrictModel):
     )
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
         {}, description="disease -> number of extra copies of its positives in the training list"
+    )
+    allow: list[Allowed] = Field(
+        [],
+        description="errors of `chestfed site check` that only warn at this site, because somebody has looked at them",
     )
     rows: Rows = Field(Rows(), description="invalid rows to leave out and count instead of refusing them")
     splits: Splits = Field(Splits(), description="which images train, validate and test")

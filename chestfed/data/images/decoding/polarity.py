@@ -30,12 +30,12 @@ def polarity(gray: np.ndarray) -> float:
     It tells of frontal films; of a picture of one gray level it is 0.
     """
     film = standardize_polarity(gray)
-    return float((film * _mean_film()).sum())
+    return float((film * mean_film()).sum())
 
 
 def compare_turns(gray: np.ndarray) -> np.ndarray:
     """Correlations `[4]` with the mean film of a picture turned by 0 to 3 quarters, counterclockwise."""
-    film, mean = standardize_polarity(gray), _mean_film()
+    film, mean = standardize_polarity(gray), mean_film()
     return np.array([(film * np.rot90(mean, -turn)).sum() for turn in range(4)])
 
 
@@ -72,7 +72,8 @@ def _remove_frame(gray: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _mean_film() -> np.ndarray:
+def mean_film() -> np.ndarray:
+    """The mean film as float `[32, 32]` with mean 0 and norm 1."""
     from PIL import Image
 
     with Image.open(MEAN_FILM) as picture:

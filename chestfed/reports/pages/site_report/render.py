@@ -39,7 +39,7 @@ _SHOWN_PICTURES: Final = (
 )
 #: What a terminal shows below the problems: sections whose sentences are printed, tables, and tables as one line each.
 _IN_TERMINAL: Final = ("labels", "people", "files")
-_TABLES: Final = ("prevalence", "drift")
+_TABLES: Final = ("prevalence", "shortcuts", "drift")
 _LINES: Final = ("splits", "not_understood", "sexes", "views", "files", "formats", "sizes", "bits", "modes", "syntaxes")
 
 
@@ -130,6 +130,7 @@ def _json_pieces(check: CheckReport) -> Iterator[str]:
         "warnings": check.warnings,
         "compared_with": check.against,
         "counts": dataclasses.asdict(check.counts),
+        "shortcuts": check.shortcuts,
     }
     mark = "{"
     for key, value in values.items():

@@ -19,6 +19,7 @@ from chestfed.data.checks.problems import (
     SITES_NEAR,
     SITES_SHARE_PATIENT,
     SITES_SHARE_PICTURE,
+    SPLITS_NEAR,
     SPLITS_SHARE_PICTURE,
 )
 from chestfed.reports.pages.figures import Drawing, Picture, bars, gray_levels, moments, shares
@@ -61,7 +62,14 @@ def list_sections(report: SiteReport) -> list[Section]:
 
 def describe_site(report: SiteReport) -> list[Section]:
     """The sections behind the problems."""
-    return [_labels(report), _meanings(report), _people(report), _files(report), _compare(report)]
+    return [
+        _labels(report),
+        _meanings(report),
+        _people(report),
+        _shortcuts(report),
+        _files(report),
+        _compare(report),
+    ]
 
 
 def _problems(report: SiteReport) -> Section:
@@ -158,6 +166,23 @@ def _people(report: SiteReport) -> Section:
     return Section("people", "Patients and views", (words,), tables, pictures, (remark,))
 
 
+def _shortcuts(report: SiteReport) -> Section:
+    """What each column reaches alone, the largest AUC first."""
+    shortcuts, diseases = report.check.shortcuts, report.check.inspection.survey.table.diseases
+    ranked = sorted(shortcuts, key=lambda name: -max((auc or 0 for auc in shortcuts[name].values()), default=0))
+    rows = [(name, [number(shortcuts[name][disease]) for disease in diseases]) for name in ranked]
+    if not rows:
+        return Section("shortcuts", "Shortcuts", ("No column has two values of ten images each.",))
+    caption = "Shortcuts: AUC that a column reaches alone, without the image"
+    table = make_grid("shortcuts", caption, ("column", *map(format_title, diseases)), rows)
+    remark = (
+        "Each value of a column counts as the share of positives at it among one half of the patients, scored on the "
+        "other half; mean of both ways. .50 says nothing; a network can reach the AUC shown by telling the groups apart "
+        "instead of the disease. '-': fewer than ten positive or negative images in a half."
+    )
+    return Section("shortcuts", "Shortcuts", (), (table,), (), (remark,))
+
+
 def _draw_ages(report: SiteReport, decades: Mapping[str, int]) -> Picture:
     with Drawing(report.origin, "ages", "Ages", (4.8, 2.6)) as drawing:
         bars(drawing.axes, decades, "years", "images")
@@ -191,7 +216,7 @@ def _files(report: SiteReport) -> Section:
         "unreadable": files.unreadable,
         "duplicate of an earlier row's image": total(REPEATED, SPLITS_SHARE_PICTURE, PATIENTS_SHARE_PICTURE),
         "of these, in another split": total(SPLITS_SHARE_PICTURE),
-        "near-duplicate": total(NEAR_REPEATED),
+        "near-duplicate": total(NEAR_REPEATED, SPLITS_NEAR),
         "BurnedInAnnotation is YES": int(scan.frame["text"].sum()),
         "the header has overlays": int(scan.frame["overlays"].sum()),
     }

@@ -1,0 +1,87 @@
+"""What view, sex, age, file and other columns say of a disease by themselves: how a selection looks like a diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.data.checks.free_columns import MOST_VALUES
+from chestfed.data.checks.problems import Inspection
+from chestfed.data.sites.config import SiteConfig
+
+#: Values of fewer images are one value; a disease needs so many positive and negative images in each half.
+_FEWEST: Final = 10
+_OTHERS: Final = "\0others"
+
+#: Column -> disease -> AUC; None where too few images tell.
+Shortcuts = Mapping[str, Mapping[str, float | None]]
+
+
+def measure_shortcuts(config: SiteConfig, site: Inspection, columns: Mapping[str, np.ndarray]) -> Shortcuts:
+    """The AUC that each column reaches alone for each disease, without an image being looked at.
+
+    A value of a column stands for the share of positives that one half of the patients has at it, and is scored on the
+    other half; the mean of both ways. Columns without two frequent values are left out.
+    """
+    table = site.survey.table
+    half = (pd.factorize(table.frame["patient"])[0] % 2).astype(bool)
+    labels, shortcuts = table.labels(), {}
+    for name, cells in {**_list_known(config, site), **columns}.items():
+        codes = _encode(cells)
+        if codes.max(initial=0) > 0:
+            of_disease = zip(table.diseases, labels.T, strict=True)
+            shortcuts[name] = {disease: score_column(codes, column, half) for disease, column in of_disease}
+    return shortcuts
+
+
+def score_column(codes: np.ndarray, labels: np.ndarray, half: np.ndarray) -> float | None:
+    """AUC of values int `[n]` for labels float32 `[n]` in {0, 1, NaN}; `half` bool `[n]` says who is scored by whom."""
+    size = int(codes.max(initial=0)) + 1
+    counts = np.array(
+        [
+            [np.bincount(codes[(labels == label) & (half == part)], minlength=size) for label in (0, 1)]
+            for part in (False, True)
+        ]
+    )
+    if counts.sum(axis=2).min() < _FEWEST:
+        return None
+    return float(np.mean([_rank(counts[1 - part], counts[part]) for part in (0, 1)]))
+
+
+def _rank(seen: np.ndarray, scored: np.ndarray) -> float:
+    """AUC of `scored`, counts `[2, values]` of negatives and positives, by the shares of positives in `seen`."""
+    prevalence = seen[1].sum() / seen.sum()
+    shares = (seen[1] + prevalence) / (seen.sum(axis=0) + 1)
+    _, ranks = np.unique(shares, return_inverse=True)
+    negatives, positives = (np.bincount(ranks, weights=of_label) for of_label in scored)
+    below = np.cumsum(negatives) - negatives / 2
+    return float((positives * below).sum() / (positives.sum() * negatives.sum()))
+
+
+def _list_known(config: SiteConfig, site: Inspection) -> dict[str, np.ndarray]:
+    """What the site's table and its files say of each image."""
+    frame, scan = site.survey.table.frame, site.scan
+    known = {"view": frame["view"].astype(object), "sex": frame["sex"].astype(object)}
+    known["age group"] = (frame["age"] // 10).astype(object).where(frame["age"].notna())
+    if config.table is not None and config.table.patient_prefix is not None:
+        known["site"] = frame["patient"].str.partition("/")[0]
+    folders = frame["image"].str.rpartition("/")[0]
+    if 2 <= folders.nunique() <= MOST_VALUES:
+        known["folder"] = folders
+    if scan is not None:
+        files = scan.frame
+        kinds = files["format"].astype(str) + " " + files["bits"].astype(str) + " " + files["mode"].astype(str)
+        known["file kind"] = kinds.where(scan.readable)
+        sizes = files["width"].astype(str) + "x" + files["height"].astype(str)
+        known["image size"] = sizes.where(scan.readable)
+    return {name: cells.to_numpy(dtype=object) for name, cells in known.items()}
+
+
+def _encode(cells: np.ndarray) -> np.ndarray:
+    """Codes int `[n]` of values, a missing one among them; the values of fewer than ten images are one."""
+    codes, _ = pd.factorize(cells, use_na_sentinel=False)
+    rare = np.bincount(codes) < _FEWEST
+    return pd.factorize(np.where(rare[codes], -1, codes))[0] if len(codes) else codes
