@@ -164,7 +164,7 @@ def _find_near(site: Inspection, scan: Scan, rows: np.ndarray) -> list[Sequence[
         for there, row, apart in zip(earlier[which].tolist(), later[which].tolist(), bits[which].tolist(), strict=True):
             if leak or row not in leaked:
                 nearest[row] = min(nearest.get(row, (apart, there)), (apart, there))
-        leaked = leaked or set(nearest)
+        leaked = set(nearest) if leak else leaked
 
     def describe(row: int, image: str) -> str:
         apart, there = nearest[row]

@@ -1,4 +1,4 @@
-"""What view, sex, age, file and other columns say of a disease by themselves: how a selection looks like a diagnosis."""
+"""AUCs that view, sex, age, file and other columns reach alone: a selection that may look like a diagnosis."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import numpy as np
 UNSURE: Final = 0.1
 #: A film is taken to be turned if another side up correlates at least so well, and by so much better.
 _LIKE_A_FILM: Final = 0.3
+_LIKE_A_NEGATIVE: Final = 0.4
 _CLEARLY: Final = 0.1
 _SIDE: Final = 32
 _FRAMED: Final = 256  # side of the image in which a frame is searched
@@ -53,7 +54,7 @@ def find_turn(gray: np.ndarray) -> int:
 def looks_negative(gray: np.ndarray) -> bool:
     """Whether a frontal film, whichever side is up, is clearly more like a negative than like a film with dark air."""
     scores = compare_turns(gray)
-    return bool(-scores.min() >= _LIKE_A_FILM and -scores.min() > scores.max())
+    return bool(-scores.min() >= _LIKE_A_NEGATIVE and -scores.min() - scores.max() >= _CLEARLY)
 
 
 def standardize_polarity(gray: np.ndarray) -> np.ndarray:

@@ -177,8 +177,8 @@ def _shortcuts(report: SiteReport) -> Section:
     table = make_grid("shortcuts", caption, ("column", *map(format_title, diseases)), rows)
     remark = (
         "Each value of a column counts as the share of positives at it among one half of the patients, scored on the "
-        "other half; mean of both ways. .50 says nothing; a network can reach the AUC shown by telling the groups apart "
-        "instead of the disease. '-': fewer than ten positive or negative images in a half."
+        "other half; mean of both ways. .50 says nothing; a network can reach the AUC shown by telling the groups "
+        "apart instead of the disease. '-': fewer than ten positive or negative images in a half."
     )
     return Section("shortcuts", "Shortcuts", (), (table,), (), (remark,))
 
