@@ -14,6 +14,7 @@ from chestfed.core.diseases import TITLES, format_title, nearest_hint
 from chestfed.core.errors import Problem
 from chestfed.data.checks.counts import ALL_SPLITS, Counts, count
 from chestfed.data.checks.free_columns import find_normal_with_finding, read_free_columns
+from chestfed.data.checks.persons import find_several_persons
 from chestfed.data.checks.pictures import damaged_files, gray_level_problems, repeated_pictures, shared_pictures
 from chestfed.data.checks.problems import (
     NO_LABELS,
@@ -23,6 +24,7 @@ from chestfed.data.checks.problems import (
     OTHER_SITE,
     REMARK,
     SITES_SHARE_PATIENT,
+    UNREAD,
     Inspection,
     Problems,
     split_by_severity,
@@ -123,8 +125,10 @@ def _check_alone(config: SiteConfig, site: Inspection, counts: Counts) -> list[S
     advice = "fix the meaning in 'table.codes' or the code book, if a word does not mean the opposite there"
     parts: list[Sequence[Problem]] = [
         site.survey.problems,
+        find_several_persons(site) if config.table is not None else [],
         [Problem(OPPOSITE, "labels", text, None, advice) for text in opposites],
         _find_unknown_views(site),
+        _find_unread_columns(config, site),
         _find_idle_diseases(site, counts),
         remarks,
     ]
@@ -176,6 +180,19 @@ def _find_unknown_views(site: Inspection) -> list[Problem]:
     text = f"no view of the {len(views):,} images is known: laterals, if any, are kept and used for training"
     advice = "set columns.view in the YAML, or table.default_view: frontal if all images are frontal"
     return [Problem(NO_VIEWS, "views", text, None, advice)]
+
+
+def _find_unread_columns(config: SiteConfig, site: Inspection) -> list[Problem]:
+    """Columns of a hospital's own table that nothing reads, and names under `ignore` that it does not have."""
+    columns = site.survey.table.columns
+    unread = [name for name, role in columns.items() if not role]
+    absent = [name for name in (config.table.ignore if config.table else ()) if columns and name not in columns]
+    texts = [f"nothing reads {', '.join(map(repr, unread))}"] if unread else []
+    texts += [f"table.ignore names {', '.join(map(repr, absent))}, which the table does not have"] if absent else []
+    advice = (
+        "a column that says which rows to leave out goes under table.keep, any other that is not needed under ignore"
+    )
+    return [Problem(UNREAD, "columns", text, None, advice) for text in texts]
 
 
 def _find_odd_names(site: Inspection) -> list[str]:

@@ -23,6 +23,7 @@ UNREADABLE: Final = "unreadable image"
 UNSUITABLE: Final = "other kind of image"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
 SITES_SHARE_PICTURE: Final = "same picture in another site"
+SEVERAL_PERSONS: Final = "patient of several persons"
 
 #: Errors that are warnings where `allow` in the site's YAML names them.
 ALLOWABLE: Final = (
@@ -46,6 +47,7 @@ WARNINGS: Final = (
     NO_LABELS := "disease without labels",
     OTHER_SITE := "other site not read",
     NO_VIEWS := "views not known",
+    UNREAD := "columns not read",
     OPPOSITE := "opposite meaning",
     POLARITY := "negative or not",
     TURNED := "turned or not",
@@ -61,6 +63,7 @@ FIRST: Final = (
     SPLITS_NEAR,
     "patient in two splits",
     "similar patients",
+    SEVERAL_PERSONS,
     SITES_SHARE_PICTURE,
     PATIENTS_SHARE_PICTURE,
     OPPOSITE_LABELS,

@@ -78,15 +78,9 @@ _DENIALS: Final = sorted({*_list_words("denials")}, key=len, reverse=True)
 _DOUBTS: Final = sorted({*_list_words("doubts")}, key=len, reverse=True)
 TURNING: Final = _read_plain("turning")
 PASSING: Final = _read_plain("passing")
-QUALIFIERS: Final = _read_plain("qualifiers")
 SIDES: Final = _read_plain("sides")
 _JOINING: Final = _read_plain("joining")
 _PERCENT: Final = re.compile(r"(?i)\s*(?:[(\[]\s*(?:in\s+)?(?:%|percent)\s*[)\]]|(?:\bin\s+)?(?:%|\bpercent))\s*$")
-#: Values of filter columns.
-KEPT: Final = _read_plain("kept")
-DROPPED: Final = _read_plain("dropped")
-MAYBE_KEPT: Final = _read_plain("maybe_kept")
-MAYBE_DROPPED: Final = _read_plain("maybe_dropped")
 #: What a column is -> what it may be called.
 COLUMNS: Final = {role: frozenset(map(plain, names)) for role, names in _read_groups("columns").items()}
 #: Words of columns that hold what annotators agreed on, or what a program says: no annotator.
@@ -96,7 +90,8 @@ WORDS: Final = {"view": _invert("views"), "split": _invert("splits"), "sex": _in
 #: Label value in lower case -> meaning: unambiguous ones, and those that a person confirms.
 VALUES: Final = _invert("values", str)
 MAYBE_VALUES: Final = _invert("maybe_values", str)
-MISSING: Final = frozenset(_list_words("missing"))
+NO_ANSWER: Final = frozenset(_list_words("no_answer"))
+MISSING: Final = NO_ANSWER | {*_list_words("missing")}
 
 #: Meanings of values that exclude each other, unless they are a pair of these.
 _DEFINITE: Final = frozenset(
@@ -131,13 +126,19 @@ def holds_percents(header: str) -> bool:
 
 @lru_cache(maxsize=20_000)
 def name_disease(header: str) -> str | None:
-    """The disease that a column is called like, also with words of place and degree, or `(%)`; None for all else."""
+    """The disease that a column is called like, perhaps with a number in front or `(%)` behind; None for all else.
+
+    A kind or place of it, such as `New effusion`, is not the disease: 0 does not say that it is absent.
+    """
     header = _PERCENT.sub("", re.sub(r"^\s*\d+\s*[.)]\s*", "", header))
     word = plain(header)
-    if not is_clear(header) or word in LOOKALIKES:
-        return None
-    bare = " ".join(part for part in word.split() if part not in QUALIFIERS)
-    return NAMES.get(word) or (NAMES.get(bare) if bare not in LOOKALIKES else None)
+    return NAMES.get(word) if is_clear(header) and word not in LOOKALIKES and word not in KINDS else None
+
+
+def name_side(header: str) -> str | None:
+    """The disease of a column that is called like it and a side; None for all else."""
+    bare = " ".join(word for word in plain(header).split() if word not in SIDES)
+    return name_disease(bare) if is_clear(header) and bare != plain(header) and bare not in LOOKALIKES else None
 
 
 class Suggestion(NamedTuple):
@@ -196,7 +197,7 @@ def list_names(term: str) -> dict[str, str]:
 def list_unread(term: str) -> list[str]:
     """The words of a text that name no disease, place, side or degree."""
     words = [word for word in _cut_words(term) if word in LOOKALIKES or word not in NAMES]
-    return [word for word in words if word not in QUALIFIERS | SIDES | _JOINING]
+    return [word for word in words if word not in SIDES | _JOINING]
 
 
 def _cut_words(term: str) -> list[str]:

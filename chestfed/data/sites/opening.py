@@ -37,6 +37,7 @@ from chestfed.data.sites.reader import (
 )
 from chestfed.data.sites.table import SiteTable, count_labels
 from chestfed.data.sites.tables.dicom_headers import SET_ASIDE
+from chestfed.data.sites.tables.rows import name_columns
 
 #: The kind of problem of an image that is not below the site's root.
 _OUTSIDE: Final = "path outside the root"
@@ -130,6 +131,7 @@ def survey_site(
         left_out=dropped,
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
+        columns=name_columns(config, source.columns),
     )
     problems += _check_table(table, rows, config, labels=not problems)
     if problems and not keep_going:

@@ -99,8 +99,8 @@ _NO_WIDTH: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2
 _INVISIBLE: Final = ("Cc", "Cf", "Zs", "Zl", "Zp")
 #: Signs between a letter and the number behind it: `HC-1`, `HC_1`, and the dashes of text programs.
 _BEFORE_NUMBER: Final = re.compile("(?<=[^\\W\\d_])[-_./\u2010-\u2015\u2212]+(?=\\d)")
-#: Letters and one number, as a spreadsheet may have rewritten it: `0012`, `12`, `12.0`.
-_NUMBERED: Final = re.compile(r"(\D*)(\d+)(?:[.,]0+)?")
+#: Letters and one number, as a spreadsheet may have rewritten it: `0012`, `12`, `12.0`; and `1.012`, which is 1012.
+_NUMBERED: Final = re.compile(r"(\D*)(\d{1,3}(?:[.,]\d{3})+|\d+)(?:[.,]0+)?")
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,7 @@ def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], 
     """A reader's frame; columns not given are missing (`inverted`: false)."""
     defaults = {"sex": None, "age": np.nan, "inverted": False}
     filled = {name: columns[name] if name in columns else defaults[name] for name in RAW_COLUMNS}
+    filled |= {"date": columns["date"]} if "date" in columns else {}  # of the check alone, in years
     return pd.DataFrame({**filled, **findings}, index=pd.RangeIndex(rows))
 
 
@@ -337,7 +338,7 @@ def plain_id(name: str) -> str:
         visible = _drop_invisible(folded)
     visible = visible if visible.isalnum() else _BEFORE_NUMBER.sub("", visible)
     numbered = _NUMBERED.fullmatch(visible)
-    return visible if numbered is None else f"{numbered[1]}{numbered[2].lstrip('0') or '0'}"
+    return visible if numbered is None else f"{numbered[1]}{re.sub('[.,]', '', numbered[2]).lstrip('0') or '0'}"
 
 
 def group_spellings(patients: Iterable[str]) -> list[list[str]]:

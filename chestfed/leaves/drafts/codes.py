@@ -15,7 +15,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.data.sites import lexicon
 from chestfed.data.sites.lexicon import name_view, plain, suggest
 from chestfed.data.sites.reader import ages
-from chestfed.data.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, LEXICON, MISSING, Code, normalize_value
+from chestfed.data.sites.tables.codebook import AGE, EMPTY, FINDING, LABEL, LEXICON, MISSING, Code, normalize_value
 from chestfed.data.sites.tables.melt import PERCENT
 from chestfed.data.sites.terms import NORMAL, Meaning, listed, parse_meaning
 from chestfed.leaves.drafts.proposal import NONE, Proposal, option
@@ -51,10 +51,14 @@ def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *ot
     if not waiting:
         return
     shown = [row for row in waiting if row.rows >= 3][:8]
-    text = ", ".join(f"'{row.value}' ({row.rows:,}{f', {row.proposal}?' if row.proposal else ''})" for row in shown)
+    text = ", ".join(
+        f"'{row.value or EMPTY}' ({row.rows:,}{f', {row.proposal}?' if row.proposal else ''})" for row in shown
+    )
     more = len(waiting) - len(shown)
     values = text + (f"{', and ' if shown else ''}{more} in fewer than 3 rows, in the code book" if more else "")
-    examples = [option("--code", f"{key}:{row.value}={row.proposal or 'MEANING'}") + " ..." for row in shown[:1]]
+    examples = [
+        option("--code", f"{key}:{row.value or EMPTY}={row.proposal or 'MEANING'}") + " ..." for row in shown[:1]
+    ]
     proposal.ask(f"{what}: what do these values mean? {values}", *examples, *others)
 
 
@@ -70,6 +74,8 @@ def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
 def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> None:
     """Note a column of views, splits or sexes, and the codes of its words."""
     counts = count_values(proposal.frame[column], role)
+    if role == "split" and (empty := int(proposal.frame[column].isna().sum())):
+        counts[""] = empty
     if len(counts) > MOST_WORDS:
         raise ConfigError(f"--column {role}={column}: {len(counts):,} different values are not words for a {role}")
     guess = guess_words(role, column, counts)
@@ -100,18 +106,16 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
     unsafe = role == "sex" and bool(letters - {"f", "m", "w"})  # m beside h is mujer
     header = plain(column)
     if role == "split":
-        part = next((name for name in ("test", "train", "valid") if name in header.split()), None)
+        part = next((words[word] for word in header.split() if word in words), None)
         if part is not None:
-            unsure = {"1": part, "true": part, "yes": part, "y": part}
-            unsure |= dict.fromkeys(("0", "false", "no", "n"), "train" if part != "train" else "test")
+            unsure = dict.fromkeys(("1", "true", "yes", "y", "x"), part)
+            unsure |= dict.fromkeys(("0", "false", "no", "n", ""), "train" if part != "train" else "test")
         unsure |= {"development": "train", "dev": "valid"}
 
     def guess(value: str) -> _Guess:
         meaning = letters_known.get(value) or words.get(plain(value)) or (name_view(value) if role == "view" else None)
         if value in lexicon.MISSING:
             return MISSING, "an empty cell", True
-        if header == "is test" and value in unsure:
-            return unsure[value], "by the column's name", True
         if meaning is not None and not (unsafe and len(value) == 1):
             return meaning, "a known word", True
         return unsure.get(value, ""), "" if value not in unsure else "perhaps", False
@@ -152,6 +156,13 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
     odd = any(values - {"0", "1"} or values & answered for values in numbers.values())
     alike = len({"0" in values for values in numbers.values() if values}) <= 1
     merged: dict[str, int] = {}
+    beside_empty = bool(proposal.frame[[*columns]].isna().any(axis=None))
+
+    def guess(value: str) -> _Guess:
+        if value in lexicon.NO_ANSWER:
+            return MISSING, "no answer" + (", beside empty cells" if beside_empty else ""), beside_empty
+        return guess_label(value)
+
     for name in columns:
         separate = {}
         for value, number in counts[name].items():
@@ -164,9 +175,9 @@ def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: d
             else:
                 merged[value] = merged.get(value, 0) + number
         if separate:
-            rows_by_column[name] = add_codes(proposal, name, LABEL, separate, guess_label)
+            rows_by_column[name] = add_codes(proposal, name, LABEL, separate, guess)
             ask_codes(proposal, f"column '{name}'", name, rows_by_column[name])
-    rows_by_column[""] = add_codes(proposal, "", LABEL, merged, guess_label)
+    rows_by_column[""] = add_codes(proposal, "", LABEL, merged, guess)
     ask_codes(proposal, "label columns", "labels", rows_by_column[""])
 
 
@@ -179,24 +190,6 @@ def guess_label(value: str) -> _Guess:
     """The meaning of a value in a label column."""
     meaning = lexicon.VALUES.get(value)
     return (meaning, "a known word", True) if meaning is not None else _guess_number(value)
-
-
-def propose_keep(proposal: Proposal, column: str) -> None:
-    """Note a filter column, whose values keep or drop a row."""
-    counts = count_values(proposal.frame[column], KEEP)
-
-    def guess(value: str) -> _Guess:
-        word = plain(value)
-        if word in lexicon.KEPT or word in lexicon.DROPPED:
-            return "keep" if word in lexicon.KEPT else "drop", "a known word", True
-        return "keep" if word in lexicon.MAYBE_KEPT else "drop" if word in lexicon.MAYBE_DROPPED else "", "", False
-
-    rows = add_codes(proposal, column, KEEP, counts, guess)
-    dropped = [row for row in rows if row.meaning == "drop"]
-    if dropped:
-        listed = ", ".join(f"'{row.value}' ({row.rows:,})" for row in dropped)
-        proposal.first.append(f"rows are left out by '{column}': {listed}")
-    ask_codes(proposal, f"filter column '{column}', keep or drop", column, rows, "--set 'keep=[]'")
 
 
 def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str) -> list[Code]:

@@ -7,9 +7,8 @@ from typing import Final
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.data.sites.lexicon import KEPT, MAYBE_KEPT, WORDS, name_disease, name_view, plain
+from chestfed.data.sites.lexicon import WORDS, name_disease, name_view, plain
 from chestfed.data.sites.reader import PER_YEAR, group_spellings
-from chestfed.data.sites.tables.codebook import LEXICON
 from chestfed.leaves.drafts.codes import (
     MOST_WORDS,
     add_codes,
@@ -17,7 +16,6 @@ from chestfed.leaves.drafts.codes import (
     count_values,
     guess_words,
     propose_ages,
-    propose_keep,
     propose_words,
 )
 from chestfed.leaves.drafts.proposal import (
@@ -36,16 +34,15 @@ from chestfed.leaves.drafts.proposal import (
 _SPLIT_WORDS: Final = frozenset(
     (*WORDS["split"], *("dev", "development", "eval", "internal validation"), "external validation")
 )
-_MOST_SITES: Final = 50
-_SPELLINGS: Final = "capitals, spaces, leading zeros, .0 or a sign before the number"
+_SPELLINGS: Final = "capitals, spaces, leading zeros, .0, or a sign before or within the number"
 
 
 def propose_patient(proposal: Proposal) -> None:
     """Note the column of the patient, a folder of the images, or that every image is a patient; else a question."""
     if proposal.is_in_path("patient"):
         return
-    answer, paths = proposal.get_answer("patient"), _list_paths(proposal)
-    places = {FOLDER: _find_folder(paths), PREFIX: find_prefix(paths)}
+    answer, paths = proposal.get_answer("patient"), list_paths(proposal)
+    places = {FOLDER: find_folder(paths), PREFIX: find_prefix(paths)}
     if answer in places:
         place = places[answer]
         if place is None:
@@ -69,11 +66,11 @@ def propose_patient(proposal: Proposal) -> None:
     likely = [name for name in called if _fits_images(proposal.frame[name], proposal.image)]
     for name in likely:
         _refuse_dates(proposal, name)
-    if likely and all(_have_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
+    if likely and all(have_same_groups(proposal.frame[name], proposal.frame[likely[0]]) for name in likely):
         proposal.take("patient", likely[0], f"by its name; {_count_groups(proposal, likely[0])}")
         _ask_spellings(proposal, likely[0])
         return
-    ids = [name for name in names if _looks_like_ids(proposal.frame[name], proposal.image) and name not in likely]
+    ids = [name for name in names if looks_like_ids(proposal.frame[name], proposal.image) and name not in likely]
     why = (
         "several columns are called like it, and group the images differently"
         if likely
@@ -128,7 +125,7 @@ def _fits_images(cells: pd.Series, image: pd.Series) -> bool:
     return bool(cells.notna().mean() >= ENOUGH and known["image"].duplicated().mean() < 1 - ENOUGH)
 
 
-def _looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
+def looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
     """Many different cells, and some images in common."""
     if any(
         is_called(role, str(cells.name)) for role in ("age", "view", "split", "sex", "findings", "value", "running")
@@ -139,7 +136,7 @@ def _looks_like_ids(cells: pd.Series, image: pd.Series) -> bool:
     return fits and not cells.str.contains(r"\s", na=False).mean() > 0.5
 
 
-def _have_same_groups(first: pd.Series, second: pd.Series) -> bool:
+def have_same_groups(first: pd.Series, second: pd.Series) -> bool:
     pairs = pd.DataFrame({"a": first, "b": second}).dropna().drop_duplicates()
     return bool(pairs["a"].is_unique and pairs["b"].is_unique)
 
@@ -159,7 +156,7 @@ def find_prefix(paths: pd.Series, folder: str = "(?:^|/)") -> tuple[str, str] | 
     return f"{folder}(?P<patient>[^/{sign}]+)[^/]*$", text
 
 
-def _find_folder(paths: pd.Series) -> tuple[str, str] | None:
+def find_folder(paths: pd.Series, role: str = "patient") -> tuple[str, str] | None:
     """The outermost folder of the images that differs, as an expression, with counts."""
     folders = [path.split("/")[:-1] for path in paths]
     depth = min(map(len, folders), default=0)
@@ -168,10 +165,10 @@ def _find_folder(paths: pd.Series) -> tuple[str, str] | None:
     if not levels:
         return None
     text = f"{different[levels[0] + 1]:,} folders at level {levels[0] + 1} of {paths.nunique():,} images"
-    return f"^{'[^/]+/' * levels[0]}(?P<patient>[^/]+)/", text
+    return f"^{'[^/]+/' * levels[0]}(?P<{role}>[^/]+)/", text
 
 
-def _list_paths(proposal: Proposal) -> pd.Series:
+def list_paths(proposal: Proposal) -> pd.Series:
     """The paths of the images as `from_path` sees them."""
     paths = proposal.image.dropna().astype(str)
     for root in sorted(proposal.rule.get("roots", ["."]), key=len, reverse=True):
@@ -185,7 +182,7 @@ def propose_path_words(proposal: Proposal) -> None:
     for role in ("view", "sex", "split"):
         if not proposal.is_in_path(role):
             continue
-        counts = count_values(_list_paths(proposal).str.extract(pattern)[role], role)
+        counts = count_values(list_paths(proposal).str.extract(pattern)[role], role)
         if len(counts) > MOST_WORDS:
             raise ConfigError(f"--set from_path: {len(counts):,} different values are not words for a {role}")
         rows = add_codes(proposal, "", role, counts, guess_words(role, role, counts))
@@ -210,6 +207,7 @@ def propose_others(proposal: Proposal) -> None:
             propose_words(proposal, role, column, "given" if answer else "by its name and words")
     propose_path_words(proposal)
     _propose_age(proposal)
+    _propose_date(proposal)
     if "view" not in proposal.columns and not proposal.is_in_path("view") and "default_view" not in proposal.table:
         _ask_view_folders(proposal)
         proposal.first.append(
@@ -272,83 +270,52 @@ def _propose_age(proposal: Proposal) -> None:
         proposal.notes.append(f"'{name}' is called like the age, but too few cells are ages: not used")
 
 
+def _propose_date(proposal: Proposal) -> None:
+    """Note the only column of dates that differ within patients, as those of birth do not."""
+    answer, patient = proposal.get_answer("date"), proposal.columns.get("patient")
+    if answer is None and patient is not None:
+        dates = [name for name in proposal.free if has_dates(proposal.frame[name])]
+        dates = [n for n in dates if (proposal.frame[n].groupby(proposal.frame[patient]).nunique() > 1).any()]
+        answer = dates[0] if len(dates) == 1 else None
+    if answer not in (None, NONE):
+        proposal.take("date", str(answer), "dates, compared with the ages by the check")
+
+
 def _propose_split(proposal: Proposal) -> None:
-    """Note the split, or ask: a column that looks like one must not be overlooked, and no test set is guessed."""
+    """Note the column that is called like a split or holds the words of one; no test set is guessed."""
     answers, answer = proposal.answers, proposal.get_answer("split")
     if answer not in (None, NONE):
         propose_words(proposal, "split", str(answer), "given")
-    if "split" in proposal.columns or proposal.is_in_path("split"):
-        propose_share(proposal)
-        return
-    maybe = [name for name in proposal.free if _may_be_split(proposal, name)] if answer is None else []
-    if answers.test_fraction is not None or answers.no_split:  # the user has no split in mind, so folds are not one
-        folds = [name for name in maybe if _has_folds(proposal.frame[name])]
-        proposal.first += [f"'{name}' holds folds: not used as a split" for name in folds]
-        maybe = [name for name in maybe if name not in folds]
-    named = find_called("split", maybe)
-    known = [name for name in named if _measure_known(proposal.frame[name], "split") == 1]
-    if known or len(maybe) == 1:
-        column = (known or maybe)[0]
-        propose_words(proposal, "split", column, "by its name and words")
-        rows = [code for code in proposal.codes if code.kind == "split"]
-        both = {"train", "test"} <= {row.meaning for row in rows}
-        if not known and not both and all(row.confirmed == LEXICON for row in rows):  # else the open words ask
-            _ask_split(proposal, [column])
-    elif maybe:
-        _ask_split(proposal, maybe)
-    propose_share(proposal, ask=not maybe)
+    elif answer is None and not proposal.has_split:
+        maybe = [name for name in proposal.free if _may_be_split(proposal, name)]
+        named = [name for name in find_called("split", maybe) if _measure_known(proposal.frame[name], "split") == 1]
+        if len(named or maybe) == 1:
+            propose_words(proposal, "split", (named or maybe)[0], "by its name and words")
+        elif maybe:
+            options = [option("--column", f"split={name}") for name in maybe]
+            text = f"split: {', '.join(map(repr, maybe))} may say which images are for testing"
+            proposal.ask(text, *options, option("--column", "split=none"), about=maybe)
+    if answer is None and answers.test_fraction and "split" in proposal.columns:
+        proposal.ask(
+            f"split: '{proposal.columns['split']}' says which images are for testing, and so does --test-fraction",
+            "--test-fraction 0 (the images of the column)",
+            f"{option('--column', f'split={NONE}')} (drawn by patient)",
+        )
+    propose_share(proposal)
 
 
-def propose_share(proposal: Proposal, *, ask: bool = True) -> None:
+def propose_share(proposal: Proposal) -> None:
     """Note the share of patients for testing that the user gives; a question if nothing else says what is for it."""
     answers = proposal.answers
     if answers.test_fraction is not None:
         proposal.site["splits"] = {"test_fraction": answers.test_fraction}
         proposal.evidence["splits"] = "given; drawn by patient"
-    elif ask and not answers.no_split and "split" not in proposal.columns and not proposal.is_in_path("split"):
+    elif not answers.no_split and not proposal.has_split:
         proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
 
 
-def _has_folds(cells: pd.Series) -> bool:
-    """Whether a column is called like folds, and numbers them from 0 or 1."""
-    values = set(cells.dropna().unique())
-    numbers = [{str(n) for n in range(first, first + len(values))} for first in (0, 1)]
-    return is_called("fold", str(cells.name)) and values in numbers
-
-
-def _ask_split(proposal: Proposal, names: list[str]) -> None:
-    listed = ", ".join(f"'{name}'" for name in names)
-    options = [option("--column", f"split={name}") for name in names]
-    proposal.ask(f"split: {listed} may say which images are for testing", *options, option("--column", "split=none"))
-
-
 def _may_be_split(proposal: Proposal, name: str) -> bool:
-    """Whether a column is called like a split, with up to ten values, or holds two to four words of one."""
+    """Whether a column holds two to four words, most of them of a split, or is called like one, of up to ten values."""
     values = {plain(value) for value in proposal.frame[name].dropna().unique()}
-    words = 2 <= len(values) <= 4 and len(values & _SPLIT_WORDS) >= 1
-    called = bool(find_called("split", [name]) or find_called("maybe_split", [name]))
-    return name_disease(name) is None and (words or (called and 2 <= len(values) <= 10))
-
-
-def propose_filters(proposal: Proposal) -> None:
-    """Note columns of sites and centres, and those whose values say which rows belong to the data set."""
-    patient, answer = proposal.columns.get("patient"), proposal.get_answer("site")
-    if answer not in (None, NONE):
-        proposal.table["patient_prefix"], proposal.evidence["patient_prefix"] = answer, "given"
-    elif answer is None and patient is not None and patient != proposal.columns.get("image"):
-        for name in find_called("site", proposal.free):
-            sites = proposal.frame[name].groupby(proposal.frame[patient]).nunique()
-            if 2 <= proposal.frame[name].nunique() <= _MOST_SITES and (sites > 1).any():
-                proposal.ask(
-                    f"'{name}': {int((sites > 1).sum()):,} patient numbers occur at several of its values; are "
-                    "they different persons?",
-                    option("--column", f"site={name}"),
-                    option("--column", "site=none"),
-                )
-    keep = proposal.table.get("keep")
-    for name in find_called("keep", proposal.free) if keep is None else keep:
-        name = proposal.check_column("--set keep", name)
-        values = {plain(value) for value in proposal.frame[name].dropna().unique()}
-        if keep is not None or (2 <= len(values) <= MOST_WORDS and not values <= KEPT | MAYBE_KEPT):
-            proposal.table["keep"] = list(dict.fromkeys([*proposal.table.get("keep", []), name]))
-            propose_keep(proposal, name)
+    words = 2 <= len(values) <= 4 and 2 * len(values & _SPLIT_WORDS) > len(values)
+    return name_disease(name) is None and (words or (bool(find_called("split", [name])) and 2 <= len(values) <= 10))

@@ -25,8 +25,8 @@ from chestfed.data.sites.label_files.encodings import as_utf8
 from chestfed.data.sites.label_files.open import OpenedTable, open_table
 from chestfed.data.sites.label_files.options import FileFormat
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import FILE, ROW, unpacked
-from chestfed.data.sites.lexicon import VALUES, name_disease, suggest
+from chestfed.data.sites.label_files.text import FILE, ROW, empty_nan, unpacked
+from chestfed.data.sites.lexicon import VALUES, list_names, name_disease, suggest
 from chestfed.data.sites.tables.codebook import normalize_value
 from chestfed.data.sites.tables.dicom_headers import read_elements
 from chestfed.data.sites.tables.rows import find_sums
@@ -34,7 +34,6 @@ from chestfed.data.sites.tables.schema import TableFormat
 from chestfed.leaves.drafts.codes import ask_policies, count_findings, propose_findings, propose_words
 from chestfed.leaves.drafts.columns import (
     find_prefix,
-    propose_filters,
     propose_others,
     propose_path_words,
     propose_patient,
@@ -45,6 +44,7 @@ from chestfed.leaves.drafts.labels import note_constants, propose_label_columns,
 from chestfed.leaves.drafts.matching import Pictures, list_pictures
 from chestfed.leaves.drafts.proposal import (
     ALL,
+    LISTED,
     NONE,
     OPTION,
     PREFIX,
@@ -54,6 +54,7 @@ from chestfed.leaves.drafts.proposal import (
     is_called,
     option,
 )
+from chestfed.leaves.drafts.unread import account_for_rest
 from chestfed.leaves.drafts.writing import write_draft
 
 #: Role -> the DICOM element that holds it.
@@ -142,6 +143,11 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
         frame = frame.reset_index(drop=True)
         proposal.notes.append("rows are numbered through all sheets or files, from 0")
     proposal.frame = frame = _drop_nameless(proposal, frame)
+    for key in LISTED:
+        if key in proposal.table:
+            names = [proposal.check_column(f"--column {key}={name}", str(name)) for name in proposal.table[key]]
+            proposal.table[key] = list(dict.fromkeys(names))
+    proposal.evidence["ignore"] = "not read, by your word"
     _drop_totals(proposal)
     elements = propose_images(proposal, read, _HEADERS)
     if proposal.answers.keys.get("rows", {}).get("unnamed") == "drop":
@@ -153,7 +159,7 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
     if used := [tag for tag in elements if tag not in unused]:
         proposal.rule["elements"] = used
     propose_label_columns(proposal)
-    propose_filters(proposal)
+    account_for_rest(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
     return f"{line}{len(frame):,} rows in {labels.name}", {"table": files}
 
@@ -188,7 +194,8 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
         notes = {note: None for note in notes if "which was detected" not in note}
     for note in notes:
         (proposal.first if ": not read: " in note else proposal.notes).append(note)
-    return opened.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
+    frame = empty_nan(opened.frame, [name for name in map(str, opened.frame) if list_names(name)])
+    return frame.drop(columns=FILE, errors="ignore").set_index(ROW)
 
 
 def _count_known(opened: OpenedTable | None) -> int:

@@ -99,7 +99,8 @@ def _choose(proposal: Proposal, matches: Sequence[ImageMatch]) -> ImageMatch:
     if best is not None and not (doubt := _doubt_numbers(best, frame)):
         return best
     listed = "; ".join(f"{m.column}: {count(m.named, m.cells)} name a file" for m in matches[:8])
-    proposal.ask(f"image column: {doubt} ({listed})", *(option("--column", f"image={m.column}") for m in matches[:8]))
+    options = (option("--column", f"image={m.column}") for m in matches[:8])
+    proposal.ask(f"image column: {doubt} ({listed})", *options, about=[m.column for m in matches[:8]])
     return best or matches[0]
 
 

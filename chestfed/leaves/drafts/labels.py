@@ -12,6 +12,7 @@ from chestfed.core.diseases import DISEASES, sort_names
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.lexicon import (
     MAYBE_VALUES,
+    NO_ANSWER,
     SIDES,
     VALUES,
     holds_percents,
@@ -19,6 +20,7 @@ from chestfed.data.sites.lexicon import (
     may_deny,
     may_turn,
     name_disease,
+    name_side,
     plain,
     suggest,
 )
@@ -26,9 +28,11 @@ from chestfed.data.sites.tables.codebook import LOOSE_SEPARATORS, Code, normaliz
 from chestfed.data.sites.tables.melt import PERCENT, compare_to_threshold
 from chestfed.data.sites.terms import listed, parse_meaning
 from chestfed.leaves.drafts.codes import ask_policies, count_findings, propose_findings, propose_labels
-from chestfed.leaves.drafts.proposal import ALL, NONE, Proposal, find_called, option
-from chestfed.leaves.drafts.readers import choose_groups, combine_groups, find_reader, group_by_affix
+from chestfed.leaves.drafts.proposal import ALL, NONE, Proposal, find_called, ignore, option
+from chestfed.leaves.drafts.readers import choose_groups, combine_groups, find_reader, group_by_affix, is_technical
 
+#: Values that say no, as a rule.
+MAYBE_NEGATIVE: Final = frozenset(v for v, meaning in {**VALUES, **MAYBE_VALUES}.items() if meaning == "negative")
 #: More different cells than this are no values of a label.
 _MOST_VALUES: Final = 12
 _SAMPLE: Final = 1000
@@ -85,16 +89,57 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
         else:
             text = f"'{name}' is called like {disease}, but holds more than {_MOST_VALUES} different texts: not used"
             proposal.first.append(text)
-    groups = group_by_affix([name for name in free if name not in direct])
+    _join_sides(proposal, columns, [name for name in free if name not in direct])
+    free = [name for name in free if not any(name in names for names in columns.values())]
+    groups = group_by_affix(free)
     open_groups = {affix: {n: d for n, d in names.items() if d not in columns} for affix, names in groups.items()}
     good = choose_groups(proposal, {affix: names for affix, names in open_groups.items() if names}, columns)
     if len(good) > 1:
         combine_groups(proposal, good, columns)
-    for affix, group in good.items() if len(good) == 1 else ():
+    for affix, group in good.items() if len(good) == 1 and is_technical(next(iter(good))) else ():
         proposal.notes.append(f"stripped from the names of label columns: '{' '.join(filter(None, affix))}'")
         for name, disease in group.items():
             columns[disease].append(name)
+    _ask_kinds(proposal, columns, free)
     return {disease: names for disease, names in columns.items() if names}
+
+
+def _join_sides(proposal: Proposal, columns: dict[str, list[str]], free: Sequence[str]) -> None:
+    """Add columns of a disease that differ in the side: if several sides are there, all without it is absence."""
+    sides = defaultdict[str, list[str]](list)
+    for name in free:
+        disease = name_side(name)
+        if disease is not None and disease not in proposal.answers.labels and disease not in columns:
+            sides[disease].append(name)
+    columns |= {disease: names for disease, names in sides.items() if len(names) > 1}
+
+
+def _ask_kinds(proposal: Proposal, columns: Mapping[str, Sequence[str]], free: Sequence[str]) -> None:
+    """A question about columns that have the name of a disease without labels among other words, or name a kind of it.
+
+    `New effusion` 0 does not say that there is no effusion.
+    """
+    kinds, codes = dict[str, str](), list[str]()
+    for name in free:
+        diseases = {*list_names(name).values()} - {*columns, *proposal.answers.labels}
+        cells = proposal.frame[name]
+        if len(diseases) == 1 and 2 <= cells.nunique() + cells.isna().any() <= _MOST_VALUES:
+            kinds[name] = diseases.pop()
+            negative = (v for v in _read_values(cells) if v in MAYBE_NEGATIVE)
+            codes += [option("--code", f"{name}:{value}=missing") for value in negative]
+    if not kinds:
+        return
+    labels = " ".join(option("--label", f"{disease}={name}") for name, disease in kinds.items())
+    diseases = dict.fromkeys(kinds.values())
+    one_class = f"one_class=[{', '.join(diseases)}]"
+    proposal.ask(
+        f"labels: {', '.join(map(repr, kinds))} are called like a disease and more: kinds of it, or the disease? "
+        "Without one of its kinds, a disease may be present",
+        f"{labels} {' '.join(codes)} {option('--set', one_class)} (kinds of it)",
+        f"{labels} (the disease: none of it is absence)",
+        " ".join(option("--label", f"{disease}={NONE}") for disease in diseases),
+        about=kinds,
+    )
 
 
 def _are_numbers(cells: pd.Series) -> bool:
@@ -119,7 +164,6 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
         proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
-    _ask_unused(proposal, wide)
     ask_policies(proposal, total, "an empty cell")
 
 
@@ -145,46 +189,11 @@ def _ask_threshold(proposal: Proposal, wide: Mapping[str, Sequence[str]], column
 def _may_be_labels(cells: pd.Series) -> bool:
     """Whether a column holds two or more values, all of them such as labels have."""
     values = _read_values(cells)
-    return len(values) > 1 and values <= {"0", "1", *VALUES, *MAYBE_VALUES}
+    return len(values) > 1 and values <= {"0", "1", *NO_ANSWER, *VALUES, *MAYBE_VALUES}
 
 
 def _read_values(cells: pd.Series) -> set[str]:
     return {normalize_value("label", str(cell)) for cell in cells.dropna().unique()}
-
-
-def _ask_unused(proposal: Proposal, wide: dict[str, list[str]]) -> None:
-    """A question about columns with label values that have the name of an unlabeled disease among other words.
-
-    Columns of several diseases are listed; further ones with the name of a disease and more, if no question mentions
-    labels.
-    """
-    labels, unused = {name for names in wide.values() for name in names}, dict[str, str]()
-    free = [name for name in proposal.free if name not in labels]
-    for name in free:
-        diseases = {*list_names(name).values()} - {*wide, *proposal.answers.labels}
-        if len(diseases) == 1 and _read_values(proposal.frame[name]) <= {*VALUES, *MAYBE_VALUES}:
-            unused[name] = diseases.pop()
-    if unused:
-        proposal.ask(
-            f"labels: are these columns labels? {', '.join(unused)}",
-            " ".join(option("--label", f"{disease}={name}") for name, disease in unused.items()),
-            " ".join(option("--label", f"{disease}={NONE}") for disease in dict.fromkeys(unused.values())),
-        )
-    named = {name: dict.fromkeys(list_names(name).values()) for name in free}
-    if several := [f"{name} ({', '.join(diseases)})" for name, diseases in named.items() if len(diseases) > 1]:
-        proposal.first.append(
-            f"called like several diseases, and not used: {'; '.join(several)} (--label DISEASE=NAME for each of them "
-            "that its values are about)"
-        )
-    values = set[str]().union(*(_read_values(proposal.frame[name]) for name in labels)) - {"0", "1"}
-    few = [name for name in free if 2 <= proposal.frame[name].nunique() <= _MOST_VALUES]
-    if alike := [name for name in few if _read_values(proposal.frame[name]) <= values]:
-        proposal.first.append(
-            f"hold values of the label columns, and are not used: {', '.join(alike)} (--label DISEASE=NAME)"
-        )
-    idle = [name for group in group_by_affix([n for n in free if name_disease(n) is None]).values() for name in group]
-    if idle and not any(question.text.startswith("labels:") for question in proposal.questions):
-        proposal.first.append(f"called like a disease and more, and not used: {', '.join(idle)} (--label DISEASE=NAME)")
 
 
 def _is_percent(cell: str) -> bool:
@@ -222,7 +231,7 @@ def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
     both = " ".join(option("--label", f"{disease}={name}") for name in names)
     proposal.ask(
         f"labels: {', '.join(names)} are all called like {disease}, and differ in {differ:,} of {len(cells):,} rows",
-        *(option("--label", f"{disease}={name}") for name in names),
+        *(f"{option('--label', f'{disease}={name}')} {ignore({*names} - {name})}" for name in names),
         f"{both} (one positive is enough)",
     )
 
@@ -248,7 +257,9 @@ def _find_terms(proposal: Proposal, free: Sequence[str]) -> tuple[str, str | Non
     if len(rivals) > 1 and len(find_called("findings", rivals)) != 1:
         listed_names = ", ".join(rivals)
         proposal.ask(
-            f"findings: {listed_names} all hold some", *(option("--column", f"findings={name}") for name in rivals)
+            f"findings: {listed_names} all hold some",
+            *(option("--column", f"findings={name}") for name in rivals),
+            about=rivals,
         )
     return good[0][2], good[0][3], good[0][4]
 
@@ -312,6 +323,7 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
                 f"value: a row per finding; does {' or '.join(maybe)} say whether the finding is present?",
                 *(option("--column", f"value={name}") for name in maybe),
                 f"{option('--column', f'value={NONE}')} (a finding that has a row is present)",
+                about=maybe,
             )
         if value not in (None, NONE):
             proposal.take("value", str(value), "yes or no")

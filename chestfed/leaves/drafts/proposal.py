@@ -16,16 +16,33 @@ from chestfed.core.diseases import check_spelling
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.left_out import Rows
 from chestfed.data.sites.lexicon import COLUMNS, plain
-from chestfed.data.sites.tables.codebook import YES, Code, normalize_value, parse_code
+from chestfed.data.sites.tables.codebook import EMPTY, YES, Code, normalize_value, parse_code
+from chestfed.data.sites.tables.rows import match_reader
 from chestfed.data.sites.tables.schema import ROLES, TableFormat
 from chestfed.leaves.drafts.matching import Pictures
 
 #: Answers in place of a column: there is none; of the patient: the image's folder, or how the file's name begins; of a
 #: label: every image has the disease.
 NONE, FOLDER, PREFIX, ALL = "none", "folder", "prefix", "all"
+#: Roles that several columns may have, which are lists of the YAML.
+LISTED: Final = ("keep", "ignore")
 #: Roles that `--column` may name.
 COLUMN_ROLES: Final = (
-    *("image", "patient", "study", "view", "split", "sex", "age", "findings", "finding", "value", "reader", "site"),
+    *(
+        "image",
+        "patient",
+        "study",
+        "view",
+        "split",
+        "sex",
+        "age",
+        "date",
+        "findings",
+        "finding",
+        "value",
+        "reader",
+        "site",
+    ),
 )
 #: Evidence of a row of the book that was given as an option.
 OPTION: Final = "given"
@@ -71,9 +88,12 @@ def parse_answers(
     by_role, by_disease, by_key = dict[str, str](), dict[str, list[str]](), dict[str, Any]()
     for text in columns:
         role, name = _cut("--column", text, "ROLE=NAME")
-        if role not in COLUMN_ROLES:
-            raise ConfigError(f"--column {text}: '{role}' is not one of {', '.join(COLUMN_ROLES)}")
-        by_role[role] = name
+        if role in LISTED:
+            by_key.setdefault(role, []).append(name)
+        elif role not in COLUMN_ROLES:
+            raise ConfigError(f"--column {text}: '{role}' is not one of {', '.join((*COLUMN_ROLES, *LISTED))}")
+        else:
+            by_role[role] = name
     for text in labels:
         disease, name = _cut("--label", text, "DISEASE=NAME")
         try:
@@ -97,6 +117,8 @@ def parse_answers(
         parsed = value.replace("\\t", "\t") if plain_text else yaml.safe_load(value)
         if tail:
             by_key[head] = {**by_key.get(head, {}), tail: parsed}
+        elif isinstance(parsed, list) and isinstance(by_key.get(head), list):
+            by_key[head] += parsed
         else:
             by_key[head] = parsed
     rows = [*book, *map(_parse_code, codes)]
@@ -115,14 +137,15 @@ def _parse_code(text: str) -> Code:
     value, equals, meaning = (part.strip() for part in text.rpartition("="))
     column, colon, cell = (part.strip() for part in value.partition(":"))
     column, cell = (column, cell) if colon and cell else ("labels", value)
+    known = "" if cell == EMPTY else cell
     kind = ROLES.get(column)
     try:
         if not equals or not cell:
             raise ValueError("expected COLUMN:VALUE=MEANING")
         if kind is None:  # a header: keep or drop, else a label value
             kind = "keep" if meaning.casefold() in ("keep", "drop") else "label"
-            return Code(column, kind, normalize_value(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
-        return Code("", kind, normalize_value(kind, cell), 0, "", OPTION, parse_code(kind, meaning), YES)
+            return Code(column, kind, normalize_value(kind, known), 0, "", OPTION, parse_code(kind, meaning), YES)
+        return Code("", kind, normalize_value(kind, known), 0, "", OPTION, parse_code(kind, meaning), YES)
     except ValueError as error:
         raise ConfigError(f"--code {text}: {error}") from None
 
@@ -166,6 +189,7 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)  #: notes to look at first
     questions: list[Question] = field(default_factory=list)
+    pending: set[str] = field(default_factory=set)  #: columns that a question is about
     examples: tuple[str, ...] = ()  #: rows and their images, for the terminal only
     text: str = ""  #: of the YAML
     shown: list[tuple[str, str, str]] = field(default_factory=list)  #: key, value and why, as they are printed
@@ -178,8 +202,15 @@ class Proposal:
     @property
     def free(self) -> list[str]:
         """Columns with cells that nothing has taken yet."""
-        taken = {*self.columns.values(), *(name for names in self.labels.values() for name in names)}
+        labels = [name for names in self.labels.values() for name in names]
+        labels += [name for pattern in labels for name in match_reader(pattern, self.headers)]
+        taken = {*self.columns.values(), *labels, *self.table.get("ignore", [])}
         return [name for name in self.headers if name not in taken and self.frame[name].notna().any()]
+
+    @property
+    def has_split(self) -> bool:
+        """Whether a column or the path says which images are for testing."""
+        return "split" in self.columns or self.is_in_path("split")
 
     def is_in_path(self, role: str) -> bool:
         """Whether the user's `from_path` has the role."""
@@ -189,8 +220,9 @@ class Proposal:
         """Note a column and why it is that."""
         self.columns[role], self.evidence[role] = column, evidence
 
-    def ask(self, text: str, *answers: str) -> None:
-        """Note something that is open, once."""
+    def ask(self, text: str, *answers: str, about: Collection[str] = ()) -> None:
+        """Note something that is open, once; `about` are columns that get their role by it."""
+        self.pending |= {*about}
         if all(question.text != text for question in self.questions):
             self.questions.append(Question(text, answers))
 
@@ -200,7 +232,7 @@ class Proposal:
         Raises `ConfigError` if there is no such column; capitals do not matter.
         """
         name = self.answers.columns.get(role)
-        if name in (None, NONE) or (role == "patient" and name in (FOLDER, PREFIX)) or name in self.headers:
+        if name in (None, NONE) or (role in ("patient", "site") and name in (FOLDER, PREFIX)) or name in self.headers:
             return name
         return self.check_column(f"--column {role}={name}", str(name))
 
@@ -215,6 +247,13 @@ class Proposal:
 def option(name: str, value: str) -> str:
     """An option as it is typed in a shell."""
     return f"{name} {shlex.quote(value)}"
+
+
+def ignore(names: Collection[str]) -> str:
+    """The option by which the user says that nothing reads these columns."""
+    plain_name = re.compile(r"[^\W\d][\w ]*")
+    quoted = [n if plain_name.fullmatch(n) and n.lower() not in ("no", "yes", "on", "off") else repr(n) for n in names]
+    return option("--set", f"ignore=[{', '.join(quoted)}]")
 
 
 def is_called(role: str, name: str) -> bool:

@@ -9,10 +9,10 @@ from typing import Final
 
 import pandas as pd
 
-from chestfed.data.sites.lexicon import COLUMNS, JOINT, NAMES, QUALIFIERS, TURNING, list_names, plain
+from chestfed.data.sites.lexicon import COLUMNS, JOINT, NAMES, TURNING, list_names, plain
 from chestfed.data.sites.tables.rows import match_reader
 from chestfed.data.sites.tables.schema import READER
-from chestfed.leaves.drafts.proposal import NONE, Proposal, find_called, list_rows, option
+from chestfed.leaves.drafts.proposal import NONE, Proposal, find_called, ignore, list_rows, option
 
 _MOST_READERS: Final = 50
 #: So many names of annotators are listed in a question.
@@ -38,7 +38,7 @@ def group_by_affix(names: Sequence[str]) -> dict[Affix, dict[str, str]]:
             continue
         start, end = max(spans, key=lambda span: span[1] - span[0])
         beside = {*words[:start], *words[end:]}
-        if not beside & (TURNING | _REVERSING) and not beside <= QUALIFIERS:
+        if not beside & (TURNING | _REVERSING):
             affix = " ".join(words[:start]), " ".join(words[end:])
             groups[affix][name] = NAMES[" ".join(words[start:end])]
     return groups
@@ -71,8 +71,9 @@ def choose_groups(
         proposal.ask(
             f"labels: {', '.join(joint_names)}: annotators' joint labels or a program's, and no further annotator's. "
             "Do these count, or the others?",
-            _list_labels(joint_names),
-            _list_labels(single) if len(votes) == 1 else "--raters majority (the annotators' votes; or any, all)",
+            f"{_list_labels(joint_names)} {ignore(single)}",
+            f"{_list_labels(single) if len(votes) == 1 else '--raters majority'} {ignore(joint_names)} (the votes)",
+            about=[*joint_names, *single],
         )
     good = votes if rivals else dict(groups)
     numbered = {affix for affix in good if _is_numbered_reader(" ".join(affix))}
@@ -82,6 +83,12 @@ def choose_groups(
         for affix, names in good.items()
         if len(set(names.values())) >= 2 or (several and affix in numbered)
     }
+
+
+def is_technical(affix: Affix) -> bool:
+    """Whether the words beside the diseases' names are those of columns of labels, and name no kind of a disease."""
+    roles = ("findings", "value", "reader", "running")
+    return all(word in JOINT or any(word in COLUMNS[role] for role in roles) for word in _split_affix(affix))
 
 
 def _split_affix(affix: Affix) -> set[str]:
@@ -130,6 +137,7 @@ def combine_groups(
     proposal.ask(
         f"labels: several columns for each of {', '.join(sorted(by_disease))}; which are the labels?",
         *(f"{option('--label', f'{disease}={name}')} ..." for name in by_disease[disease][:6]),
+        about=[name for names in by_disease.values() for name in names],
     )
 
 
@@ -182,7 +190,9 @@ def find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> N
             choices = [option("--column", f"reader={name}") for name in called or fitting] if long or usual else []
             choices.append("--column reader=none" if long else option("--set", "rows.duplicate=drop"))
             if long or not proposal.answers.keys.get("rows", {}).get("duplicate"):
-                proposal.ask(f"annotators: {text}; which column names who labeled the row?", *choices)
+                proposal.ask(
+                    f"annotators: {text}; which column names who labeled the row?", *choices, about=called or fitting
+                )
             return
         else:
             return

@@ -12,7 +12,14 @@ from typer.testing import CliRunner
 
 import chestfed
 from chestfed.app.cli import app
-from chestfed.data.checks.problems import SITES_SHARE_PICTURE, SPLITS_SHARE_PICTURE, UNREADABLE, UNSUITABLE, WARNINGS
+from chestfed.data.checks.problems import (
+    SEVERAL_PERSONS,
+    SITES_SHARE_PICTURE,
+    SPLITS_SHARE_PICTURE,
+    UNREADABLE,
+    UNSUITABLE,
+    WARNINGS,
+)
 from chestfed.data.images.file_store import NOT_READ_NOW
 from chestfed.data.sites.left_out import MISSING_IMAGE
 
@@ -42,6 +49,7 @@ def test_all_kinds_are_listed() -> None:
         UNSUITABLE,
         SPLITS_SHARE_PICTURE,
         SITES_SHARE_PICTURE,
+        SEVERAL_PERSONS,
         *kinds_of_readers(),
     }
     assert len(errors) > 35

@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 
 from chestfed.core.diseases import TITLES
 from chestfed.data.sites import lexicon
-from chestfed.data.sites.lexicon import WORDS, name_disease, name_view, plain, suggest
+from chestfed.data.sites.lexicon import WORDS, name_disease, name_side, name_view, plain, suggest
 from chestfed.data.sites.reader import NEGATIVE
 from tests.cases import each
 
 #: Columns, and the disease that each is about.
 COLUMNS = {
-    "pleural_effusion": "Pleural Effusion; effusion; pleural_fluid; Left pleural effusion; PleuralEffusion; "
-    "Pleuraerguss; Pleuraerguß; derrame pleural izquierdo; Épanchement pleural; "
-    "e\u0301panchement; Effusion (left)",
+    "pleural_effusion": "Pleural Effusion; effusion; pleural_fluid; PleuralEffusion; Pleuraerguss; Pleuraerguß; "
+    "derrame pleural; Épanchement pleural; e\u0301panchement",
     "cardiomegaly": "Enlarged heart; HERZVERGRÖSSERUNG; Cardiomegalia; 3. Cardiomegaly",
     "edema": "Lung edema; pulmonary oedema; Lungenödem; Edema agudo de pulmón; œdème pulmonaire",
     "consolidation": "Consolidação; Konsolidierung",
-    "atelectasis": "Atelektase; laminar atelectasis; plate-like atelectasis",
+    "atelectasis": "Atelektase; Atelektasen",
     "pneumothorax": "Pneumotórax",
 }
 #: Names that only resemble one, are denied, have a sign that may reverse them, or letters added.
@@ -32,7 +31,7 @@ NONE = (
     "Fracture; heart; Rippenfraktur; scoliosis; Support Devices; lung; left; no finding; Effusion (-); edema?; "
     "no: (?) edema; +/- edema; Edema (left?); edema-; cardiomegaly0; effusion2; cardiomegalyno; Atelectasis1; "
     "Plueral effusion; Cardiomegely; consolidationex; No Pleural Effusion; no_enlarged_heart; "
-    "ohne Lungenkonsolidierung; NOCONSOLIDATION;"
+    "ohne Lungenkonsolidierung; NOCONSOLIDATION; Left pleural effusion; New edema; laminar atelectasis;"
 )
 
 
@@ -40,6 +39,13 @@ def test_columns_in_languages_name_a_disease() -> None:
     for disease, names in COLUMNS.items():
         for name in names.split("; "):
             assert name_disease(name) == disease, name
+
+
+def test_side_of_a_disease_is_named() -> None:
+    for name in ("Left pleural effusion", "derrame pleural izquierdo", "Effusion (left)", "Erguss_re"):
+        assert name_side(name) == "pleural_effusion"
+    for name in ("Pleural effusion", "New pleural effusion", "left", "left pericardial effusion"):
+        assert name_side(name) is None
 
 
 def test_what_resembles_a_disease_is_none() -> None:

@@ -55,12 +55,12 @@ def test_everything_open_is_listed_at_once(bring: Bring, tmp_path: Path) -> None
 
     result = bring(change)()
     assert result.code == 2
-    for text in ("--column patient=Code", "split:a=", "labels:2=", "BodyPart:", "--column patient=none"):
+    for text in ("--column patient=Code", "cohort:a=", "labels:2=", "BodyPart:", "--column patient=none"):
         assert text in result.out
     assert not (tmp_path / "site_configs/hospital.yaml").exists()
     codes, problems = read_book(tmp_path / "site_configs/hospital.codes.csv")
     assert not problems
-    assert {code.kind for code in codes if not code.is_known} == {"label", "split", "keep"}
+    assert {code.kind for code in codes if not code.is_known} == {"label", "keep"}
 
 
 def test_hospital_without_a_split_is_asked(bring: Bring, tmp_path: Path) -> None:
@@ -209,7 +209,10 @@ def test_votes_of_readers_are_asked(bring: Bring, tmp_path: Path) -> None:
 
 
 def test_consensus_goes_before_readers(bring: Bring, tmp_path: Path) -> None:
-    assert bring(lambda cells, n: vote(cells, n, "r1", "r2", "r3", "consensus"))().code == 0
+    run = bring(lambda cells, n: vote(cells, n, "r1", "r2", "r3", "consensus"))
+    assert "--set 'ignore=[edema_r1, edema_r2, edema_r3, mass_r1, mass_r2, mass_r3]'" in " ".join(run().out.split())
+    votes = (f"--column=ignore={name}_r{reader}" for name in ("edema", "mass") for reader in (1, 2, 3))
+    assert run(*votes).code == 0
     assert read_site(tmp_path)["labels"]["edema"] == ["edema_consensus"]
 
 
@@ -237,11 +240,148 @@ def test_silent_losses_are_asked(bring: Bring, change: Any) -> None:
     assert bring(change)().code == 2
 
 
-def test_known_body_parts_need_no_answer(bring: Bring, tmp_path: Path) -> None:
-    result = bring(lambda cells, n: {**cells, "BodyPart": ("CHEST", "HAND")[n % 3 == 0]})()
+@pytest.mark.parametrize("name", ["exclude", "consent", "Einwilligung", "qualité", "BodyPart"])
+def test_column_of_few_values_is_asked(bring: Bring, tmp_path: Path, name: str) -> None:
+    """Whatever it is called, it may say which rows must not be used."""
+    run = bring(lambda cells, n: {**cells, name: ("q", "z", None)[n % 3]})
+    result = run()
+    assert result.code == 2
+    assert f"'{name}': (empty) (12), q (12), z (12)" in " ".join(result.out.split())
+    assert not (tmp_path / "site_configs/hospital.yaml").exists()
+    assert run("--column", f"ignore={name}").code == 0
+    assert read_site(tmp_path)["table"]["ignore"] == [name]
+    codes = (f"--code={name}:{value}" for value in ("q=keep", "z=drop", "(empty)=drop"))
+    result = run(*codes, "--force")
     assert result.code == 0
-    assert "'hand' (12)" in result.out
-    assert len(open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame) == 18
+    config = load_site_config(tmp_path / "site_configs/hospital.yaml")
+    table = open_site(config, tmp_path)
+    assert set(table.frame["row"] % 3) == {2}
+    assert table.columns[name] == "filter"
+
+
+def test_column_without_a_role_is_listed(bring: Bring, tmp_path: Path) -> None:
+    result = bring(lambda cells, n: {**cells, "Remark": f"text {n}", "kV": 110})()
+    assert result.code == 0
+    assert "not read: Remark (36 different values), kV (one value)" in " ".join(result.out.split())
+    columns = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).columns
+    assert [name for name, role in columns.items() if not role] == ["Remark", "kV"]
+
+
+def test_ignored_column_has_to_exist(bring: Bring) -> None:
+    assert bring()("--column", "ignore=Remark").code == 1
+
+
+def test_examination_is_not_the_patient(bring: Bring, tmp_path: Path) -> None:
+    """A column called like the patient's, one value per image, beside one that groups the images."""
+
+    def change(cells: Row, n: int) -> Row:
+        return {**cells, "Patient": f"E{n}", "pseudonym": f"{n // 2}-x"}
+
+    run = bring(change)
+    result = run()
+    assert result.code == 2
+    assert "--column patient=pseudonym" in result.out
+    assert run("--column", "patient=pseudonym").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert (frame.groupby("patient").size() <= 2).all()
+
+
+@pytest.mark.parametrize("center", ["Zentrum", "country", "folder"])
+def test_centers_that_number_alike_are_asked(tmp_path: Path, center: str) -> None:
+    place, made = Place(tmp_path), make_films(40, doubt=False, lateral=False)
+    names = {film.name: ("BER", "MUC")[n >= 20] for n, film in enumerate(made)}
+    place.pictures(
+        made, lambda film: f"images/{names[film.name]}/{film.file}" if center == "folder" else f"images/{film.file}"
+    )
+    rows = [{**cells, "Patient": n // 2 % 10} for n, cells in enumerate(wide(made, roles=("view", "age")))]
+    if center != "folder":
+        rows = [{**cells, center: name} for cells, name in zip(rows, names.values(), strict=True)]
+    place.save(rows)
+    options = ("--images", "images", "--labels", "labels.csv", "--no-input", "--no-split")
+    result = call("site", "new", "hospital", *options, folder=tmp_path)
+    assert result.code == 2
+    assert f"--column site={center}" in result.out
+    assert call("site", "new", "hospital", *options, "--column", f"site={center}", folder=tmp_path).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["patient"].nunique() == 20
+
+
+def test_number_with_dots_is_a_spelling(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "Patient": f"1.{n // 2:03}" if n % 2 else f"1{n // 2:03}"})()
+    assert result.code == 2
+    assert "written in several ways" in " ".join(result.out.split())
+
+
+def test_test_set_goes_before_the_drawn_one(bring: Bring, tmp_path: Path) -> None:
+    """A column that may be the split is asked about although a share is given, and a known one too."""
+
+    def change(cells: Row, n: int) -> Row:
+        split = cells.pop("Split")
+        return {**cells, "is_holdout": int(split == "test")}
+
+    run, drawn = bring(change), ("--test-fraction", "0.2")
+    result = run(*drawn)
+    assert result.code == 2
+    answer = "--column split=is_holdout --code split:0=train --code split:1=test --test-fraction 0"
+    assert answer in " ".join(result.out.split())
+    assert run(*drawn, *answer.split()).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    films = {film.file: film.split for film in make_films(doubt=False)}
+    assert frame["split"].tolist() == [films[image.rpartition("/")[2]] for image in frame["image"]]
+    known = bring()
+    assert known(*drawn, "--force").code == 2
+    assert known("--test-fraction", "0", "--force").code == 0
+
+
+@pytest.mark.parametrize("kind", ["New {}", "Left {}", "stable {}", "{} basal", "Akute {}"])
+def test_kind_denies_no_disease(bring: Bring, tmp_path: Path, kind: str) -> None:
+    name = kind.format("pleural effusion")
+
+    def change(cells: Row, n: int) -> Row:
+        present = int(cells.pop("Pleural Effusion") == "yes")
+        return {**cells, name: present}
+
+    run = bring(change)
+    result = run()
+    assert result.code == 2
+    answers = [f"--label=pleural_effusion={name}", f"--code={name}:0=missing", "--set=one_class=[pleural_effusion]"]
+    assert f"'{name}:0=missing'" in " ".join(result.out.split())
+    assert run(*answers).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert set(frame["pleural_effusion"].dropna()) == {1}
+    assert frame["pleural_effusion"].isna().any()
+
+
+def test_sides_together_are_the_disease(bring: Bring, tmp_path: Path) -> None:
+    def change(cells: Row, n: int) -> Row:
+        sides = {
+            f"{side} pleural effusion": cells["Pleural Effusion"] if (side == "Left") == bool(n % 2) else "no"
+            for side in ("Left", "Right")
+        }
+        return {name: cell for name, cell in {**cells, **sides}.items() if name != "Pleural Effusion"}
+
+    assert bring(change)().code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert set(frame["pleural_effusion"]) == {0, 1}
+
+
+@pytest.mark.parametrize("word", ["n/a", "NA", "N.A.", "null", "k.A.", "NaN"])
+def test_no_answer_is_not_absence(bring: Bring, tmp_path: Path, word: str) -> None:
+    """Beside empty cells it is missing, whatever an empty cell means; without any it is asked about."""
+
+    def change(cells: Row, n: int) -> Row:
+        return {**cells, "Edema": (word, None, "yes", "no")[n % 4]}
+
+    assert bring(change)("--blank", "negative").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert set((frame["row"][frame["edema"].isna()] - 2) % 4) == {0}
+    assert frame["edema"].notna().sum() > 20
+
+
+def test_no_answer_without_empty_cells_is_asked(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "Edema": ("k.A.", "yes", "no")[n % 3]})("--blank", "negative")
+    assert result.code == 2
+    assert "labels:k.a.=missing" in result.out
 
 
 def test_totals_and_copies_are_left_out(tmp_path: Path) -> None:
@@ -267,11 +407,12 @@ def test_joint_label_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
     result = run()
     assert result.code == 2
     assert "--label edema=edema_consensus" in result.out
-    assert run("--label", "edema=edema_consensus", "--raters", "majority").code == 0
+    ignored = [f"--column=ignore=edema_r{k}" for k in (1, 2, 3)]
+    assert run("--label", "edema=edema_consensus", "--raters", "majority", *ignored).code == 0
     frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
     assert frame["edema"].tolist() == [float(row % 2 == 0) for row in frame["row"]]
     assert read_site(tmp_path)["labels"]["pleural_effusion"] == ["effusion_r{reader}"]
-    assert run("--raters", "majority", "--force").code == 0
+    assert run("--raters", "majority", "--force", "--column", "ignore=edema_consensus").code == 0
     frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
     assert frame["edema"].tolist() == [float((row - 2) % 4 >= 2) for row in frame["row"]]
 
@@ -370,16 +511,11 @@ def test_program_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
 
     run = bring(change)
     assert run().code == 2
-    assert run("--label", "edema=edema_radiologist", "--label", "pleural_effusion=effusion_AI").code == 0
+    ignored = ("--column=ignore=edema_AI", "--column=ignore=effusion_radiologist")
+    assert run("--label", "edema=edema_radiologist", "--label", "pleural_effusion=effusion_AI", *ignored).code == 0
     frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
     assert frame["edema"].tolist() == [float(row % 2) for row in frame["row"]]
     assert frame["pleural_effusion"].tolist() == [float((row - 2) % 3 == 0) for row in frame["row"]]
-
-
-def test_unused_columns_are_shown(bring: Bring) -> None:
-    result = bring(lambda cells, n: {**cells, "Edema_consensus": ("yes", "no")[n % 2]})()
-    assert result.code == 0
-    assert "not used: Edema_consensus" in result.out
 
 
 def test_facts_of_dropped_rows_are_shown(tmp_path: Path) -> None:
@@ -407,9 +543,8 @@ def test_program_is_no_vote_beside_votes(bring: Bring, tmp_path: Path) -> None:
 
     run = bring(change)
     assert run().code == 2
-    result = run("--raters", "all")
-    assert result.code == 0
-    assert "not used: edema_AI" in result.out
+    assert run("--raters", "all").code == 2
+    assert run("--raters", "all", "--column", "ignore=edema_AI", "--column", "ignore=effusion_AI").code == 0
     assert "edema_AI" not in str(read_site(tmp_path)["labels"])
     frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
     assert frame["edema"].tolist() == [float(row % 2) for row in frame["row"]]
@@ -465,11 +600,6 @@ def test_names_before_conversion_are_matched(bring: Bring, tmp_path: Path) -> No
     assert read_site(tmp_path)["table"]["images"]["suffix"] == "any"
 
 
-def test_columns_with_label_values_are_shown(bring: Bring) -> None:
-    out = bring(lambda cells, n: {**cells, "Hydrops": cells["Edema"]})().out
-    assert "not used: Hydrops" in " ".join(out.split())
-
-
 def test_spellings_of_patients_are_shown(bring: Bring) -> None:
     out = bring(lambda cells, n: {**cells, "Patient": f"{('HC-', 'hc ')[n % 2]}{n // 2:04}"})(
         "--column", "patient=Patient"
@@ -485,7 +615,8 @@ def test_patient_without_candidates_is_named(bring: Bring) -> None:
 def test_opposite_column_is_coded_alone(bring: Bring, tmp_path: Path) -> None:
     def change(cells: Row, n: int) -> Row:
         cells |= {name: int(cells[name] == "yes") for name in NAMES}
-        return {**cells, "Heart size normal": 1 - cells.pop("Cardiomegaly")}
+        normal = 1 - cells.pop("Cardiomegaly")
+        return {**cells, "Heart size normal": normal}
 
     call_new = bring(change)
     given = ("--label", "cardiomegaly=Heart size normal")
@@ -509,14 +640,6 @@ def test_percent_column_beside_0_and_1(bring: Bring, tmp_path: Path) -> None:
     frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
     assert frame["edema"].tolist() == [float((row - 2) % 3 > 0) for row in frame["row"]]
     assert 0 < frame["cardiomegaly"].mean() < 1
-
-
-def test_columns_of_two_diseases_are_named(bring: Bring) -> None:
-    def change(cells: Row, n: int) -> Row:
-        return {**cells, "Mass and effusion": n % 2, "Nodule and effusion": n % 2}
-
-    out = " ".join(bring(change)().out.split())
-    assert "Mass and effusion (mass, pleural_effusion); Nodule and effusion (nodule, pleural_effusion)" in out
 
 
 def test_left_out_words_are_counted(bring: Bring, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class Source:
     keep_going: bool = False
     remarks: list[str] = field(default_factory=list)
     not_understood: dict[str, Counter[str]] = field(default_factory=dict)
+    columns: dict[str, None] = field(default_factory=dict)  #: all names of columns of the files that are read, in order
     last_opened: str = field(default="", init=False)  #: the name of the text file that was opened last
     _held: tuple[Path, bytes | None] | None = field(default=None, init=False, repr=False)
 
@@ -130,7 +131,7 @@ class Source:
 
         before = len(self.problems)
         text = self.text(path)
-        sheet = None if text is None else self.cut(path, text, _PUBLISHED, choose)
+        sheet = None if text is None else self.cut(path, text, _PUBLISHED, choose, published=True)
         if sheet is None:
             return None
         frame = as_frame(sheet, range(len(sheet.names))).set_axis([*sheet.names, ROW, FILE], axis=1)
@@ -143,9 +144,11 @@ class Source:
         blank = pd.Series(None, index=selected.index, dtype=object)
         return selected.assign(**{name: blank for name in optional if name not in selected})
 
-    def cut(self, path: Path, text: bytes, options: FileFormat, choose: Choose) -> Sheet | None:
+    def cut(
+        self, path: Path, text: bytes, options: FileFormat, choose: Choose, *, published: bool = False
+    ) -> Sheet | None:
         """The chosen columns of a delimited text, whose problems are noted."""
-        sheet, problems = cut_text(self.name(path), text, options, choose)
+        sheet, problems = cut_text(self.name(path), text, options, choose, published=published)
         self.problems += problems
         return sheet
 

@@ -34,7 +34,8 @@ ROW: Final = "\0row"
 FILE: Final = "\0file"
 DELIMITERS: Final = (",", ";", "\t", "|")
 _START: Final = 1 << 20  # bytes that delimiter and header are looked for in
-_NULLS: Final = ["", "nan", "NaN"]
+#: Empty cells as programs write them; in a column that has really empty cells too, they are words.
+_NULLS: Final = ["nan", "NaN"]
 
 
 class UnreadableError(Exception):
@@ -142,8 +143,13 @@ def read_header(text: bytes) -> list[str]:
     return [] if delimiter is None else [composed(name.strip()) for name in first_cells(start, delimiter)]
 
 
-def cut_text(label: str, text: bytes, options: FileFormat, choose: Choose) -> tuple[Sheet | None, list[Problem]]:
-    """The chosen columns of a delimited text, and its problems: rows of another width, or why there is no sheet."""
+def cut_text(
+    label: str, text: bytes, options: FileFormat, choose: Choose, *, published: bool = False
+) -> tuple[Sheet | None, list[Problem]]:
+    """The chosen columns of a delimited text, and its problems: rows of another width, or why there is no sheet.
+
+    In a `published` file `nan` is always an empty cell.
+    """
     stated = _SEPARATOR.match(text)
     text = text if stated is None else text[stated.end() :]
     above = options.header_row - 1
@@ -164,7 +170,7 @@ def cut_text(label: str, text: bytes, options: FileFormat, choose: Choose) -> tu
     chosen = {*choose([composed(name) for name in names])}
     places = [place for place, name in enumerate(names) if composed(name) in chosen]
     try:
-        columns, rows, ragged = _read_cells(text, width, places, delimiter)
+        columns, rows, ragged = _read_cells(text, width, places, delimiter, published)
     except MalformedError as error:
         advice = "export or download the file again; a quotation mark in a cell is doubled, and the cell quoted"
         row = None if error.row is None else error.row + above
@@ -192,7 +198,7 @@ def _fit_header(start: str, names: list[str], delimiter: str) -> tuple[list[str]
 
 
 def _read_cells(
-    text: bytes, width: int, places: Sequence[int], delimiter: str
+    text: bytes, width: int, places: Sequence[int], delimiter: str, published: bool
 ) -> tuple[list[pa.ChunkedArray[Any]], np.ndarray, list[pa.csv.InvalidRow]]:
     """The columns at these places of a text with `width` columns, the numbers of their rows, and rows of another width.
 
@@ -204,7 +210,7 @@ def _read_cells(
         ragged.append(row)
         return "skip"
 
-    names = [f"c{place}" for place in range(width)]
+    names, nan = [f"c{place}" for place in range(width)], not published and (b"nan" in text or b"NaN" in text)
     try:
         table = pa.csv.read_csv(
             io.BytesIO(text),
@@ -215,7 +221,7 @@ def _read_cells(
             pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
                 strings_can_be_null=True,
-                null_values=_NULLS,
+                null_values=[""] if nan else [*_NULLS, ""],
                 include_columns=[names[place] for place in places],
             ),
         )
@@ -225,7 +231,22 @@ def _read_cells(
     if (lines > rows or text.count(b'"') % 2) and (row := _find_open_quote(text, delimiter.encode())) is not None:
         raise MalformedError("a quotation mark opens a cell that holds the rows below it and is not closed", row)
     numbers = [line.number or 0 for line in ragged]  # None only with several threads
-    return table.columns, row_numbers(table.num_rows, numbers), ragged
+    columns = [_empty_nulls(cells) for cells in table.columns] if nan else table.columns
+    return columns, row_numbers(table.num_rows, numbers), ragged
+
+
+def _empty_nulls(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    """The cells with `nan` empty, unless others are really empty: then it is a word of its own, for no answer."""
+    if cells.null_count:
+        return cells
+    words: Any = pc.is_in(cells, value_set=pa.array(_NULLS))
+    return pc.if_else(words, pa.scalar(None, pa.string()), cells) if pc.any(words).as_py() else cells
+
+
+def empty_nan(frame: pd.DataFrame, but: Collection[str]) -> pd.DataFrame:
+    """The frame with `nan` empty in all columns `but` those of labels, where it is a word for no answer."""
+    names = [name for name in frame if name not in (*but, ROW, FILE) and frame[name].isin(_NULLS).any()]
+    return frame.assign(**{name: frame[name].mask(frame[name].isin(_NULLS), None) for name in names})
 
 
 def _find_open_quote(text: bytes, delimiter: bytes) -> int | None:

@@ -181,8 +181,10 @@ def _take_from_path(rows: TableRows, paths: pd.Series) -> TableRows:
     advice = "fix the path, or the pattern in the site's YAML, or keep other images out of label_files.images"
     rows.report("unknown path", unfit, "table.from_path does not fit the path of the image", advice)
     finding = {"findings": names.pop("finding")} if "finding" in names else {}
+    prefix = names.pop("site", table.patient_prefix)
     columns = table.columns.model_copy(update={**names, **finding})
-    return replace(rows, table=table.model_copy(update={"columns": columns}), frame=frame).select(~unfit)
+    table = table.model_copy(update={"columns": columns, "patient_prefix": prefix})
+    return replace(rows, table=table, frame=frame).select(~unfit)
 
 
 def _describe(rows: TableRows, values: Values, images: pd.Series, split: str | None) -> dict[str, object]:
@@ -204,7 +206,16 @@ def _describe(rows: TableRows, values: Values, images: pd.Series, split: str | N
         "age": _read_ages(rows, values),
         "row": rows.rows,
         "file": rows.files,
+        **({} if columns.date is None else {"date": _read_dates(rows.cells(columns.date))}),
     }
+
+
+def _read_dates(cells: pd.Series) -> np.ndarray:
+    """Years float64 `[n]`, to know how far dates are apart; unreadable is missing. A day may be taken for a month."""
+    codes, different = pd.factorize(cells)
+    dates = pd.to_datetime(pd.Series(different, dtype=object), errors="coerce", format="mixed", dayfirst=True, utc=True)
+    years = [np.nan if pd.isna(date) else date.year + date.day_of_year / 366 for date in dates]
+    return np.array([*years, np.nan])[codes]
 
 
 def _read_patients(rows: TableRows) -> pd.Series:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,12 @@ import pyarrow.compute as pc
 from chestfed.data.sites.label_files.open import open_table
 from chestfed.data.sites.label_files.options import FileFormat
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import FILE, ROW, composed
+from chestfed.data.sites.label_files.text import FILE, ROW, composed, empty_nan
 from chestfed.data.sites.left_out import TOTAL_ROW
-from chestfed.data.sites.tables.schema import READER, Join, TableFormat
+from chestfed.data.sites.tables.schema import FIELD, READER, Join, TableFormat
+
+if TYPE_CHECKING:
+    from chestfed.data.sites.config import SiteConfig
 
 #: A cell that names a sum of the rows above it.
 _SUM: Final = (  # SUM001 is the name of a patient
@@ -96,6 +100,26 @@ def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[
     return None if frame is None else _drop_totals(TableRows(source, source.name(path), table, frame))
 
 
+def name_columns(config: SiteConfig, headers: Collection[str]) -> dict[str, str]:
+    """Column -> what it is read as, such as `patient`; empty of a column that nothing reads."""
+    table = config.table
+    if table is None:
+        return {}
+    roles: dict[str, list[str]] = defaultdict(list)
+    for role, name in table.columns.model_dump(exclude_none=True).items():
+        roles[name].append(role)
+    for disease, names in config.labels.items():
+        for header in (header for name in names for header in (match_reader(name, [*headers]) or [name])):
+            roles[header].append(disease)
+    further = {"filter": table.keep, "ignored": table.ignore, "site": [table.patient_prefix or ""]}
+    further["path"] = [match[1] for match in FIELD.finditer(table.images.path or "")]
+    further["key"] = [name for join in table.join for name in join.key]
+    for role, names in further.items():
+        for name in names:
+            roles[name].append(role)
+    return {name: ", ".join(dict.fromkeys(roles.get(name, ()))) for name in headers}
+
+
 def find_sums(cells: pd.Series) -> np.ndarray:
     """Which cells name a sum of the rows above them, bool `[n]`."""
     maybe: Any = pc.match_substring_regex(pa.array(cells, pa.string(), from_pandas=True), _MAYBE_SUM)
@@ -106,7 +130,9 @@ def find_sums(cells: pd.Series) -> np.ndarray:
 
 def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
     """Header -> annotator, of the headers that fit a name such as `edema_{reader}`."""
-    before, _, after = name.partition(READER)
+    before, reader, after = name.partition(READER)
+    if not reader:
+        return {}
     pattern = re.compile(f"{re.escape(before)}(.+){re.escape(after)}")
     return {header: match[1] for header in headers if (match := pattern.fullmatch(header))}
 
@@ -115,7 +141,7 @@ def _read_columns(source: Source, path: Path, options: FileFormat, columns: Sequ
     def choose(headers: Sequence[str]) -> list[str]:
         names: list[str] = []
         for name in map(composed, dict.fromkeys(columns)):
-            names += match_reader(name, headers) or [name] if READER in name else [name]
+            names += match_reader(name, headers) or [name]
         return list(dict.fromkeys(names))
 
     advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
@@ -123,8 +149,13 @@ def _read_columns(source: Source, path: Path, options: FileFormat, columns: Sequ
     if opened is None:
         return None
     source.remarks += opened.notes
+    source.columns |= dict.fromkeys(filter(None, opened.headers))
     names, empty = choose(opened.headers), "" if source.problems else "export the table again"
-    return source.select(path, opened.frame, opened.headers, names, row=options.header_row, advice=advice, empty=empty)
+    labels = [name for disease in source.config.labels.values() for name in disease]
+    labels += [name for label in labels for name in match_reader(label, opened.headers)]
+    value = source.config.table.columns.value if source.config.table is not None else None
+    frame = empty_nan(opened.frame, [*labels, *([value] if value else [])])
+    return source.select(path, frame, opened.headers, names, row=options.header_row, advice=advice, empty=empty)
 
 
 def _read_other(source: Source, join: Join) -> pd.DataFrame | None:

@@ -17,7 +17,7 @@ from chestfed.data.sites.reader import Split, View
 from chestfed.data.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, normalize_value, parse_code
 
 #: What a pattern may take from the path of the image, as named groups.
-IN_PATH: Final = ("patient", "study", "view", "split", "finding")
+IN_PATH: Final = ("patient", "study", "view", "split", "finding", "site")
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
 #: In the name of a label column, stands for the annotator.
@@ -86,6 +86,9 @@ class Columns(StrictModel):
     sex: Column | None = Field(None, description="sex; default: missing")
     age: Column | None = Field(
         None, description="age in years or with a unit (63 Jahre, 3 months, or DICOM's 063Y, 011M); default: missing"
+    )
+    date: Column | None = Field(
+        None, description="date of the image; the check compares how far a patient's ages and dates are apart"
     )
     findings: Column | None = Field(
         None, description="all findings of the image, separated, or as a Python or JSON list in brackets"
@@ -200,12 +203,16 @@ class TableFormat(FileFormat):
         None,
         min_length=1,
         description="regular expression that is searched for in the image's path below a root; its groups "
-        "(?P<patient>...), study, view, split and finding replace columns, as in (?P<patient>patient\\d+)/",
+        "(?P<patient>...), study, view, split, finding and site (as patient_prefix) replace columns, as in "
+        "(?P<patient>patient\\d+)/",
     )
     patient_prefix: Column | None = Field(
         None, description="column of the site or centre, which qualifies patients: 17 of A and 17 of B are two"
     )
     keep: Texts = Field([], description="filter columns, such as BodyPart; 'codes' say which values keep or drop a row")
+    ignore: Texts = Field(
+        [], description="columns that nothing reads, by your decision; the check names every other one that is not read"
+    )
     codes: Annotated[
         str | Codes, BeforeValidator(_convert_keys, json_schema_input_type=str | dict[str, dict[str, Cell]])
     ] = Field(
@@ -277,8 +284,11 @@ class TableFormat(FileFormat):
         forms += ["finding of from_path"] if "finding" in self.path_groups() else []
         if len(forms) > 1:
             mistakes.append(f"{' and '.join(forms)} exclude each other")
+        mistakes += [f"ignore: '{name}' is read" for name in self.ignore if name in self.used_columns()]
+        if self.patient_prefix is not None and "site" in self.path_groups():
+            mistakes.append("patient_prefix and the group 'site' of from_path exclude each other")
         for name in self.path_groups():
-            if getattr(self.columns, name) is not None:
+            if getattr(self.columns, name, None) is not None:
                 mistakes.append(f"columns.{name} and the group '{name}' of from_path exclude each other")
             if self.images.path is not None and name in [match[1] for match in FIELD.finditer(self.images.path)]:
                 mistakes.append(f"images.path needs {{{name}}}, which from_path takes from that path")

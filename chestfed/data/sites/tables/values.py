@@ -29,6 +29,7 @@ WORDS: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("yes", "true", "present", "positive"), "positive"),
         **dict.fromkeys(("no", "false", "absent", "negative"), "negative"),
         "uncertain": "uncertain",
+        "nan": MISSING,  # beside empty cells, else it is one
     },
     "view": {view: view for view in VIEWS},
     "split": {
@@ -84,7 +85,8 @@ class Values:
         values = [normalize_value(kind, str(cell)) for cell in different]
         meanings = [self.meaning(column, kind, value) for value in values]
         self.note(rows, column, kind, codes, [v if m is None else None for v, m in zip(values, meanings, strict=True)])
-        table = np.array([*(None if meaning == MISSING else meaning for meaning in meanings), None], dtype=object)
+        meanings.append(self.meaning(column, kind, ""))  # of the empty cell
+        table = np.array([None if meaning == MISSING else meaning for meaning in meanings], dtype=object)
         return pd.Series(table[codes], index=cells.index, dtype=object)
 
     def note(self, rows: TableRows, column: str, kind: str, codes: np.ndarray, unknown: Sequence[str | None]) -> None:

@@ -21,6 +21,7 @@ from chestfed.data.checks.problems import (
     SITES_SHARE_PICTURE,
     SPLITS_NEAR,
     SPLITS_SHARE_PICTURE,
+    UNREAD,
 )
 from chestfed.reports.pages.figures import Drawing, Picture, bars, gray_levels, moments, shares
 from chestfed.reports.pages.site_report.content import OLDEST, Profile, SiteReport, locate, years
@@ -28,8 +29,8 @@ from chestfed.reports.pages.site_report.meanings import describe_words
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
 
 _VALUES: Final = 8  # values of a kind that are listed
-#: Kinds of problems whose messages are made of counts and the names of diseases and splits.
-_PLAIN_KINDS: Final = (ONE_CLASS, NO_LABELS)
+#: Kinds of problems whose messages are made of counts and the names of columns, diseases and splits.
+_PLAIN_KINDS: Final = (ONE_CLASS, NO_LABELS, UNREAD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +131,9 @@ def _meanings(report: SiteReport) -> Section:
         words.append(f"Several annotators per image are combined by the rule '{config.table.raters}'.")
     words += [f"{note[:1].upper()}{note[1:]}." for note in table.notes]
     tables = [make_grid("meanings", "Labels", heads, rows)]
+    if table.columns:
+        account = ((name, (role or "not read",)) for name, role in table.columns.items())
+        tables.append(make_grid("columns", "Columns of the table", ("column", "read as"), account))
     if vague := table.not_understood:
         counts = ((format_title(d), [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
         caption = "Not understood: images (or annotators' readings) whose label is missing because of"

@@ -1,0 +1,62 @@
+"""Patients who cannot be one person: of two sexes, or with ages further apart than their images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import Problem
+from chestfed.data.checks.problems import SEVERAL_PERSONS, Inspection
+
+#: Without dates: the longest time in years between two images of a person at one hospital.
+_LONGEST: Final = 25.0
+#: Ages are whole years, and dates may be shifted a little.
+_ROUNDING: Final = 1.5
+_ADVICE: Final = (
+    "one number stands for two persons, or a cell is wrong: fix it; where centers number alike, name the center in "
+    "table.patient_prefix"
+)
+
+
+def find_several_persons(site: Inspection) -> Sequence[Problem]:
+    """One problem per patient, at the first row, over the images of all views."""
+    raw = site.survey.raw
+    codes, names = pd.factorize(raw["patient"])
+    known, number = codes >= 0, len(names)
+    females, males = (_count(codes, known & (raw["sex"] == sex).to_numpy(bool), number) > 0 for sex in ("F", "M"))
+    years = _measure_spans(codes, raw["age"].to_numpy(np.float64), number)
+    dates = (
+        _measure_spans(codes, raw["date"].to_numpy(np.float64), number) if "date" in raw else np.full(number, np.nan)
+    )
+    limits = np.where(np.isnan(dates), _LONGEST, dates + _ROUNDING)
+    old = years > limits
+    problems = []
+    first = np.full(number, len(codes))
+    np.minimum.at(first, codes[known], np.flatnonzero(known))
+    for patient in np.flatnonzero((females & males) | old).tolist():
+        texts = ["is female and male"] if females[patient] and males[patient] else []
+        if old[patient]:
+            of = (
+                f"{limits[patient]:.0f} years at most" if np.isnan(dates[patient]) else f"{dates[patient]:.1f} by dates"
+            )
+            texts.append(f"has ages {years[patient]:.0f} years apart ({of})")
+        row = int(first[patient])
+        text = f"this row's patient {' and '.join(texts)}, in {int((codes == patient).sum()):,} images"
+        problems.append(Problem(SEVERAL_PERSONS, str(raw["file"].iat[row]), text, int(raw["row"].iat[row]), _ADVICE))
+    return problems
+
+
+def _count(codes: np.ndarray, which: np.ndarray, number: int) -> np.ndarray:
+    return np.bincount(codes[which], minlength=number)
+
+
+def _measure_spans(codes: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
+    """Highest minus lowest value of each patient, float64 `[number]`; NaN without any."""
+    known = (codes >= 0) & ~np.isnan(values)
+    low, high = np.full(number, np.inf), np.full(number, -np.inf)
+    np.minimum.at(low, codes[known], values[known])
+    np.maximum.at(high, codes[known], values[known])
+    return np.where(high >= low, high - low, np.nan)

@@ -1,0 +1,202 @@
+"""Columns that nothing reads: those of few values are asked for, whatever they are called; the others are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.data.sites.tables.codebook import EMPTY, KEEP
+from chestfed.data.sites.tables.schema import FIELD
+from chestfed.leaves.drafts.codes import add_codes, ask_codes, count_values, guess_words
+from chestfed.leaves.drafts.columns import find_folder, have_same_groups, list_paths, looks_like_ids
+from chestfed.leaves.drafts.proposal import FOLDER, NONE, Proposal, ignore, option
+
+#: A column of so many different cells, the empty one being one of them, may say how a row is to be used.
+_FEW: Final = 12
+#: A value is shown if so many rows have it: of fewer, it may be a name.
+_SHOWN_FROM: Final = 3
+_MOST_SHOWN: Final = 6
+_MOST_SITES: Final = 50
+_MOSTLY: Final = 0.5
+
+
+def account_for_rest(proposal: Proposal) -> None:
+    """Note the filter columns and the site's, ask for columns of few values that have no role, and list the others."""
+    _note_site(proposal)
+    coded = (code.column for code in proposal.answers.codes if code.kind == KEEP and code.is_known)
+    filters = [*proposal.table.get("keep", []), *(name for name in coded if name in proposal.headers)]
+    filters = [name for name in dict.fromkeys(filters) if name not in proposal.table.get("ignore", [])]
+    if filters:
+        proposal.table["keep"] = filters
+    for name in filters:
+        _propose_filter(proposal, name)
+    rest = list_rest(proposal)
+    counts = {name: count_with_empty(proposal.frame[name]) for name in rest}
+    few = [name for name in rest if 2 <= len(counts[name]) <= _FEW]
+    _ask_patients(proposal, rest)
+    _ask_sites(proposal, [name for name in rest if _FEW < proposal.frame[name].nunique() <= len(proposal.frame) / 10])
+    if few:
+        shown = "; ".join(f"'{name}': {_show_values(counts[name])}" for name in few)
+        answers = [answer for name in few for answer in _list_answers(proposal, name, counts[name])]
+        proposal.ask(
+            f"not read: {shown}. Each needs a role: it says which rows to leave out, which images are for testing, "
+            "what is found, whose the images are, or nothing of these",
+            f"{ignore(few)} (nothing of these)",
+            *answers,
+            "--label DISEASE=COLUMN (what is found)",
+        )
+        for name in few:
+            add_codes(proposal, name, KEEP, counts[name], lambda value: ("", "nothing reads the column", False))
+    if others := [f"{name} ({_describe(proposal.frame[name])})" for name in rest if name not in few]:
+        proposal.first.append(f"not read: {', '.join(others)}")
+
+
+def list_rest(proposal: Proposal) -> list[str]:
+    """The columns with cells that nothing reads, not ignored by the user."""
+    table = proposal.table
+    joined = [key for join in table.get("join", []) for key in join.get("key", [])]
+    path = FIELD.finditer(str(proposal.rule.get("path", "")))
+    used = {
+        *proposal.pending,
+        *table.get("keep", []),
+        table.get("patient_prefix"),
+        *joined,
+        *(match[1] for match in path),
+    }
+    return [name for name in proposal.free if name not in used]
+
+
+def count_with_empty(cells: pd.Series) -> dict[str, int]:
+    """How many cells have each value; the empty cell is one."""
+    empty = int(cells.isna().sum())
+    return {**count_values(cells, KEEP), **({"": empty} if empty else {})}
+
+
+def _show_values(counts: dict[str, int]) -> str:
+    frequent = sorted((-number, value) for value, number in counts.items() if number >= _SHOWN_FROM or not value)
+    text = ", ".join(f"{value or EMPTY} ({-number:,})" for number, value in frequent[:_MOST_SHOWN])
+    more = len(counts) - len(frequent[:_MOST_SHOWN])
+    return f"{text}{f' and {more} more, in the code book' if more else ''}"
+
+
+def _describe(cells: pd.Series) -> str:
+    number = cells.nunique()
+    return "one value" if number == 1 else f"{number:,} different values"
+
+
+def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list[str]:
+    """Options for a column: the rows to leave out, and what else its cells may be."""
+    frequent = sorted((-number, value) for value, number in counts.items() if number >= _SHOWN_FROM or not value)
+    values = [value for _, value in frequent[:_MOST_SHOWN]]
+
+    def code(column: str, meanings: Sequence[str]) -> str:
+        pairs = zip(values, meanings, strict=True)
+        return " ".join(option("--code", f"{column}:{value or EMPTY}={meaning}") for value, meaning in pairs)
+
+    more = " ..." if len(values) < len(counts) else ""
+    kept = ["keep", *["drop"] * (len(values) - 1)]
+    answers = [f"{code(name, kept)}{more} (these rows are left out, or the other way round)"] if values else []
+    patient = proposal.columns.get("patient")
+    person = proposal.frame[patient] if patient is not None else proposal.image
+    if 1 < len(values) <= 4 and _is_constant(proposal.frame[name].fillna(""), person) and not proposal.has_split:
+        guess = guess_words("split", name, counts)
+        meanings = [guess(value)[0] or ("train" if place == 0 else "test") for place, value in enumerate(values)]
+        drawn = " --test-fraction 0" if proposal.answers.test_fraction else ""
+        answers.append(f"{option('--column', f'split={name}')} {code('split', meanings)}{drawn}")
+    split, share = _count_split(proposal, proposal.frame[name])
+    if share >= _MOSTLY and proposal.get_answer("site") is None:
+        text = f"{split:,} patient numbers occur at several of its values: different persons"
+        answers.append(f"{option('--column', f'site={name}')} ({text})")
+    return answers
+
+
+def _is_constant(cells: pd.Series, groups: pd.Series) -> bool:
+    return bool((cells.groupby(groups).nunique() <= 1).all())
+
+
+def _propose_filter(proposal: Proposal, name: str) -> None:
+    """The codes of a filter column, whose values keep or drop a row."""
+    rows = add_codes(proposal, name, KEEP, count_with_empty(proposal.frame[name]), lambda value: ("", "", False))
+    if dropped := [row for row in rows if row.meaning == "drop"]:
+        listed = ", ".join(f"'{row.value or EMPTY}' ({row.rows:,})" for row in dropped)
+        proposal.first.append(f"rows are left out by '{name}': {listed}")
+    ask_codes(proposal, f"filter column '{name}', keep or drop", name, rows, option("--column", f"ignore={name}"))
+
+
+def _note_site(proposal: Proposal) -> None:
+    """The column, or the folder of the images, of the center that numbers its own patients."""
+    answer = proposal.get_answer("site")
+    if answer == FOLDER:
+        place = find_folder(list_paths(proposal), "site")
+        if place is None or "from_path" in proposal.table:
+            raise ConfigError("--column site=folder: the images are not in folders, or from_path is used already")
+        proposal.table["from_path"], proposal.evidence["from_path"] = place
+    elif answer not in (None, NONE):
+        proposal.table["patient_prefix"], proposal.evidence["patient_prefix"] = answer, "given"
+
+
+def _count_split(proposal: Proposal, cells: pd.Series) -> tuple[int, float]:
+    """How many patients with several images have several of the cells, and their share."""
+    patient = proposal.columns.get("patient")
+    if patient is None or patient == proposal.columns.get("image"):
+        return 0, 0.0
+    groups = cells.groupby(proposal.frame[patient])
+    several = groups.nunique()[groups.size() > 1]
+    return int((several > 1).sum()), float((several > 1).mean()) if len(several) else 0.0
+
+
+def _ask_sites(proposal: Proposal, names: Sequence[str]) -> None:
+    """A question if a column, or the images' folders, cut through most patients: centers may number them alike."""
+    if proposal.get_answer("site") is not None:
+        return
+    paths = list_paths(proposal)
+    place = find_folder(paths, "site")
+    folders = paths.str.extract(place[0])["site"] if place and "from_path" not in proposal.table else None
+    parts = [(f"column '{name}'", name, proposal.frame[name]) for name in names]
+    parts += [("the folders of the images", FOLDER, folders)] if folders is not None else []
+    for what, name, cells in parts:
+        split, share = _count_split(proposal, cells)
+        if share >= _MOSTLY and 2 <= cells.nunique() <= _MOST_SITES:
+            proposal.ask(
+                f"patient: {split:,} patient numbers occur at several of {cells.nunique()} values of {what}; are they "
+                "different persons, of centers that number alike?",
+                option("--column", f"site={name}"),
+                f"{option('--column', f'site={NONE}')} (no: the same persons)",
+            )
+
+
+def _ask_patients(proposal: Proposal, rest: Sequence[str]) -> None:
+    """A question if the patient, found by a name, may be an examination: another column groups several of them."""
+    patient = proposal.columns.get("patient")
+    if patient is None or proposal.get_answer("patient") is not None:
+        return
+    frame = proposal.frame
+    study = [proposal.columns["study"]] if "study" in proposal.columns else []
+    coarser = []
+    for name in [*rest, *study]:
+        cells = frame[name]
+        pairs = pd.DataFrame({"patient": frame[patient], "cell": cells}).dropna().drop_duplicates()
+        nested = pairs["patient"].is_unique and len(pairs) and cells.nunique() < frame[patient].nunique()
+        if nested and looks_like_ids(cells, proposal.image) and not have_same_groups(cells, frame[patient]):
+            coarser += [name] if _may_be_persons(proposal, cells) else []
+    if coarser:
+        numbers = ", ".join(f"'{name}' has {frame[name].nunique():,} different values" for name in coarser)
+        proposal.ask(
+            f"patient: '{patient}' has {frame[patient].nunique():,} different values for {proposal.image.nunique():,} "
+            f"images, and {numbers}, each over several of them: which is the patient, and not the examination?",
+            *(option("--column", f"patient={name}") for name in [*coarser, patient]),
+        )
+
+
+def _may_be_persons(proposal: Proposal, cells: pd.Series) -> bool:
+    """Whether groups of images have one sex each, as far as the table says."""
+    sex = proposal.columns.get("sex")
+    if sex is None:
+        return True
+    groups = proposal.frame[sex].groupby(cells)
+    several = groups.nunique()[groups.size() > 1]
+    return bool(not len(several) or np.mean(several > 1) < 1 - _MOSTLY / 5)

@@ -1,0 +1,54 @@
+"""One patient's sex, ages and dates must fit one person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chestfed.data.checks import check_site
+from chestfed.data.checks.problems import SEVERAL_PERSONS, UNREAD
+from chestfed.data.sites.config import SiteConfig
+from tests.leaves.drafts.campaign.maker import Place
+
+ROWS = [("A", "F", 40, "2001-03-04"), ("A", "F", 42, "2003-03-04"), ("B", "M", 60, "2001-01-01"), ("C", "", None, "")]
+
+
+def check(folder: Path, rows: list[tuple[Any, ...]], **table: Any) -> Any:
+    place = Place(folder)
+    columns = {"image": "File", "patient": "Patient", "sex": "Sex", "age": "Age", "date": "Date"}
+    cells = [dict(zip(("Patient", "Sex", "Age", "Date"), row, strict=True)) for row in rows]
+    place.save([{"File": f"{n}.png", **of, "Edema": n % 2, "consent": "yes"} for n, of in enumerate(cells)])
+    keys: dict[str, Any] = {"site": "st", "title": "St", "reader": "table", "root": str(folder), "views": "all"}
+    keys |= {"label_files": {"table": ["labels.csv"]}, "diseases": ["edema"], "labels": {"edema": ["Edema"]}}
+    keys |= {"uncertain": "missing", "blank": "missing", "table": {"columns": columns, **table}}
+    return check_site(SiteConfig.model_validate(keys), folder, images=False)
+
+
+@pytest.mark.parametrize(
+    ("more", "rows"),
+    [
+        (("A", "F", 43, "2004-01-01"), None),
+        (("B", "F", 60, "2001-01-01"), [4]),
+        (("A", "F", 71, "2004-01-01"), [2]),
+        (("A", "F", 71, "2034-01-01"), None),
+        (("B", "M", 64, ""), [4]),
+        (("C", "M", 64, ""), None),
+    ],
+    ids=["later", "two sexes", "ages", "many years", "one date", "one age"],
+)
+def test_several_persons_are_an_error(tmp_path: Path, more: tuple[Any, ...], rows: list[int] | None) -> None:
+    errors = check(tmp_path, [*ROWS, more]).errors.kinds.get(SEVERAL_PERSONS, [])
+    assert [problem.row for problem in errors] == (rows or [])
+
+
+def test_column_that_is_not_read_is_named(tmp_path: Path) -> None:
+    report = check(tmp_path, ROWS)
+    assert "'consent'" in report.warnings.kinds[UNREAD][0].message
+    roles = dict(
+        zip(("File", "Patient", "Sex", "Age", "Date"), ("image", "patient", "sex", "age", "date"), strict=True)
+    )
+    assert report.inspection.survey.table.columns == {**roles, "Edema": "edema", "consent": ""}
+    assert UNREAD not in check(tmp_path, ROWS, ignore=["consent"]).kinds
+    assert "'absent'" in check(tmp_path, ROWS, ignore=["consent", "absent"]).warnings.kinds[UNREAD][0].message
