@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -252,7 +253,11 @@ def option(name: str, value: str) -> str:
 def ignore(names: Collection[str]) -> str:
     """The option by which the user says that nothing reads these columns."""
     plain_name = re.compile(r"[^\W\d][\w ]*")
-    quoted = [n if plain_name.fullmatch(n) and n.lower() not in ("no", "yes", "on", "off") else repr(n) for n in names]
+    words = ("no", "yes", "on", "off", "y", "n", "true", "false", "null")
+    quoted = [
+        name if plain_name.fullmatch(name) and name.lower() not in words else json.dumps(name, ensure_ascii=False)
+        for name in names
+    ]
     return option("--set", f"ignore=[{', '.join(quoted)}]")
 
 

@@ -49,9 +49,9 @@ def account_for_rest(proposal: Proposal) -> None:
             *answers,
             "--label DISEASE=COLUMN (what is found)",
         )
-        for name in few:
-            add_codes(proposal, name, KEEP, counts[name], lambda value: ("", "nothing reads the column", False))
-    if others := [f"{name} ({_describe(proposal.frame[name])})" for name in rest if name not in few]:
+    empty = [name for name in proposal.headers if not proposal.frame[name].notna().any()]
+    empty = [name for name in empty if name not in proposal.table.get("ignore", [])]
+    if others := [f"{name} ({_describe(proposal.frame[name])})" for name in (*rest, *empty) if name not in few]:
         proposal.first.append(f"not read: {', '.join(others)}")
 
 
@@ -80,12 +80,12 @@ def _show_values(counts: dict[str, int]) -> str:
     frequent = sorted((-number, value) for value, number in counts.items() if number >= _SHOWN_FROM or not value)
     text = ", ".join(f"{value or EMPTY} ({-number:,})" for number, value in frequent[:_MOST_SHOWN])
     more = len(counts) - len(frequent[:_MOST_SHOWN])
-    return f"{text}{f' and {more} more, in the code book' if more else ''}"
+    return f"{text}{f' and {more} more in fewer than {_SHOWN_FROM} rows each' if more else ''}"
 
 
 def _describe(cells: pd.Series) -> str:
     number = cells.nunique()
-    return "one value" if number == 1 else f"{number:,} different values"
+    return f"{number:,} different values" if number > 1 else "one value" if number else "empty"
 
 
 def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list[str]:

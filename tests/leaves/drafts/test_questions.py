@@ -60,7 +60,7 @@ def test_everything_open_is_listed_at_once(bring: Bring, tmp_path: Path) -> None
     assert not (tmp_path / "site_configs/hospital.yaml").exists()
     codes, problems = read_book(tmp_path / "site_configs/hospital.codes.csv")
     assert not problems
-    assert {code.kind for code in codes if not code.is_known} == {"label", "keep"}
+    assert {code.kind for code in codes if not code.is_known} == {"label"}
 
 
 def test_hospital_without_a_split_is_asked(bring: Bring, tmp_path: Path) -> None:

@@ -42,12 +42,14 @@ for _name, _about, _column, _words, _book in (
      {"menge a": "train", "menge b": "test"}),
     ("usage", "the split in a column called usage", "usage", {"train": "train", "test": "test"}, {}),
 ):  # fmt: skip
-    _then = [f"--column=split={_column}"] if _name == "usage" else []
+    _codes = [f"--code=split:{value}={meaning}" for value, meaning in _book.items()]
+    _then = [] if _column.casefold() in ("split", "set", "usage") else [f"--column=split={_column}", *_codes]
     register(_about, _name, _split(_column, _words), book=_book, then=_then)
 register("five folds beside no split", "folds", add_cells(fold=lambda film, n: int(film.patient[1:]) % 5),
     roles=("view", "sex", "age"),
-    then=["--column=split=none"])  # fmt: skip
-register("a split and folds beside it", "split_and_folds", add_cells(fold=lambda film, n: int(film.patient[1:]) % 5))
+    then=["--column=ignore=fold"])  # fmt: skip
+register("a split and folds beside it", "split_and_folds", add_cells(fold=lambda film, n: int(film.patient[1:]) % 5),
+    then=["--column=ignore=fold"])  # fmt: skip
 
 
 def _view(words: dict[str, str]) -> Any:
@@ -129,8 +131,8 @@ def _filtered(name: str, about: str, column: str, included: str, dropped: str) -
         place.pictures(made)
         rows = [{**cells, column: dropped if n % 4 == 0 else included} for n, cells in enumerate(wide(made))]
         place.save(rows)
-        book = {included.lower(): "keep", dropped.lower(): "drop"}
-        return Case(tell_truth([film for n, film in enumerate(made) if n % 4]), book=book)
+        codes = [f"--code={column}:{value}={meaning}" for value, meaning in ((included, "keep"), (dropped, "drop"))]
+        return Case(tell_truth([film for n, film in enumerate(made) if n % 4]), then=codes)
 
     shape(about, name)(make)
 
@@ -139,7 +141,8 @@ _filtered("body_parts", "films of the abdomen among them", "BodyPartExamined", "
 _filtered("series", "bone-suppressed copies among them", "Series", "original", "bone suppressed")
 _filtered("intents", "films for processing among them", "Presentation Intent", "FOR PRESENTATION", "FOR PROCESSING")
 _filtered("preliminary", "preliminary reports among them", "Report status", "final", "preliminary")
-register("a column of the modality, CR and DX", "modalities", add_cells(Modality=lambda film, n: ("CR", "DX")[n % 2]))
+register("a column of the modality, CR and DX", "modalities", add_cells(Modality=lambda film, n: ("CR", "DX")[n % 2]),
+    then=["--column=ignore=Modality"])  # fmt: skip
 
 
 # What surrounds the table ---------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of shapes
 """Ordinary tables whose columns and words no list of chestfed was written for, in the groups of a review.
 
 Each has forty films of twenty patients. `then` are the answers of somebody who knows what the table means.
@@ -54,7 +55,7 @@ def add(
         place.pictures(made, at)
         rows = [
             change(cells, film, n)
-            for n, (cells, film) in enumerate(zip(wide(made, codes=codes or _BINARY, roles=roles), made))
+            for n, (cells, film) in enumerate(zip(wide(made, codes=codes or _BINARY, roles=roles), made, strict=True))
         ]
         place.save(rows, file, **(how or {}))
         kept = [film for n, film in enumerate(made) if keep(n)]
@@ -221,7 +222,7 @@ add("codes", "spanish_cp1252", lambda old, film, n: {**old, "edad mínima": n % 
 add("codes", "percent_words", lambda old, film, n: {k: (">=50%" if v else "<50%") if k in NAMES else v for k, v in old.items()},
     ["--code=>=50%=positive", "--code=<50%=negative"])  # fmt: skip
 add("codes", "icd_columns", lambda old, film, n: {{"Cardiomegaly": "I51.7", "Edema": "J81", "Consolidation": "J18.1", "Atelectasis": "J98.1", "Pleural Effusion": "J90"}.get(k, k): v for k, v in old.items()},
-    [f"--label={d}={c}" for d, c in zip(DISEASES, ("I51.7", "J81", "J18.1", "J98.1", "J90"))])  # fmt: skip
+    [f"--label={d}={c}" for d, c in zip(DISEASES, ("I51.7", "J81", "J18.1", "J98.1", "J90"), strict=True)])  # fmt: skip
 add("codes", "merged_names", lambda old, film, n: {**{f"{k}_x" if k in NAMES else k: v for k, v in old.items()}, **{f"{k}_y": n % 2 for k in NAMES}},
     [f"--label={d}={EN[d]}_x" for d in DISEASES] + [f"--set=ignore=[{', '.join(f'{k}_y' for k in NAMES)}]"])  # fmt: skip
 add("codes", "chinese", lambda old, film, n: {{"File": "文件", "Patient": "患者", "View": "体位", "Sex": "性别", "Age": "年龄"}.get(k, k): v for k, v in old.items()},

@@ -126,7 +126,7 @@ def contradict(cells: Row, film: Film, n: int) -> Row:
 
 
 register("two columns of one disease that contradict each other", "contradicting_columns", contradict,
-    then=["--label=pleural_effusion=Pleural Effusion"])  # fmt: skip
+    then=["--label=pleural_effusion=Pleural Effusion", "--column=ignore=Effusion"])  # fmt: skip
 
 
 @shape("effusion left and right in two columns")
