@@ -36,7 +36,7 @@ power pipelines/small.yaml --difference 0.05 --seeds 3
 samples --out synthetic_hospitals --size tiny
 samples --extra st-anne/wide --size tiny --out hospitals
 site new st-anne --images hospitals/synthetic-st-anne/Bilder --labels hospitals/synthetic-st-anne/Befunde.csv ...
-    --uncertain missing --no-input
+    --uncertain missing --column ignore=Rippenfraktur --no-input
 site check site_configs/st-anne.yaml --fix-splits --no-images
 site_configs: site check st-anne.yaml --fix-splits --no-images
 site check site_configs/st-anne_fixed.yaml --against site_configs/synthetic/vindr.yaml --data synthetic_hospitals ...
