@@ -34,7 +34,7 @@ def find_several_persons(site: Inspection) -> Sequence[Problem]:
     limits = np.where(np.isnan(dates), _LONGEST, dates + _ROUNDING)
     old = years > limits
     problems = []
-    first = np.full(number, len(codes))
+    first, rows, files = np.full(number, len(codes)), raw["row"].tolist(), raw["file"]
     np.minimum.at(first, codes[known], np.flatnonzero(known))
     for patient in np.flatnonzero((females & males) | old).tolist():
         texts = ["is female and male"] if females[patient] and males[patient] else []
@@ -45,7 +45,7 @@ def find_several_persons(site: Inspection) -> Sequence[Problem]:
             texts.append(f"has ages {years[patient]:.0f} years apart ({of})")
         row = int(first[patient])
         text = f"this row's patient {' and '.join(texts)}, in {int((codes == patient).sum()):,} images"
-        problems.append(Problem(SEVERAL_PERSONS, str(raw["file"].iat[row]), text, int(raw["row"].iat[row]), _ADVICE))
+        problems.append(Problem(SEVERAL_PERSONS, str(files.iat[row]), text, rows[row], _ADVICE))
     return problems
 
 

@@ -121,10 +121,10 @@ def _ask_kinds(proposal: Proposal, columns: Mapping[str, Sequence[str]], free: S
     """
     kinds, codes = dict[str, str](), list[str]()
     for name in free:
-        diseases = {*list_names(name).values()} - {*columns, *proposal.answers.labels}
+        named = {*list_names(name).values()} - {*columns, *proposal.answers.labels}
         cells = proposal.frame[name]
-        if len(diseases) == 1 and 2 <= cells.nunique() + cells.isna().any() <= _MOST_VALUES:
-            kinds[name] = diseases.pop()
+        if len(named) == 1 and 2 <= cells.nunique() + cells.isna().any() <= _MOST_VALUES:
+            kinds[name] = named.pop()
             negative = (v for v in _read_values(cells) if v in MAYBE_NEGATIVE)
             codes += [option("--code", f"{name}:{value}=missing") for value in negative]
     if not kinds:

@@ -245,7 +245,7 @@ def _empty_nulls(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
 
 def empty_nan(frame: pd.DataFrame, but: Collection[str]) -> pd.DataFrame:
     """The frame with `nan` empty in all columns `but` those of labels, where it is a word for no answer."""
-    names = [name for name in frame if name not in (*but, ROW, FILE) and frame[name].isin(_NULLS).any()]
+    names = [name for name in map(str, frame) if name not in (*but, ROW, FILE) and frame[name].isin(_NULLS).any()]
     return frame.assign(**{name: frame[name].mask(frame[name].isin(_NULLS), None) for name in names})
 
 
