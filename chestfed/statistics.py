@@ -128,7 +128,8 @@ def contributions(
     """What each partner contributes to the mean AUC at a target: Shapley value, added first, removed last.
 
     `scores` hold those of the target's images after training with each set of partners, a list with one array per seed;
-    `list_subsets` says which sets. Columns: partner (`total` for the total gain), measure, value, low, high, p.
+    `list_subsets` says which sets. Columns: partner (`total` for the total gain), measure, value, low, high, p,
+    and p_holm, corrected by Holm's method over all rows.
     """
     list_subsets(partners, orders)  # refuses others than names
     if not isinstance(scores, Mapping) or not all(isinstance(seeds, list | tuple) for seeds in scores.values()):
@@ -144,7 +145,8 @@ def contributions(
     each, total = joining.estimate_contributions(arrays, partners, *given, orders)
     rows = [row for contribution in each for row in _list_measures(contribution)]
     rows.append(("total", "all partners", *_read_test(total)))
-    return pd.DataFrame(rows, columns=["partner", "measure", "value", "low", "high", "p"])
+    frame = pd.DataFrame(rows, columns=["partner", "measure", "value", "low", "high", "p"])
+    return frame.assign(p_holm=np.array(comparison.holm(frame["p"].tolist()), float))
 
 
 def _list_measures(contribution: Contribution) -> list[tuple[object, ...]]:

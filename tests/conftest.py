@@ -74,6 +74,14 @@ def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _few_patients_count() -> Iterator[None]:
+    """Tiny hospitals have a dozen patients and means over diseases all the same; `tests/results` has the true limit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", 1)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _commands_are_built_once() -> Iterator[None]:
     """Building the tree of all commands takes longer than many commands do."""
     build = functools.cache(typer.main.get_command)

@@ -107,16 +107,16 @@ def text_table(
 ) -> Table:
     """A table for a terminal, with columns of words and then of numbers; a `light` one has no frame."""
     from rich import box
-    from rich.table import Table
 
-    frame = box.SIMPLE_HEAD if light else box.HEAVY_HEAD
-    table = Table(title=title or None, title_justify="left", caption=caption, caption_justify="left", box=frame)
+    from chestfed.core.tables import WholeTable
+
+    table = WholeTable(title, caption or "", box.SIMPLE_HEAD if light else box.HEAVY_HEAD)
     table.pad_edge, table.collapse_padding = False, True  # at 80 columns every one counts
     cells = list(rows)
     for place, name in enumerate((*words, *numbers)):
         if place < len(words):
             widest = max((len(row[place]) for row in cells), default=0)
-            table.add_column(name, overflow="fold", min_width=min(widest, _NAME_WIDTH))
+            table.add_column(name, justify="left", overflow="fold", min_width=min(widest, _NAME_WIDTH))
         else:
             table.add_column(hyphenate(name), justify="right", overflow="fold")
     for row in cells:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title, sort_names
 from chestfed.core.provenance import Origin
 from chestfed.data.sites.config import SiteConfig
@@ -58,30 +59,18 @@ def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | N
 
 def render(frame: pd.DataFrame) -> RenderableType:
     """The table of `dataset_table` for a terminal: ratios to three decimals; views and missing labels below it."""
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     mark = Origin.of(map(bool, frame["synthetic"])).short_mark
-    shown = Table(title=f"{mark}images and positive ratios", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("site", "part"):
-        shown.add_column(name, overflow="fold")
     diseases = [name.removesuffix("_missing") for name in map(str, frame) if name.endswith("_missing")]
-    for name, width in (
-        ("images", 7),
-        ("patients", 8),
-        ("rows", 7),
-        *((format_title(disease), 5) for disease in diseases),
-    ):
-        shown.add_column(name, justify="right", overflow="fold", min_width=width)
+    heads, rows = ("images", "patients", "rows", *map(format_title, diseases)), []
     notes = []
     for row in frame.to_dict("records"):
         paper = row["part"] == PAPER
         ratios = ["-" if pd.isna(row[disease]) else f"{row[disease]:.3f}" for disease in diseases]
         counts = ["" if pd.isna(row[name]) else f"{row[name]:,}" for name in ("images", "patients", "rows")]
-        title = "" if paper else str(row["title"])
-        shown.add_row(title, str(row["part"]), *counts, *ratios, style="dim" if paper else None, end_section=paper)
+        rows.append(["" if paper else str(row["title"]), str(row["part"]), *counts, *ratios])
         if row["part"] not in (REPEATED, PAPER):
             missing = {format_title(disease): row[f"{disease}_missing"] for disease in diseases}
             counted = ", ".join(f"{name} {n:,}" for name, n in missing.items() if not pd.isna(n) and n) or "none"
@@ -90,6 +79,7 @@ def render(frame: pd.DataFrame) -> RenderableType:
         "Ratio: positives among labeled images, each counted once; in 'train, repeated' as often as it is in the "
         "training list. Paper: Table 2 of the CODASCA paper, which counts repeated images."
     )
+    shown = text_table(f"{mark}images and positive ratios", ("site", "part"), heads, rows, light=True)
     return Group(shown, Text("\n".join(notes)))
 
 

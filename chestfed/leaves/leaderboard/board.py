@@ -22,8 +22,9 @@ from chestfed.results.evaluation.intervals import DEFAULT
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.tables.columns import DifferenceRow
 from chestfed.results.tables.differences import list_differences
-from chestfed.results.tables.frames import RESAMPLES, DifferenceRow, Row, list_estimates, list_records, make_differences
+from chestfed.results.tables.frames import RESAMPLES, Row, list_estimates, list_records, make_differences
 from chestfed.results.tables.grid import (
     Cell,
     Grid,

@@ -187,7 +187,7 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
 
 def _explain(results: Results) -> list[str]:
     """The legend of the first figure, and its words: K, AUC, the diseases, the images; none for compared methods."""
-    if results.about.get("along"):
+    if results.in_groups:
         return [
             "Each point: what training together gains at the target with so many of its images; bars: 95% intervals."
         ]
@@ -248,7 +248,7 @@ def _methods(run: RunFolder, results: Results) -> MethodsText:
     about, differences, seed = results.about, results.gains("study"), run.settings.seed
     how = _intervals(run, results)
     scored = f"{about['images']:,} images ({about['protocol']})"
-    sentences = describe_scoring(scored, about["patients"], len(run.diseases), how)
+    sentences = describe_scoring(scored, about["patients"] if about["has_patients"] else 0, len(run.diseases), how)
     sentences += describe_comparison(differences) if len(differences) else []
     sentences.append((f"Each model was trained once, by {run.settings.algorithm} with seed {seed}", ()))
     sentences += [(text, ())] if (text := describe_statistics(about["batch_norm"]).rstrip(".")) else []
@@ -281,7 +281,7 @@ def _facts(run: RunFolder, results: Results) -> dict[str, str]:
 
 def _calibration_table(run: RunFolder) -> Grid:
     def cell(result: Calibration | None) -> Cell:
-        return Cell("-") if result is None else Cell(number(result.ece_equal_mass), (f"Brier {result.brier:.3f}",))
+        return Cell("-") if result is None else Cell(number(result.ece), (f"Brier {result.brier:.3f}",))
 
     rows = ((f"K={k}", (cell(calibration(column)) for column in run.columns(k))) for k in run.settings.ks)
     caption = "Expected calibration error (15 bins of equally many images), and below it the Brier score"

@@ -21,7 +21,7 @@ from chestfed.results.tables.run_folder import RunFolder
 _SECTIONS = {
     "results": "AUC of each disease",
     "differences": "Differences",
-    "hospitals": "Who gains",
+    "hospitals": "AUC at every hospital",
     "curves": "Curves",
     "participants": "Participants",
     "training": "Training",

@@ -14,8 +14,10 @@ from chestfed.core.diseases import format_title
 from chestfed.reports.pages import figures
 from chestfed.reports.pages.figures import Curve, Drawing, Picture, line_style
 from chestfed.results.evaluation.estimates import average_roc
-from chestfed.results.tables.clients.along import TARGET_IMAGES
-from chestfed.results.tables.frames import Results
+from chestfed.results.tables.answer import find_gain_view
+from chestfed.results.tables.columns import COMMON, TARGET_IMAGES
+from chestfed.results.tables.frames import Results, list_records
+from chestfed.results.tables.titles import name_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -255,7 +257,7 @@ def draw_curves(results: Results) -> Picture:
 def draw_seeds(results: Results) -> list[Picture]:
     """Mean AUC against K of every training seed, and the mean over them; none where a K is not one model."""
     study = results.view("study")
-    if not 1 < study["k"].nunique() == study["model"].nunique():
+    if results.in_groups or not results.by_k or study["k"].nunique() < 2:
         return []
     with Drawing(results.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
         for k, auc in draw_over_seeds(drawing.axes, results).items():
@@ -273,7 +275,7 @@ def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
     figures.auc_by_k(ax, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
     gains = results.gains("study", disease="mean").dropna(subset="low")
     if len(gains):
-        ks, start = gains["model"].str.removeprefix("K=").astype(int), mean["auc"].iloc[0]
+        ks, start = gains["k"].astype(int), mean["auc"].iloc[0]
         about = f"95% interval of the\ndifference to K={each.index[0]}, over\npatients and seeds"
         ends = start + gains["low"], start + gains["high"]
         ax.vlines(ks, *ends, label=about, color=figures.COLORS[1], linewidth=1.5)
@@ -286,24 +288,28 @@ def draw_gains_by_images(results: Results) -> list[Picture]:
 
     With `alternatives` what each of them gains over own data, else each K over the first.
     """
-    places = [words for words in results.about.get("along", ()) if words.endswith(TARGET_IMAGES)]
-    target, rows = str(results.about["target"]), results.gains("alternatives", disease="mean")
-    rows = rows.assign(place=rows["hospital"].str.removeprefix(target))
-    if not rows["place"].isin(places).any():
+    if results.design != TARGET_IMAGES:
+        return []
+    target = str(results.about["target"])
+    rows = results.gains("alternatives", disease="mean", hospital=target)
+    if rows.empty:
         rows = results.gains("study", disease="mean")
-        head, tail = rows["model"].str.split(" with ", n=1, expand=True).reindex(columns=[0, 1]).T.to_numpy()
-        rows = rows.assign(model=head, place=" with " + pd.Series(tail, rows.index, dtype="str"))
-    rows = rows[rows["place"].isin(places)].dropna(subset="difference")
+    rows = rows.dropna(subset="difference")
     if rows.empty:
         return []
-    reference = rows["reference"].iloc[0].split(" with ")[0]
-    counts = [words.removeprefix(" with ").removesuffix(TARGET_IMAGES) for words in places]
+    reference = rows["reference"].iloc[0]
+    limits = list(dict.fromkeys(row["target_images"] for row in results.list_estimates("study")))
+    counts = ["all" if limit is None else str(limit) for limit in limits]
+    rows = rows.assign(
+        model=[name_model("", 0, row["k"], row["kind"], "k") for row in list_records(rows)],
+        place=["all" if row["target_images"] is None else str(row["target_images"]) for row in list_records(rows)],
+    )
     with Drawing(results.origin, "gains-by-images", f"Gain at {target} by its number of images", _WIDE) as drawing:
         parts = rows.groupby("model", sort=False)
-        figures.gains_along(drawing.axes, counts, [(str(name), _place(part, places)) for name, part in parts])
+        figures.gains_along(drawing.axes, counts, [(str(name), _place(part, counts)) for name, part in parts])
         drawing.axes.set(xlabel=f"training images of {target}", ylabel=f"mean AUC minus that of {reference}")
         for row in rows.to_dict("records"):
-            drawing.say(f"{row['model']}{row['place']} {row['difference']:+.3f}")
+            drawing.say(f"{row['model']} with {row['place']} target images {row['difference']:+.3f}")
     return [drawing.picture("Gain of joining against the number of the target's training images, 95% intervals")]
 
 
@@ -344,14 +350,16 @@ def _name_place(results: Results) -> str:
 
 
 def draw_hospitals(results: Results) -> list[Picture]:
-    """What the last K gains over the first at every hospital, with intervals; none without."""
-    rows = results.gains("hospitals", disease="mean")
+    """The last K minus own data at every hospital, or minus the first K, with intervals; none without."""
+    view = find_gain_view(results)
+    rows = results.gains(view, disease="mean")
+    rows = rows[rows["kind"] == COMMON] if view == "alternatives" else rows
     if rows.empty:
         return []
     title = f"Mean AUC at each hospital, {rows['model'].iloc[0]} minus {rows['reference'].iloc[0]}"
     height = max(2.8, 0.8 + 0.24 * len(rows))
     drawing = Drawing(results.origin, "hospital-gains", title, (4.8, height), long_names=True)
-    return [_forest(drawing, rows.assign(name=rows["hospital"]), title)]
+    return [_forest(drawing, rows.assign(name=rows["place"]), title)]
 
 
 def _per_disease(

@@ -310,7 +310,7 @@ class Study:
         """
         frame = self.significance()
         k = self.ks[-1] if k is None else self._check_k(k)
-        rows = frame[frame["model"] == f"K={k}"]
+        rows = frame[frame["k"] == k]
         if rows.empty:
             known = ", ".join(frame["model"].unique())
             text = f"{self.folder}: K={k} is not in significance.csv; there are {known}"

@@ -4,22 +4,18 @@ Scores are taken for probabilities of the disease, in [0, 1]. A model trained fo
 poor figures here are not a fault of its ranking. A disease with labels of one class is still judged: the observed rate
 is then 0 or 1.
 
-Bins. `equal-width` cuts [0, 1] into equal parts, each with its upper end (the first with 0 as well), as in C. Guo et
-al.: On calibration of modern neural networks, ICML 2017; 15 by default, as there. `equal-mass` puts equally many images
-into each, images of the same score always together, and is the steadier of the two when nearly all scores are small,
-as they are for a rare disease; it is the default of the curve. Bins without images are left out.
+Bins are of equally many images, images of the same score always together: bins of equal width would be empty or full
+where nearly all scores are small, as they are for a rare disease. There are 15, as in C. Guo et al.: On calibration of
+modern neural networks, ICML 2017. Bins without images are left out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from chestfed.results.evaluation.labeled import Column
-
-Binning = Literal["equal-width", "equal-mass"]
 
 #: Why scores that are no more than an order have no calibration.
 NO_PROBABILITIES = "the scores are an order, not probabilities"
@@ -41,11 +37,8 @@ class Calibration:
     """Calibration of one disease."""
 
     brier: float  #: mean squared difference of score and label = reliability - resolution + uncertainty + within_bins
-    #: ece_equal_width, ece_equal_mass: expected calibration error: mean over images of |mean score - observed rate| of
-    #: the image's bin.
-    ece_equal_width: float
-    ece_equal_mass: float
-    #: Mean over images of (mean score - observed rate)^2 of the bin: 0 is calibrated. Equal-mass bins.
+    ece: float  #: expected calibration error: mean over images of |mean score - observed rate| of the image's bin
+    #: Mean over images of (mean score - observed rate)^2 of the bin: 0 is calibrated.
     reliability: float
     resolution: float  #: mean over images of (observed rate of the bin - rate overall)^2: how far the bins are apart
     uncertainty: float  #: rate (1 - rate): what the rate alone would score
@@ -63,15 +56,12 @@ def calibration(column: Column, bins: int = BINS) -> Calibration | None:
     score, label = column.score, column.positive.astype(float)
     if not len(score):
         return None
-    share, mean_score, observed = _per_bin(_assign_bins(score, bins, "equal-width"), score, label)
-    ece_equal_width = float(share @ np.abs(mean_score - observed))
-    of_bin = _assign_bins(score, bins, "equal-mass")
+    of_bin = assign_bins(score, bins)
     share, mean_score, observed = _per_bin(of_bin, score, label)
     rate, apart, beside = label.mean(), score - mean_score[of_bin], label - observed[of_bin]
     return Calibration(
         brier=float(((score - label) ** 2).mean()),
-        ece_equal_width=ece_equal_width,
-        ece_equal_mass=float(share @ np.abs(mean_score - observed)),
+        ece=float(share @ np.abs(mean_score - observed)),
         reliability=float(share @ (mean_score - observed) ** 2),
         resolution=float(share @ (observed - rate) ** 2),
         uncertainty=float(rate * (1 - rate)),
@@ -79,12 +69,12 @@ def calibration(column: Column, bins: int = BINS) -> Calibration | None:
     )
 
 
-def reliability(column: Column, bins: int = BINS, binning: Binning = "equal-mass") -> list[Bin]:
+def reliability(column: Column, bins: int = BINS) -> list[Bin]:
     """Reliability curve by rising score, empty without a labeled image; raises as `calibration`."""
     _check(column, bins)
     if not len(column.score):
         return []
-    of_bin = _assign_bins(column.score, bins, binning)
+    of_bin = assign_bins(column.score, bins)
     _, mean_score, observed = _per_bin(of_bin, column.score, column.positive.astype(float))
     points = zip(mean_score, observed, np.bincount(of_bin), strict=True)
     return [Bin(float(mean), float(rate), int(count)) for mean, rate, count in points]
@@ -98,13 +88,10 @@ def _check(column: Column, bins: int) -> None:
         raise ValueError(f"scores of {column.disease} contain {outside[0]}, which is not a probability")
 
 
-def _assign_bins(score: np.ndarray, bins: int, binning: Binning) -> np.ndarray:
+def assign_bins(score: np.ndarray, bins: int = BINS) -> np.ndarray:
     """Number of each image's bin `[m]`, from 0, without gaps, rising with the score."""
-    if binning == "equal-width":
-        number = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], score, side="left")
-    else:
-        # The first place of a score among the sorted ones decides, so that equal scores share a bin.
-        number = np.searchsorted(np.sort(score), score, side="left") * bins // len(score)
+    # The first place of a score among the sorted ones decides, so that equal scores share a bin.
+    number = np.searchsorted(np.sort(score), score, side="left") * bins // len(score)
     return np.unique(number, return_inverse=True)[1]
 
 

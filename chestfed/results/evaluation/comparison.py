@@ -7,22 +7,32 @@ together (`training_seeds.seeds_test`). Of one model each they are about the cho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from chestfed.results.evaluation import power
-from chestfed.results.evaluation.estimates import auc_per_disease, compute_spread, mean_of
+from chestfed.results.evaluation.estimates import auc_per_disease, compute_mean, compute_spread, mean_of
 from chestfed.results.evaluation.intervals import DEFAULT
 from chestfed.results.evaluation.intervals.interval import Bounds, Interval
 from chestfed.results.evaluation.intervals.methods import Contrast, Intervals, MethodName
-from chestfed.results.evaluation.labeled import Scored
-from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, resolve, seeds_test
+from chestfed.results.evaluation.joining.planning import (
+    SEED_DEVIATION,
+    Assumptions,
+    find_detectable,
+    find_seeds,
+    find_times,
+    learn,
+)
+from chestfed.results.evaluation.labeled import NO_DISEASE_COUNTS, Scored, find_counted
+from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, SeedsTest, seeds_test
 
-#: Why models of one training seed each have an interval and no p value, and what to do, which no paper needs.
-ADVICE = f"; run --seeds {ENOUGH_SEEDS} or more"
-ONE_SEED = f"one training seed, no test: another seed gives another difference{ADVICE}"
+#: Seeds that are tried where the patients are too few, and a small number does not suffice.
+_MORE_SEEDS = (10, 20, 50, 100)
+#: Why models of one training seed each have an interval and no p value.
+ONE_SEED = "one training seed, no test: another seed gives another difference"
 
 
 @dataclass(frozen=True)
@@ -47,10 +57,16 @@ class Difference:
     reason: str = ""  #: why values are None
     #: The difference of each training seed that both models have; None where an AUC is not defined.
     of_seeds: tuple[float | None, ...] = ()
-    #: detectable, seeds_needed: of a mean, the smallest difference that these patients and seeds show with 80% power,
-    #: and with few seeds how many show a difference such as this (`training_seeds.Resolution`); else None.
+    #: Of a mean, the smallest difference that these patients and seeds show with 80% power.
     detectable: float | None = None
+    #: seeds_needed, times_needed: of such a mean, the seeds that show a difference such as this with these patients, or
+    #: where no number does, with how many times as many; infinite if no number that is tried does. Both None if that
+    #: was not computed. Of one seed the standard deviation over seeds is assumed (`planning.SEED_DEVIATION`).
     seeds_needed: int | None = None
+    times_needed: float | None = None
+    in_mean: bool = True  #: of a disease: whether it counts in the mean
+    #: Of a mean, diseases without each of which the interval would lie otherwise to 0: above, around or below it.
+    turns_without: tuple[str, ...] = ()
 
     def untested(self, why: str) -> Difference:
         """Without its p value; the interval stays."""
@@ -64,12 +80,15 @@ def compare(
     seed: int = 0,
     untested: str = "",
     interval: MethodName = DEFAULT,
+    *,
+    advise: bool = False,
 ) -> tuple[Difference, ...]:
     """Model b minus model a, each given once per training seed: per disease, and at last the mean.
 
     As many runs of both, two or more, are of the same training seeds in the same order: `seeds_test`. Otherwise the
     method is `interval`'s; a bootstrap has the same draws for both models. `untested` says
-    why there are to be no p values, but intervals over test patients alone.
+    why there are to be no p values, but intervals over test patients alone. `advise`: with the seeds or the patients
+    that the mean needs, which takes a second.
 
     Raises `ValueError` if the runs differ in labels, patients, hospitals or diseases, a model has no run, or scores do
     not fit the labels.
@@ -82,18 +101,19 @@ def compare(
     each_a, each_b = ([_all_aucs(run) for run in runs] for runs in (a, b))
     over_seeds = len(a) == len(b) > 1 and not untested
     runs, how = np.stack([run.scores for run in (*a, *b)]), Intervals(interval, resamples, seed)
-    contrast = Contrast(runs, first.labels, first.patients, how, seeds_a=len(a), hospitals=first.hospitals)
+    counted = find_counted(first.labels, first.patients)
+    contrast = Contrast(runs, first.labels, first.patients, how, len(a), first.hospitals, counted)
     means = [[mean_of(aucs[name] for aucs in each) for name in each[0]] for each in (each_a, each_b)]
     values = [_minus(y, x) for x, y in zip(*means, strict=True)]
     bounds = [Bounds()] * len(values) if over_seeds else contrast.bounds(values)
     columns, differences = {column.disease: column for column in first.columns()}, []
-    defined = [j for j in range(len(values) - 1) if values[j] is not None]
+    defined = [j for j in range(len(values) - 1) if values[j] is not None and counted[j]]
     for place, (name, value) in enumerate(zip(each_a[0], values, strict=True)):
         column = columns.get(name)
         difference = Difference(name, means[0][place], means[1][place], value, bounds[place].interval, bounds[place].p)
         sd_reference, sd_model = (compute_spread(aucs[name] for aucs in each) for each in (each_a, each_b))
         difference = replace(difference, seed_sd_reference=sd_reference, seed_sd_model=sd_model)
-        difference = replace(difference, reason=bounds[place].reason)
+        difference = replace(difference, reason=bounds[place].reason or (NO_DISEASE_COUNTS if value is None else ""))
         if over_seeds:
             if value is not None:
                 difference = _test_over_seeds(difference, contrast, place, defined if name == "mean" else [place])
@@ -102,10 +122,62 @@ def compare(
         if column is not None:
             positives, negatives, missing = column.counts.values()
             difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
-            difference = replace(difference, reason=column.reason or difference.reason)
+            reason = column.reason or difference.reason
+            difference = replace(difference, reason=reason, in_mean=bool(counted[place]) and value is not None)
         difference = _within_bounds(difference if over_seeds else _with_detectable(difference))
         differences.append(difference.untested(untested) if untested else difference)
-    return tuple(differences)
+    *diseases, mean = differences
+    turns = _find_turns(contrast, values, defined, over_seeds=over_seeds)
+    mean = replace(mean, turns_without=tuple(first.diseases[j] for j in turns))
+    return (*diseases, _advise(mean, contrast, defined, over_seeds=over_seeds) if advise else mean)
+
+
+def _advise(mean: Difference, contrast: Contrast, counted: Sequence[int], *, over_seeds: bool) -> Difference:
+    """With the seeds that show a mean such as this, or else the patients."""
+    if mean.interval is None or not mean.difference or not mean.detectable:
+        return mean
+    seeds, size = contrast.seeds_a, abs(mean.difference)
+    if over_seeds:
+        assumed = learn(_test_seeds(contrast, counted), ())
+    else:
+        error = mean.detectable / power.STANDARD_ERRORS
+        assumed = Assumptions((), error**2, SEED_DEVIATION, max(1.0, contrast.units[-1] - 1), "assumed")
+    needed = find_seeds(assumed, size)
+    if needed is not None:
+        return replace(mean, seeds_needed=needed)
+    for count in (max(seeds, ENOUGH_SEEDS), *(more for more in _MORE_SEEDS if more > seeds)):
+        if (times := find_times(assumed, size, count)) is not None:
+            return replace(mean, seeds_needed=count, times_needed=times)
+    return replace(mean, times_needed=math.inf)
+
+
+def _test_seeds(contrast: Contrast, columns: Sequence[int]) -> SeedsTest:
+    """The test over seeds of the mean over these diseases."""
+    runs, seeds = [scores[:, columns] for scores in contrast.runs], contrast.seeds_a
+    given = contrast.labels[:, columns], contrast.patients, contrast.hospitals
+    return seeds_test(runs[:seeds], runs[seeds:], *given)
+
+
+def _find_turns(
+    contrast: Contrast, values: Sequence[float | None], counted: Sequence[int], *, over_seeds: bool
+) -> Iterator[int]:
+    """The diseases without which the interval of the mean lies otherwise to 0: a jackknife over the diseases.
+
+    By the test over seeds, or by Obuchowski's interval, whatever the method of the intervals: it takes no resamples.
+    """
+
+    def locate(columns: Sequence[int]) -> int | None:
+        if over_seeds:
+            interval = _test_seeds(contrast, columns).interval
+        else:
+            interval = contrast.bound_part(columns, float(np.mean([values[j] for j in columns])))
+        return None if interval is None else (interval.low > 0) - (interval.high < 0)
+
+    whole = locate(counted) if len(counted) > 1 else None
+    for left_out in counted if whole is not None else ():
+        side = locate([j for j in counted if j != left_out])
+        if side is not None and side != whole:
+            yield left_out
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -149,7 +221,7 @@ def _check_same_images(a: Scored, b: Scored) -> None:
 def _all_aucs(run: Scored) -> dict[str, float | None]:
     """AUC of each disease, and `mean`: None where the labels give none."""
     aucs = auc_per_disease(run)
-    return {**aucs, "mean": mean_of(aucs.values())}
+    return {**aucs, "mean": compute_mean(run, aucs)}
 
 
 def _minus(b: float | None, a: float | None) -> float | None:
@@ -163,14 +235,11 @@ def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, col
     """
     if contrast.units[place] < 2:
         return replace(difference, reason=contrast.too_few(place))
-    runs, seeds = [scores[:, columns] for scores in contrast.runs], contrast.seeds_a
-    given = (contrast.labels[:, columns], contrast.patients, contrast.hospitals)
-    test = seeds_test(runs[:seeds], runs[seeds:], *given)
+    test = _test_seeds(contrast, columns)
     difference = replace(difference, interval=test.interval, p=test.p, reason=test.reason)
-    if difference.disease != "mean" or (resolution := resolve(test)) is None:
+    if difference.disease != "mean" or not test.error or test.seeds_share is None:
         return difference
-    needed = resolution.needed if seeds < ENOUGH_SEEDS else None
-    return replace(difference, detectable=resolution.detectable, seeds_needed=needed)
+    return replace(difference, detectable=find_detectable(learn(test, ()), contrast.seeds_a))
 
 
 def _with_detectable(difference: Difference) -> Difference:

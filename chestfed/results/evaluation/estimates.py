@@ -11,7 +11,7 @@ import pandas as pd
 
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import Contrast, Intervals
-from chestfed.results.evaluation.labeled import Column, Scored, list_cells
+from chestfed.results.evaluation.labeled import NO_DISEASE_COUNTS, Column, Scored, find_counted, list_cells
 
 _COUNTS = (
     "n",
@@ -21,9 +21,7 @@ _COUNTS = (
     "patients",
     "hospitals",
     "seeds",
-    "positives",
-    "negatives",
-    "missing",
+    *("positives", "negatives", "missing", "positive_patients", "negative_patients"),
     "over_diseases",
     *("k", "window", "seed", "left_out", "seeds_reference", "seeds_model", "seeds_needed"),
 )
@@ -52,6 +50,10 @@ class Estimate:
     #: not both classes. Of the mean over diseases: hospitals with an AUC of any disease, and those without.
     hospitals: int | None = None
     left_out: int = 0
+    #: Patients with a positive and with a negative image; None for a mean, and in results of version 0.2 and before.
+    positive_patients: int | None = None
+    negative_patients: int | None = None
+    in_mean: bool = True  #: whether it counts in the mean over the diseases (`LEAST_PATIENTS`)
 
     @property
     def counts(self) -> dict[str, int | None]:
@@ -67,7 +69,8 @@ class Estimate:
         """As a row of a tidy frame, the value in the column `name`."""
         low, high = self.interval or (None, None)
         ends = {"low": low, "high": high}
-        number = {"hospitals": self.hospitals}
+        number = {name: getattr(self, name) for name in ("hospitals", "positive_patients", "negative_patients")}
+        number |= {"in_mean": self.in_mean and self.value is not None}
         return {"disease": self.disease, name: self.value, **ends, **self.counts, **number, "reason": self.reason}
 
 
@@ -96,6 +99,12 @@ def average_roc(column: Column) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(rates, 2), np.stack([lower, upper], axis=1).ravel()
 
 
+def compute_mean(scored: Scored, aucs: Mapping[str, float | None]) -> float | None:
+    """The mean of the AUCs of `auc_per_disease` over the diseases that count; None if none does."""
+    counted = find_counted(scored.labels, scored.patients)
+    return mean_of(auc for auc, counts in zip(aucs.values(), counted, strict=True) if counts)
+
+
 def auc_per_disease(scored: Scored) -> dict[str, float | None]:
     """AUC of each disease; None where its images are of one class. Raises as `Scored.columns`."""
     return {column.disease: compute_auc(column) for column in scored.columns()}
@@ -113,21 +122,33 @@ def compute_spread(values: Iterable[float | None]) -> float | None:
     return float(np.std(defined, ddof=1)) if len(defined) > 1 else None
 
 
-def auc_estimates(scored: Scored, how: Intervals) -> tuple[Estimate, ...]:
-    """The AUC of each disease, and at last their mean over those that have one, with 95% intervals.
+def auc_estimates(scored: Scored, how: Intervals, counted: np.ndarray | None = None) -> tuple[Estimate, ...]:
+    """The AUC of each disease, and at last their mean, with 95% intervals.
 
-    Raises `ValueError` as `Scored.columns`.
+    The mean is over those that count (`find_counted`), or over the given ones of them, bool `[J]`. Raises `ValueError`
+    as `Scored.columns`.
     """
     columns = scored.columns()
     aucs = [compute_auc(column) for column in columns]
-    mean = mean_of(aucs)
-    contrast = Contrast(scored.scores[None], scored.labels, scored.patients, how, hospitals=scored.hospitals)
+    counted = find_counted(scored.labels, scored.patients) & (True if counted is None else counted)
+    mean = mean_of(value for value, counts in zip(aucs, counted, strict=True) if counts)
+    contrast = Contrast(scored.scores[None], scored.labels, scored.patients, how, 0, scored.hospitals, counted)
     *each, of_mean = contrast.bounds([*aucs, mean])
     estimates = [
-        Estimate(column.disease, value, bounds.interval, **column.counts, reason=column.reason or bounds.reason)
-        for column, value, bounds in zip(columns, aucs, each, strict=True)
+        Estimate(
+            column.disease,
+            value,
+            bounds.interval,
+            **column.counts,
+            reason=column.reason or bounds.reason,
+            positive_patients=column.patient_counts[0],
+            negative_patients=column.patient_counts[1],
+            in_mean=bool(counts),
+        )
+        for column, value, bounds, counts in zip(columns, aucs, each, counted, strict=True)
     ]
-    estimates.append(Estimate("mean", mean, of_mean.interval, reason=of_mean.reason if columns else ""))
+    reason = NO_DISEASE_COUNTS if mean is None else of_mean.reason
+    estimates.append(Estimate("mean", mean, of_mean.interval, reason=reason if columns else ""))
     return (
         tuple(estimates) if scored.hospitals is None else _count_hospitals(estimates, scored.labels, scored.hospitals)
     )

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pandas as pd
+
+#: Patients with a disease, and without it, that it needs to count in a mean over diseases and in all that rests on one.
+LEAST_PATIENTS: Final = 10
+#: Why there is no mean.
+NO_DISEASE_COUNTS: Final = f"no disease has {LEAST_PATIENTS} patients with it and {LEAST_PATIENTS} without"
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,16 @@ class Column:
     def counts(self) -> dict[str, int]:
         """Positive, negative and missing images by these names."""
         return {"positives": self.positives, "negatives": self.negatives, "missing": self.missing}
+
+    @property
+    def patient_counts(self) -> tuple[int, int]:
+        """Patients with a positive image, and with a negative one."""
+        return len(pd.unique(self.patient[self.positive])), len(pd.unique(self.patient[~self.positive]))
+
+    @property
+    def in_mean(self) -> bool:
+        """Whether it has the patients that it needs to count in a mean over diseases."""
+        return min(self.patient_counts) >= LEAST_PATIENTS
 
     @property
     def reason(self) -> str:
@@ -147,6 +163,17 @@ def list_strata(patients: np.ndarray, hospitals: np.ndarray | None = None) -> li
     if sum(map(len, strata)) != len(names):
         raise ValueError("a patient is at two hospitals")
     return strata
+
+
+def find_counted(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
+    """Which diseases of labels `[n, J]` count in a mean, bool `[J]`: those with `LEAST_PATIENTS` of each class.
+
+    A number that rests on fewer would turn the mean by the luck of a handful of patients.
+    """
+    return np.array(
+        [all(len(pd.unique(patients[column == value])) >= LEAST_PATIENTS for value in (0, 1)) for column in labels.T],
+        bool,
+    )
 
 
 def number_names(names: np.ndarray) -> np.ndarray:

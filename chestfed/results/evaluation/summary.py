@@ -20,7 +20,14 @@ from chestfed.results.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.results.evaluation.intervals.interval import Interval, logit_interval
 from chestfed.results.evaluation.intervals.methods import NO_VARIANCE, ONE_PATIENT, Intervals
-from chestfed.results.evaluation.labeled import Column, Scored, number_names
+from chestfed.results.evaluation.labeled import (
+    LEAST_PATIENTS,
+    NO_DISEASE_COUNTS,
+    Column,
+    Scored,
+    find_counted,
+    number_names,
+)
 from chestfed.results.evaluation.metrics import MAX_FPR, SHARE, OperatingPoint
 from chestfed.results.evaluation.protocols import Protocol
 from chestfed.results.evaluation.resampled_metrics import resampled_metrics
@@ -33,14 +40,19 @@ MAIN = (
     "auc",
     *("auprc", f"partial_auc_fpr_{MAX_FPR}"),
     *(f"sensitivity_at_specificity_{SHARE}", f"specificity_at_sensitivity_{SHARE}"),
-    *("brier", "ece_equal_width", "ece_equal_mass"),
+    *("brier", "ece"),
 )
 _BRIER_PARTS = ("reliability", "resolution", "uncertainty", "within_bins")
 #: Columns that say what a number is over, and those that stand behind it.
-_OVER = ("disease", "n", "positives", "negatives", "missing")
+_OVER = ("disease", "n", "positives", "negatives", "missing", "positive_patients", "negative_patients", "in_mean")
 _ENDS = ("low", "high", "over_diseases", "reason")
 #: What images without a value of a subgroup's column are called.
 MISSING = "missing"
+#: What tables of groups say of a disease with few patients.
+FEW = (
+    f"few: under {LEAST_PATIENTS} patients with the disease, or without it, in that group; the means of a column's "
+    "groups are over the same diseases, those that are few in none of its groups with a mean"
+)
 
 
 @dataclass(frozen=True)
@@ -92,10 +104,11 @@ def summarize(
         units = count_effective_patients(scored.labels[:, [number]], scored.patients)
         rows += _metrics(column, auc, drawn, units, probabilities=probabilities)
     for metric in MAIN:
-        values = [row["value"] for row in rows if row["metric"] == metric]
+        values = [row["value"] for row in rows if row["metric"] == metric and row["in_mean"]]
         defined = len(values) - values.count(None)
         average = mean if metric == "auc" else Estimate("mean", mean_of(values))
-        reason = average.reason if defined else "no disease has it"
+        has = any(row["value"] is not None for row in rows if row["metric"] == metric)
+        reason = average.reason if defined else NO_DISEASE_COUNTS if has else "no disease has it"
         over = {"metric": metric, "n": len(scored.labels), "over_diseases": defined, "reason": reason}
         rows.append(average.record() | over)
     points = [
@@ -186,24 +199,45 @@ def _metrics(
         )
 
 
-def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[dict[str, Any]]:
-    """The AUCs within each value of each column; a large subgroup gets fewer resamples.
+def estimate_groups(
+    scored: Scored, columns: Mapping[str, Values], how: Intervals
+) -> Iterator[tuple[str, str, np.ndarray, tuple[Estimate, ...]]]:
+    """Each value of each column with its rows, bool `[n]`, and its AUCs; a large group gets fewer resamples.
+
+    The means of a column's groups are over the same diseases, so that they can be compared: those that count in every
+    group where any does (`find_counted`).
 
     A subgroup's AUC compares its positives with its own negatives only. So a difference between subgroups can come from
     how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
     not seen at all.
     """
-    for name, group, rows in list_groups(columns, len(scored.labels)):
-        images = int(rows.sum())
-        enough = replace(how, resamples=enough_resamples(how.resamples, images))
-        estimates = auc_estimates(scored.where(rows), enough)
-        defined = sum(estimate.value is not None for estimate in estimates[:-1])
+    every = list(list_groups(columns, len(scored.labels)))
+    for name in columns:
+        groups = [(group, rows) for column, group, rows in every if column == name]
+        counted = [find_counted(scored.labels[rows], scored.patients[rows]) for _, rows in groups]
+        common = np.all([part for part in counted if part.any()], axis=0)
+        for group, rows in groups:
+            enough = replace(how, resamples=enough_resamples(how.resamples, int(rows.sum())))
+            yield name, group, rows, auc_estimates(scored.where(rows), enough, common)
+
+
+def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[dict[str, Any]]:
+    for name, group, rows, estimates in estimate_groups(scored, columns, how):
+        images, defined = int(rows.sum()), sum(estimate.in_mean for estimate in estimates[:-1])
         for estimate in estimates:
             n = {"n": images, "over_diseases": defined} if estimate.disease == "mean" else {"n": estimate.images}
-            none = {} if defined or estimate.disease != "mean" else {"reason": "no disease has an AUC here"}
+            none = {} if defined or estimate.disease != "mean" else {"reason": NO_DISEASE_COUNTS}
             yield {"column": name, "group": group, "group_n": images, **estimate.record("auc"), **n, **none}
 
 
 def _over(column: Column) -> dict[str, Any]:
     """What a number of a disease is over."""
-    return {"disease": column.disease, "n": len(column.positive), **column.counts}
+    positives, negatives = column.patient_counts
+    return {
+        "disease": column.disease,
+        "n": len(column.positive),
+        **column.counts,
+        "positive_patients": positives,
+        "negative_patients": negatives,
+        "in_mean": column.in_mean,
+    }

@@ -61,14 +61,6 @@ class SeedsTest:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Resolution:
-    """What a comparison over training seeds can see, with a chance of `POWER`."""
-
-    detectable: float  #: the smallest difference that as many seeds show
-    needed: int | None  #: the seeds that show a true difference as large as the one found; None: not even `MOST_SEEDS`
-
-
 def seeds_test(
     runs_a: Sequence[np.ndarray],
     runs_b: Sequence[np.ndarray],
@@ -148,35 +140,6 @@ def estimate_contrast(
     return SeedsTest(difference, each, error, share, freedom, interval, beyond(abs(difference)) if r > 1 else None)
 
 
-def resolve(test: SeedsTest) -> Resolution | None:
-    """What this test could have seen with its seeds, and how many seeds would see a difference such as its own.
-
-    The variances of the test are taken for the true ones: that of one seed's difference, which is divided by the number
-    of seeds, and that of test patients, which no number of seeds makes smaller. S. L. Hillis, N. A. Obuchowski, K. S.
-    Berbaum: Power estimation for multireader ROC methods: an updated and unified approach. Academic Radiology 18 (2011)
-    129-142, with the test of `seeds_test` in place of their F (`compute_power`). None without a variance.
-    """
-    if not test.error or test.seeds_share is None:
-        return None
-    from scipy import optimize
-
-    r, variance = len(test.of_seeds), test.error**2
-    of_one_seed, by_patients = variance * test.seeds_share * r, variance * (1 - test.seeds_share)
-
-    def reaches(seeds: int) -> bool:
-        return compute_power(of_one_seed, by_patients, test.freedom, seeds)(abs(test.difference)) >= POWER
-
-    power = compute_power(of_one_seed, by_patients, test.freedom, r)
-    detectable = optimize.brentq(lambda difference: power(difference) - POWER, 0.0, 1e4 * test.error)
-    few, many = 1, MOST_SEEDS  # too few, and enough
-    if not reaches(many):
-        return Resolution(detectable, None)
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if reaches(middle) else (middle, many)
-    return Resolution(detectable, many)
-
-
 def compute_power(
     of_one_seed: float, by_patients: float, freedom: float, seeds: int, level: float = 0.05
 ) -> Callable[[float], float]:
@@ -187,14 +150,8 @@ def compute_power(
     and the share of the first set the least difference sqrt(w) q(share) that is significant. So the chance is the mean
     of the normal tails beyond it over a grid of equally likely chi-squares; with one part 0 it is the noncentral t's.
     """
-    from scipy import optimize
-
     variances, freedoms = (of_one_seed / seeds, by_patients), (seeds - 1, freedom)
-    shares = np.linspace(0, 1, 17) ** 2  # q changes fastest where few degrees of freedom come in
-    limits = []
-    for share in shares:
-        beyond = _tails([share, 1 - share], freedoms, _FEWER_NODES)
-        limits.append(optimize.brentq(lambda width, beyond=beyond: beyond(width) - level, 0.0, 1e6))
+    shares, limits = _find_limits(freedoms, level)
     of_seeds, of_patients = _chi_squares(variances, freedoms, _FEWER_NODES)
     total = np.add.outer(of_seeds, of_patients)
     least = np.sqrt(total) * np.interp(of_seeds[:, None] / total, shares, limits)
@@ -205,6 +162,21 @@ def compute_power(
         return float(tails.mean())
 
     return chance
+
+
+@functools.lru_cache(maxsize=256)
+def _find_limits(freedoms: tuple[float, float], level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of the first part in the variance of a sum of Student variables, which is 1, and the width for `level`."""
+    from scipy import optimize
+
+    shares = np.linspace(0, 1, 17) ** 2  # q changes fastest where few degrees of freedom come in
+    limits = []
+    for share in shares:
+        beyond, most = _tails([share, 1 - share], freedoms, _FEWER_NODES), 4.0
+        while beyond(most) > level:
+            most *= 2
+        limits.append(optimize.brentq(lambda width, beyond=beyond: beyond(width) - level, 0.0, most, xtol=1e-6))
+    return shares, np.array(limits)
 
 
 def _tails(variances: Sequence[float], freedoms: Sequence[float], nodes: int = _NODES) -> Callable[[float], float]:

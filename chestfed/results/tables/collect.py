@@ -19,9 +19,11 @@ from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.results.evaluation.intervals.methods import Intervals, MethodName
-from chestfed.results.evaluation.joining.recognized import Recognized, count_recognized
+from chestfed.results.evaluation.joining.calibrated import compare_calibration
+from chestfed.results.evaluation.joining.recognized import count_recognized
 from chestfed.results.tables.clients.batch_norm import read_statistics
-from chestfed.results.tables.clients.gate import ALTERNATIVE_TITLES, count_choices
+from chestfed.results.tables.clients.gate import count_choices
+from chestfed.results.tables.columns import COMMON, COMPARED, GATE, OWN_DATA
 from chestfed.results.tables.differences import list_differences
 from chestfed.results.tables.files import expected, read_json_file
 from chestfed.results.tables.frames import (
@@ -41,10 +43,8 @@ from chestfed.results.tables.run_folder import (
     ALTERNATIVES,
     COMPARISON,
     COUNTERS,
-    GATE,
     HOSPITALS,
     MODEL_FILE,
-    OWN_DATA,
     RESULT,
     RunFolder,
 )
@@ -54,6 +54,7 @@ from chestfed.results.tables.settings import (
     list_objectives,
     name_paper,
 )
+from chestfed.results.tables.titles import ALTERNATIVE_TITLES, Telling, find_telling, name_model
 
 #: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
@@ -63,20 +64,30 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True)
 class _Model:
-    """One trained model of each training seed: run folder, K and kind (empty: the common model of the K)."""
+    """One trained model of each training seed: run folder, K and kind; `telling` is what names it."""
 
-    name: str
     k: int
     runs: tuple[RunFolder, ...]
-    kind: str = ""
+    telling: Telling
+    kind: str = COMMON
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What identifies it, as columns."""
+        settings = self.runs[0].settings
+        return {"method": settings.method, "window": settings.window, "k": self.k, "kind": self.kind}
+
+    @property
+    def name(self) -> str:
+        """In tables."""
+        return name_model(**self.about, telling=self.telling)
 
 
 def collect(
     runs: Sequence[RunFolder],
     title: str = "",
     *,
-    by_window: bool = False,
-    by_k: bool = False,
+    design: str = COMPARED,
     ks: Sequence[int] | None = None,
     interval: MethodName | None = None,
     differences: pd.DataFrame | None = None,
@@ -84,13 +95,13 @@ def collect(
     """The results of finished runs: of one, or of several that differ in training seed, algorithm or window.
 
     `differences`: stored ones, which are not computed again. Intervals are the stored ones, unless another method is
-    named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K. `by_k`: a
-    model is named by its K also where runs of several methods have a single one, which otherwise are compared.
+    named. `ks`: these K alone, on the test images alone. Of a study that is not finished, the finished K. `design`: the
+    value of that column.
 
     Raises `ChestfedError` if a result is missing or damaged.
     """
     first = runs[0]
-    models = _list_models(runs, ks, by_window=by_window, by_k=by_k)
+    models = _list_models(runs, ks)
     first.folder(models[-1].k if models else None)  # refuses a study without a finished K
     seeds = sorted({run.settings.seed for run in runs})
     how = Intervals(interval or first.row(models[0].k).interval, first.settings.resamples)
@@ -100,7 +111,7 @@ def collect(
         each = (row for model in every for row in _list_study(model, how, models[-1].k, view="seeds"))
         estimates += [row for row in each if row["disease"] != "mean"]
     compared: list[dict[str, Any]] = []
-    of_k = models[0].name.startswith("K=")
+    of_k = models[0].telling == "k"
     if differences is None and (len(seeds) > 1 or (len(runs) == 1 and of_k)):
         compared = _compare(models, how, "study")
     untested: set[str] = set()
@@ -123,11 +134,11 @@ def collect(
         title or first.title,
         Origin.together(run.origin for run in runs),
         {
-            **_describe_runs(runs, models, untested, by_window=by_window),
-            "recognized": _count_recognized(models, how) if of_k else None,
+            **_describe_runs(runs, models, untested),
+            **(_describe_change(models, how) if of_k else {"recognized": None}),
         },
-        make_estimates(estimates),
-        make_differences(compared) if differences is None else differences,
+        make_estimates({**row, "design": design} for row in estimates),
+        make_differences({**row, "design": design} for row in compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
     )
 
@@ -195,22 +206,19 @@ def find_largest_windows(results: Results) -> dict[str, int]:
 # ---- models and where their results are --------------------------------------------------------------------------
 
 
-def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None, *, by_window: bool, by_k: bool) -> list[_Model]:
-    members: dict[tuple[str, int], list[RunFolder]] = {}
-    one_method = not by_window and len({run.settings.method for run in runs}) == 1
+def _list_models(runs: Sequence[RunFolder], ks: Sequence[int] | None) -> list[_Model]:
+    """The common model of each method, window and K, with the runs of its training seeds."""
+    members: dict[tuple[str, int, int], list[RunFolder]] = {}
     for run in runs:
-        settings = run.settings
-        single = by_k or one_method or len(runs) == 1 or len(settings.ks) > 1
-        label = f"{settings.method}, I={settings.window}" if by_window else settings.method
-        for k in ks or (run.ks if len(runs) == 1 else settings.ks):
-            members.setdefault((f"K={k}" if single else label, k), []).append(run)
-    return [_Model(name, k, tuple(parts)) for (name, k), parts in members.items()]
+        for k in ks or (run.ks if len(runs) == 1 else run.settings.ks):
+            members.setdefault((run.settings.method, run.settings.window, k), []).append(run)
+    return [_Model(key[-1], tuple(parts), find_telling(members)) for key, parts in members.items()]
 
 
 def _list_views(runs: Sequence[RunFolder], models: Sequence[_Model]) -> Iterator[tuple[str, list[_Model]]]:
     """The views at hospitals, each with its models; a table of alternatives begins with own data alone."""
     yield "hospitals", list(models)
-    if not models[0].name.startswith("K=") or not runs[0].configuration.get("alternatives"):
+    if models[0].telling != "k" or not runs[0].configuration.get("alternatives"):
         return
     k = models[-1].k
     folders = [run.folder(k) / ALTERNATIVES for run in runs]
@@ -218,7 +226,7 @@ def _list_views(runs: Sequence[RunFolder], models: Sequence[_Model]) -> Iterator
     own_data = runs[0].configuration["alternatives"]["own_data"] and 1 in runs[0].settings.ks
     if kinds and own_data and OWN_DATA not in kinds:
         kinds.insert(0, OWN_DATA)  # of the target alone, which is K=1
-    others = [_Model(ALTERNATIVE_TITLES[kind], k, tuple(runs), kind) for kind in kinds]
+    others = [_Model(k, tuple(runs), "k", kind) for kind in kinds]
     if others:
         place = 1 if kinds[0] == OWN_DATA else 0
         yield "alternatives", [*others[:place], models[-1], *others[place:]]
@@ -228,7 +236,7 @@ def _find_place(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> t
     """The K, and the folder below it (empty: itself), that hold a model's result at a hospital."""
     if model.kind == OWN_DATA and hospital["is_test_set"] and 1 in run.settings.ks:
         return 1, ""  # the target alone is K=1
-    if model.kind:
+    if model.kind != COMMON:
         return model.k, f"{ALTERNATIVES}/{model.kind}/{hospital['name']}"
     return model.k, "" if hospital["is_test_set"] else f"{HOSPITALS}/{hospital['name']}"
 
@@ -236,7 +244,7 @@ def _find_place(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> t
 def _has_result(hospital: Mapping[str, Any], model: _Model, run: RunFolder) -> bool:
     """Whether an alternative was trained for the hospital; the common model always was."""
     k, place = _find_place(hospital, model, run)
-    return not model.kind or (run.folder(k) / place / RESULT).is_file()
+    return model.kind == COMMON or (run.folder(k) / place / RESULT).is_file()
 
 
 def _load_row(run: RunFolder, k: int, place: str) -> Row:
@@ -280,8 +288,7 @@ def _describe(run: RunFolder, model: _Model, view: str) -> dict[str, Any]:
         "data": str(Origin.together(run.origin for run in model.runs)),
         "model": model.name,
         "algorithm": run.settings.algorithm,
-        "window": run.settings.window,
-        "k": model.k,
+        **model.about,
         "protocol": run.about["scored"]["protocol"],
     }
 
@@ -296,34 +303,39 @@ def _compare(
         if len(models) < 2 or any(_load_row(*place).scores_stay for place in places):
             return []
         parts = [load_predictions(run.path, k, place) for run, k, place in places]
-        predictions.append(replace(merge_seeds(parts), name=model.name))
+        predictions.append(replace(merge_seeds(parts), name=model.name, about=model.about))
     return list_differences(
         predictions, how.resamples, how.method, view=view, hospital=hospital["name"] if hospital else ""
     )
 
 
-def _count_recognized(models: Sequence[_Model], how: Intervals) -> Recognized | None:
-    """Findings that the last model recognizes and the first one; None where scores stay at a hospital."""
+def _describe_change(models: Sequence[_Model], how: Intervals) -> About:
+    """Findings that the last model recognizes and the first one, and the calibration of both.
+
+    Nothing of one model, or where scores stay at a hospital.
+    """
     ends = models[0], models[-1]
     if len(models) < 2 or any(run.row(model.k).scores_stay for model in ends for run in model.runs):
-        return None
+        return {"recognized": None, "calibration": []}
     merged = [merge_seeds([load_predictions(run.path, model.k) for run in model.runs]) for model in ends]
     first, last = ([scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged)
     resamples = enough_resamples(min(how.resamples, 500), len(merged[0].frames[0]))
-    return count_recognized(first, last, resamples)
+    return {
+        "recognized": count_recognized(first, last, resamples),
+        "calibration": compare_calibration(first, last, resamples),
+    }
 
 
 # ---- what captions and curves need -------------------------------------------------------------------------------
 
 
-def _describe_runs(
-    runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str], *, by_window: bool
-) -> About:
+def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested: set[str]) -> About:
     """The `about` of results; `untested` are hospitals without alternatives."""
     first = runs[0]
-    compares = by_window or len({run.settings.method for run in runs}) > 1
+    compares = models[0].telling != "k"
     return {
         **cast(About, first.about["scored"]),
+        "has_patients": _knows_patients(first),
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
         "adds_hospitals": first.settings.adds_hospitals,
@@ -347,11 +359,17 @@ def _describe_runs(
     }
 
 
+def _knows_patients(run: RunFolder) -> bool:
+    """Whether it is known whose the test images are; a public collection without that counts each image as one."""
+    scored = run.about["scored"]
+    return not run.configuration.get("collection") or scored["images"] != scored["patients"]
+
+
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
     """The evaluated rounds, with sums of bytes, images and gradients."""
     points = []
     for model, run in ((method, run) for method in models for run in method.runs):
-        head = {name: _describe(run, model, "")[name] for name in ("model", "algorithm", "window", "k")}
+        head = {name: _describe(run, model, "")[name] for name in ("model", "method", "algorithm", "window", "k")}
         sums = dict.fromkeys(COUNTERS, 0)
         for entry in run.rounds(model.k):
             sums = {name: value + entry[name] for name, value in sums.items()}

@@ -80,6 +80,7 @@ def list_differences(
         "view": view,
         "data": str(Origin.together(origins)) if origins else "unknown",
         "reference": names[0],
+        **{f"reference_{column}": value for column, value in reference.about.items()},
         "hospital": hospital,
         "protocol": reference.protocol,
         "images": len(reference.frames[0]),
@@ -97,11 +98,12 @@ def list_differences(
         scored = reference.scored(diseases), replace(model, frames=frames).scored(diseases)
         untested = _explain_missing_test(reference.seeds, model.seeds)
         try:
-            differences = compare(*scored, resamples, untested=untested, interval=interval)
+            last = view == "study" and model is models[-1]
+            differences = compare(*scored, resamples, untested=untested, interval=interval, advise=last)
         except ValueError as error:
             text = f"{names[0]} and {name}: {error}. Are labels and their policy the same?"
             raise ConfigError(text, kind="other labels") from None
-        about = head | {"model": name, "seeds_model": len(model.frames)}
+        about = head | {**model.about, "model": name, "seeds_model": len(model.frames)}
         rows += (about | row for row in _list_rows(differences, reference.seeds, interval, len(reference.frames[0])))
     return rows
 
@@ -129,6 +131,7 @@ def _list_rows(
             "low": low,
             "high": high,
             "n": labeled,
+            "turns_without": ", ".join(difference.turns_without),
             "interval_reference": references[0],
             "of_seeds": json.dumps(dict(zip(seeds, difference.of_seeds, strict=True))) if difference.of_seeds else "",
         }

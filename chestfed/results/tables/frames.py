@@ -23,18 +23,32 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 import pandas as pd
 from pydantic import TypeAdapter
 
-from chestfed.core.checkpoint import write_text
+from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.comparison import holm
-from chestfed.results.evaluation.estimates import KINDS, Estimate, as_csv, auc_estimates, compute_spread, mean_of, tidy
+from chestfed.results.evaluation.estimates import Estimate, as_csv, auc_estimates, compute_spread, mean_of
 from chestfed.results.evaluation.intervals import DEFAULT
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.tables import older
+from chestfed.results.tables.columns import (
+    COMPARED,
+    SUBSETS,
+    TARGET_IMAGES,
+    VERSION,
+    DifferenceRow,
+    EstimateRow,
+    list_types,
+    make_frame,
+)
 from chestfed.results.tables.files import RESULT, expected, read_json_file
+from chestfed.results.tables.grid import count_images
+from chestfed.results.tables.titles import name_place
 
 if TYPE_CHECKING:
+    from chestfed.results.evaluation.joining.calibrated import CalibrationChange
     from chestfed.results.evaluation.joining.recognized import Recognized
     from chestfed.results.tables.clients.batch_norm import Statistics
     from chestfed.results.tables.settings import MethodFacts, PublishedFigures
@@ -48,80 +62,14 @@ VIEWS: Final = {
     "seeds": ("results.csv", ""),
     "held_out": ("held_out.csv", ""),
 }
-TABLES: Final = tuple(name for pair in VIEWS.values() for name in pair if name)
+#: The version of the tables in a folder.
+ABOUT: Final = "tables.json"
+TABLES: Final = (*(name for pair in VIEWS.values() for name in pair if name), ABOUT)
 #: Of intervals, unless another number is asked for.
 RESAMPLES: Final = 2000
 
 
-class EstimateRow(TypedDict):
-    """A row of estimates: the AUC of a model at a place, of a disease or the mean."""
-
-    data: str
-    model: str
-    algorithm: str
-    window: int | None
-    k: int
-    added: str
-    hospital: str
-    takes_part: bool
-    seed: int | None
-    seeds: int | None
-    disease: str
-    auc: float | None
-    low: float | None
-    high: float | None
-    sd: float | None
-    positives: int | None
-    negatives: int | None
-    missing: int | None
-    hospitals: int | None
-    left_out: int | None
-    images: int | None
-    patients: int | None
-    paper_auc: float | None
-    reason: str
-    protocol: str
-    interval_method: MethodName
-    interval_reference: str
-
-
-class DifferenceRow(TypedDict):
-    """A row of differences: the AUC of a model minus that of the reference."""
-
-    data: str
-    reference: str
-    model: str
-    hospital: str
-    disease: str
-    auc_reference: float | None
-    auc_model: float | None
-    difference: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    p_holm: float | None
-    n: int | None
-    images: int
-    patients: int
-    positives: int | None
-    negatives: int | None
-    missing: int | None
-    seed_sd_reference: float | None
-    seed_sd_model: float | None
-    seeds_reference: int
-    seeds_model: int
-    of_seeds: str
-    detectable: float | None
-    seeds_needed: int | None
-    reason: str
-    protocol: str
-    interval_method: MethodName
-    interval_reference: str
-
-
 EstimateOrDifference = TypeVar("EstimateOrDifference", EstimateRow, DifferenceRow)
-ESTIMATES: Final = tuple(EstimateRow.__annotations__)
-DIFFERENCES: Final = tuple(DifferenceRow.__annotations__)
 
 
 @dataclass(frozen=True)
@@ -213,7 +161,7 @@ def list_estimates(rows: Sequence[Row], **head: object) -> Iterator[dict[str, An
 
 def make_estimates(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows as estimates, with `view` first."""
-    return tidy(rows, ["view", *ESTIMATES])
+    return _name_places(make_frame(rows, EstimateRow))
 
 
 def make_differences(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -222,11 +170,15 @@ def make_differences(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     Within a view the p values of single diseases are corrected together, over all models and places, and those of the
     means among themselves. Intervals are not corrected.
     """
-    frame = tidy(rows, ["view", *DIFFERENCES])
+    frame = _name_places(make_frame(rows, DifferenceRow))
     for _, part in frame.groupby(["view", frame["disease"] == "mean"]):
         corrected = holm([None if pd.isna(p) else p for p in part["p"]])
         frame.loc[part.index, "p_holm"] = pd.Series(corrected, part.index, "float64")
     return frame
+
+
+def _name_places(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(place=pd.Series([name_place(row) for row in list_records(frame)], frame.index, "str"))
 
 
 def select(frame: pd.DataFrame, view: str, **values: object) -> pd.DataFrame:
@@ -303,8 +255,9 @@ class About(TypedDict, total=False):
     machine: dict[str, object]
     versions: dict[str, str]
     runs: list[RunEntry]
+    has_patients: bool
     recognized: Recognized | None
-    along: list[str]
+    calibration: list[CalibrationChange]
 
 
 @dataclass(frozen=True)
@@ -325,15 +278,26 @@ class Results:
         return tuple(self.about["seeds"])
 
     @property
+    def design(self) -> str:
+        """What the studies differ in: a value of the column `design`."""
+        return str(self.estimates["design"].iloc[0]) if len(self.estimates) else COMPARED
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether models are compared within groups of studies, which differ in target images or sets of hospitals."""
+        return self.design in (TARGET_IMAGES, SUBSETS)
+
+    @property
     def by_k(self) -> bool:
         """Whether models are the K of one method, rather than methods."""
-        return str(self.view("study")["model"].iloc[0]).startswith("K=")
+        return len(self.view("study")[["method", "window"]].drop_duplicates()) == 1
 
     @property
     def scored(self) -> str:
         """The images that were scored."""
         about = self.about
-        return f"{about['images']:,} images of {about['patients']:,} patients ({about['protocol']})"
+        counted = count_images(about["images"], about["patients"], patients_known=about.get("has_patients", True))
+        return f"{counted} ({about['protocol']})"
 
     def view(self, name: str, **values: object) -> pd.DataFrame:
         """Estimates of a view, with these values of columns."""
@@ -361,30 +325,42 @@ def write_frames(folder: Path, estimates: pd.DataFrame, differences: pd.DataFram
                 write_text(folder / name, as_csv(rows))
             elif name:
                 (folder / name).unlink(missing_ok=True)
+    write_json(folder / ABOUT, {"version": VERSION})
 
 
 def read_estimates(folder: Path) -> pd.DataFrame:
     """The estimates in the files of a folder, to the last bit; raises `ChestfedError` if one is damaged."""
-    return make_estimates(_read(folder, 0, ESTIMATES))
+    return make_estimates(_read(folder, 0, EstimateRow))
 
 
 def read_differences(folder: Path) -> pd.DataFrame:
     """The differences in the files of a folder, to the last bit; raises `ChestfedError` if one is damaged."""
-    return make_differences(_read(folder, 1, DIFFERENCES))
+    return make_differences(_read(folder, 1, DifferenceRow))
 
 
-def _read(folder: Path, place: int, columns: Sequence[str]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _read(folder: Path, place: int, row: type) -> list[dict[str, Any]]:
+    """Rows of any version of the tables: columns that a file lacks are empty."""
+    types, rows = list_types(row), list[dict[str, Any]]()
+    about = read_json_file(folder / ABOUT, optional=True) or {"version": 1}
+    with expected(folder / ABOUT):
+        version = int(about["version"])
+    if version > VERSION:
+        raise ConfigError(
+            f"{folder}: the tables are of version {version}, this chestfed reads up to {VERSION}. Install the version "
+            "of chestfed that wrote them, or a later one",
+            kind="later version",
+            version=version,
+        )
     for view, names in VIEWS.items():
         file = folder / names[place]
         if not names[place] or not file.is_file():
             continue
         with expected(file):
-            frame = pd.read_csv(
-                file,
-                dtype={name: KINDS.get(name, "bool" if name == "takes_part" else "str") for name in columns},
-                keep_default_na=False,
-                na_values={name: [""] for name in columns if name in KINDS},
-            )[list(columns)]
+            empty = {name: [""] for name, kind in types.items() if kind != "str"}
+            frame = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=empty)
+            if "disease" not in frame:
+                raise KeyError("disease")
+            if version == 1:
+                frame = older.complete(frame)
         rows += [{"view": view, **row} for row in list_records(frame)]
     return rows

@@ -5,14 +5,14 @@ Their form on a page is `reports/pages/parts.html`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
-from chestfed.core.console import hyphenate
+from chestfed.core.console import hyphenate, plural
+from chestfed.core.tables import WholeTable
 from chestfed.results.evaluation.intervals.interval import Interval
 
 
@@ -67,6 +67,11 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def count_images(images: int, patients: int, *, patients_known: bool = True) -> str:
+    """Numbers of images and patients; of images alone where nobody knows whose they are."""
+    return plural(images, "image") + (f" of {plural(patients, 'patient')}" if patients_known else "")
+
+
 def signed(value: float, digits: int = 3) -> str:
     """With its sign, and a minus as long as the plus."""
     return f"{value:+.{digits}f}".replace("-", "−")
@@ -87,54 +92,13 @@ def pair(interval: Interval | None, digits: int = 3, form: Callable[[float, int]
     return ""
 
 
-class _WholeNumbers(Table):
-    """A table that breaks words and headings in a narrow terminal, and is a list if its numbers cannot be whole.
-
-    `above` and `below` are as wide as the terminal: title and caption of a narrow table would be a column of words.
-    """
-
-    above: Text
-    below: Text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        number, room = len(self.columns), options.max_width
-        if self.__rich_measure__(console, options).maximum > room:
-            longest = [_longest(column) for column in self.columns]
-            padding = 1 if sum(longest) + 3 * number < room else 0
-            spare = room - sum(longest) - (2 * padding + 1) * number - 1
-            if spare < 0:
-                yield from (self.above, *self._listed(), self.below)
-                return
-            self.padding = (0, padding)
-            for column, width in zip(self.columns, longest, strict=True):
-                column.width = width + spare // number
-        yield from (self.above, *super().__rich_console__(console, options), self.below)
-
-    def _listed(self) -> Iterator[Text]:
-        """A paragraph per row, with a line per column."""
-        heads = [str(column.header).replace("-\n", "").replace("\n", ", ") for column in self.columns]
-        for first, *cells in zip(*(column.cells for column in self.columns), strict=True):
-            lines = (
-                f"  {head}: {str(cell).replace(chr(10), ' ')}" for head, cell in zip(heads[1:], cells, strict=True)
-            )
-            yield Text("\n".join([str(first), *lines]))
-
-
-def _longest(column: Column) -> int:
-    """The longest part of a column that is not to be broken: a number; of words and their heading twelve letters."""
-    words = column.justify != "right"
-    parts = [len(part) for cell in (*column.cells, *([column.header] if words else [])) for part in str(cell).split()]
-    return min(12, max(parts, default=1)) if words else max(parts, default=1)
-
-
 def rich_table(grid: Grid, title: str, caption: str = "", *, dim: Sequence[str] = ()) -> Table:
     """The table for a terminal; rows of the kinds `dim` are dim and end a section."""
 
     def text(cell: Cell) -> Text:
         return Text("\n".join((cell.text, *cell.below)).replace("−", "-"))  # not every terminal has that minus
 
-    table = _WholeNumbers()
-    table.above, table.below = Text(title, "table.title"), Text(caption, "table.caption", end="\n" if caption else "")
+    table = WholeTable(title, caption)
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""
         words = place == 0 or column.text == "added"

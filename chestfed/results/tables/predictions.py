@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from chestfed.core.manifest import EVALUATED, short_digest
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.labeled import Scored, number_names
 from chestfed.results.evaluation.protocols import describe_hospitals
+from chestfed.results.tables.columns import COMMON
 from chestfed.results.tables.files import check_files, expected, read_json_file, read_predictions, scored_frame
 from chestfed.results.tables.run_folder import EVALUATION, HOSPITALS, PREDICTIONS, STUDY, RunFolder
 
@@ -34,6 +36,8 @@ class Predictions:
     key: str | None = None  #: fingerprint of the key of the images' names; None if not written by chestfed
     #: The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
     seeds: tuple[int, ...] = ()
+    #: The columns `method`, `window`, `k` and `kind` of tables; empty for a model of elsewhere.
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -99,8 +103,10 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
         run, of_k = RunFolder.open(folder.parent.parent.parent), folder.parent.parent.name
         run.scored_folder(int(of_k.removeprefix("k")), f"{HOSPITALS}/{folder.name}")
     frame = read_predictions(path / PREDICTIONS if path.is_dir() else path)
-    evaluation, seeds = folder / EVALUATION, list[int]()
+    evaluation, seeds, of_model = folder / EVALUATION, list[int](), dict[str, Any]()
     if whole:
+        settings = run.settings
+        of_model = {"method": settings.method, "window": settings.window, "k": int(number), "kind": COMMON}
         name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
         kin = short_digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
         protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]
@@ -114,7 +120,7 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
         if "hospital" in frame:
             protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
-    return Predictions(name, kin, (frame,), protocol, origin, frame.attrs.get("key"), tuple(seeds))
+    return Predictions(name, kin, (frame,), protocol, origin, frame.attrs.get("key"), tuple(seeds), of_model)
 
 
 def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:

@@ -62,7 +62,6 @@ EVALUATION: Final = "evaluation.json"
 HOSPITALS: Final = "hospitals"
 #: In the folder of the largest K: what hospitals could do instead, by kind and hospital.
 ALTERNATIVES: Final = "alternatives"
-OWN_DATA, FINE_TUNED, CENTRALIZED, GATE = "own_data", "fine_tuned", "centralized", "gate"
 #: In the folder of an alternative at a hospital: what was chosen on its validation patients, and from what.
 CHOICE: Final = "choice.json"
 PREDICTIONS: Final = "predictions.parquet"

@@ -10,11 +10,12 @@ import pandas as pd
 
 from chestfed._version import __version__
 from chestfed.core.diseases import format_title
-from chestfed.results.evaluation.comparison import ADVICE
 from chestfed.results.evaluation.estimates import mean_of
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.training_seeds import REFERENCES
-from chestfed.results.tables.frames import EstimateRow, Results, group_rows, list_difference_rows, read_seeds
+from chestfed.results.tables.columns import EstimateRow
+from chestfed.results.tables.frames import Results, group_rows, list_difference_rows, read_seeds
 from chestfed.results.tables.grid import number
 
 #: The meaning of intervals and p values over training seeds, and of their correction.
@@ -68,12 +69,12 @@ def describe_chance(results: Results) -> str:
     below = []
     if view == "study" and results.about.get("held_out"):
         return ""
-    for *diseases, mean in group_rows(results.list_estimates(view, takes_part=True), "hospital", "model"):
+    for *diseases, mean in group_rows(results.list_estimates(view, takes_part=True), "place", "model"):
         if mean["auc"] is None or mean["auc"] >= _CHANCE:
             continue
         clear = [format_title(row["disease"]) for row in diseases if row["high"] is not None and row["high"] < _CHANCE]
         names = f" ({', '.join(clear)}: 95% interval below 0.5)" if clear else ""
-        place = f"{' held out,' if view == 'held_out' else ''} at {mean['hospital']}" if mean["hospital"] else ""
+        place = f"{' held out,' if view == 'held_out' else ''} at {mean['place']}" if mean["place"] else ""
         below.append(f"{mean['model']}{place} {number(mean['auc'])}{names}")
     if not below:
         return ""
@@ -123,11 +124,16 @@ def number_references(sentences: Sequence[Sentence]) -> MethodsText:
 
 
 def describe_scoring(what: str, patients: int, diseases: int, how: Intervals) -> list[Sentence]:
-    """What was scored, as `202 images (frontal-image, valid split)`, and how the AUCs' intervals were made."""
+    """What was scored, as `202 images (frontal-image, valid split)`, and how the AUCs' intervals were made.
+
+    `patients`: their number; 0 where it is not known whose the images are.
+    """
     method = METHODS[how.method]
-    mean = ", and its mean over the diseases with images of both classes" if diseases > 1 else ""
+    least = f"at least {LEAST_PATIENTS} patients with and {LEAST_PATIENTS} without"
+    mean = f", and its mean over the diseases with {least}" if diseases > 1 else ""
     computed = "we computed the area under the ROC curve (AUC) of each disease, ties counted as one half"
-    sentences: list[Sentence] = [(f"On {what} of {patients:,} patients {computed}{mean}", [_AREA])]
+    whose = f" of {patients:,} patients" if patients else ""
+    sentences: list[Sentence] = [(f"On {what}{whose} {computed}{mean}", [_AREA])]
     if not method.resampled or how.resamples:
         drawn = f" ({how.resamples:,} resamples, seed {how.seed})" if method.resampled else ""
         sentences.append((f"Intervals are at {method.about}{drawn}", method.references))
@@ -141,7 +147,7 @@ def describe_comparison(differences: pd.DataFrame) -> list[Sentence]:
     seeds = list(read_seeds(rows[-1]))
     trained = f" (training seeds {', '.join(seeds)})" if seeds else ""
     models = ", ".join(dict.fromkeys(row["model"] for row in rows))
-    how = describe_test(differences).replace(ADVICE, "")  # that is for the reader of the page
+    how = describe_test(differences)
     what = f"Models were compared on the same images, {models} against {rows[0]['reference']}{trained}: 95%, {how}"
     sentences: list[Sentence] = [(what, list_references(differences))]
     if count := sum(row["p"] is not None for row in rows if row["disease"] != "mean"):

@@ -134,7 +134,7 @@ def make_fairness_grid(estimates: pd.DataFrame) -> Grid | None:
     caption = (
         f"Mean AUC over hospitals: the worst, the standard deviation, and the share of hospitals below {reference}"
     )
-    return make_grid("fairness", caption, ("model", "worst hospital", "spread", "lose"), lines)
+    return make_grid("fairness", caption, ("model", "worst hospital", "spread", f"below {reference}"), lines)
 
 
 def state_settings(methods: Sequence[MethodFacts]) -> str:
@@ -165,9 +165,9 @@ def summarize_hospitals(estimates: pd.DataFrame, reference: str) -> pd.DataFrame
     hospitals at which the model is below the model `reference`. Empty with fewer than two hospitals.
     """
     rows = estimates[(estimates["disease"] == "mean") & estimates["auc"].notna()]
-    if rows.empty or rows["hospital"].nunique() < 2:
+    if rows.empty or rows["place"].nunique() < 2:
         return pd.DataFrame(columns=["worst", "spread", "losing", "hospitals"])
-    aucs = rows.pivot_table(index="model", columns="hospital", values="auc", sort=False)
+    aucs = rows.pivot_table(index="model", columns="place", values="auc", sort=False)
     below = aucs.lt(aucs.loc[reference]).where(aucs.notna()).mean(axis=1) if reference in aucs.index else np.nan
     summary = {"worst": aucs.min(axis=1), "spread": aucs.std(axis=1), "losing": below, "hospitals": aucs.count(axis=1)}
     return pd.DataFrame(summary).rename_axis(index="method")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -18,14 +18,8 @@ from chestfed.results.tables.answer import state_gains
 from chestfed.results.tables.clients.batch_norm import describe_held_out, describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import OUTPUTS, find_largest_windows
-from chestfed.results.tables.frames import (
-    DifferenceRow,
-    EstimateRow,
-    Results,
-    get_interval,
-    group_rows,
-    list_difference_rows,
-)
+from chestfed.results.tables.columns import SHOWN_BELOW, DifferenceRow, EstimateRow
+from chestfed.results.tables.frames import Results, get_interval, group_rows, list_difference_rows
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number, p_value, pair, rich_table, signed
 from chestfed.results.tables.sentences import HOLM, average_seen, describe_test, list_compared, list_references
 from chestfed.results.tables.settings import make_fairness_grid, make_settings_grid
@@ -35,13 +29,14 @@ T = TypeVar("T")
 #: Models that have a column each; more have a line each.
 _MOST_COLUMNS: Final = 6
 #: Headings of the two views at hospitals.
-TITLES: Final = {"hospitals": "Who gains?", "alternatives": "What could each hospital do instead?"}
+TITLES: Final = {"hospitals": "AUC at every hospital", "alternatives": "Who gains over its own data?"}
 
 
 def make_auc_cell(row: EstimateRow, digits: int = 3) -> Cell:
-    """An AUC, below it its spread over training seeds, or its interval with `digits` decimals."""
-    spread = pair(get_interval(row), digits) if row["sd"] is None else f"±{row['sd']:.3f}"
-    return Cell(number(row["auc"]), (spread,) if spread else ())
+    """An AUC, below it the columns of `SHOWN_BELOW` that have a value, or its interval with `digits` decimals."""
+    values = cast(Mapping[str, Any], row)
+    below = [form.format(values[name]) for name, form in SHOWN_BELOW.items() if values[name] is not None]
+    return Cell(number(row["auc"]), tuple(filter(None, below or [pair(get_interval(row), digits)])))
 
 
 def make_difference_cell(row: DifferenceRow, digits: int = 3) -> Cell:
@@ -222,7 +217,7 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
         return _make_model_lines(results, view, caption, digits)
     compared = list_compared(results, view)
     gains = _index_gains(results, view)
-    for means in group_rows(results.list_estimates(view, disease="mean"), "hospital"):
+    for means in group_rows(results.list_estimates(view, disease="mean"), "place"):
         at, first = {row["model"]: row for row in means}, means[0]
         cells: list[str | Cell] = [Cell(f"{first['images']:,}", (f"{first['patients']:,} patients",))]
         for model in models:
@@ -230,10 +225,10 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
             inside = model not in at or at[model]["takes_part"] or at[model]["auc"] is None
             cells.append(cell if inside else replace(cell, text=f"({cell.text})"))
         for model in compared:
-            gain = gains.get((first["hospital"], model))
+            gain = gains.get((first["place"], model))
             missing = "not disclosed" if model in at else "-"
             cells.append(missing if gain is None else make_difference_cell(gain, digits))
-        rows.append((first["hospital"], cells))
+        rows.append((first["place"], cells))
     heads = ("hospital", "test images", *models, *(f"{model} minus {models[0]}" for model in compared))
     return make_grid(view, caption, heads, rows)
 
@@ -241,11 +236,11 @@ def make_hospital_grid(results: Results, view: str, caption: str = "", digits: i
 def _make_model_lines(results: Results, view: str, caption: str, digits: int) -> Grid:
     """As `make_hospital_grid`, with a line per model and a column per hospital; differences stand below the AUCs."""
     gains, rows, means = _index_gains(results, view), Rows(), results.list_estimates(view, disease="mean")
-    by_place = {(row["hospital"], row["model"]): row for row in means}
-    hospitals = group_rows(means, "hospital")
+    by_place = {(row["place"], row["model"]): row for row in means}
+    hospitals = group_rows(means, "place")
     for model in dict.fromkeys(row["model"] for row in means):
         cells = []
-        for name in (part[0]["hospital"] for part in hospitals):
+        for name in (part[0]["place"] for part in hospitals):
             cell = make_auc_cell(by_place[name, model], digits) if (name, model) in by_place else Cell("-")
             if gain := gains.get((name, model)):
                 difference = make_difference_cell(gain, digits)
@@ -253,13 +248,13 @@ def _make_model_lines(results: Results, view: str, caption: str, digits: int) ->
                 cell = replace(cell, below=(*cell.below, *below), strong=difference.strong)
             cells.append(cell)
         rows.append((model, cells))
-    heads = [Cell(part[0]["hospital"], (f"{part[0]['images']:,} images",)) for part in hospitals]
+    heads = [Cell(part[0]["place"], (f"{part[0]['images']:,} images",)) for part in hospitals]
     return make_grid(view, caption, ("model", *heads), rows)
 
 
 def _index_gains(results: Results, view: str) -> dict[tuple[str, str], DifferenceRow]:
     """The differences of the mean AUC by hospital and model."""
-    return {(row["hospital"], row["model"]): row for row in results.list_differences(view, disease="mean")}
+    return {(row["place"], row["model"]): row for row in results.list_differences(view, disease="mean")}
 
 
 def make_disease_grid(results: Results) -> Grid | None:
@@ -271,17 +266,17 @@ def make_disease_grid(results: Results) -> Grid | None:
         return None
     view = results.view("hospitals")
     last = view["model"].iloc[-1]
-    gains = {(row["hospital"], row["disease"]): row["difference"] for row in results.list_differences("hospitals")}
+    gains = {(row["place"], row["disease"]): row["difference"] for row in results.list_differences("hospitals")}
     rows: Rows = []
     of_last = results.list_estimates("hospitals", model=last)
-    hospitals = [drop_single_mean(part) for part in group_rows(of_last, "hospital")]
+    hospitals = [drop_single_mean(part) for part in group_rows(of_last, "place")]
     for part in hospitals:
-        differences = [gains.get((row["hospital"], row["disease"])) for row in part]
+        differences = [gains.get((row["place"], row["disease"])) for row in part]
         cells = [
             Cell(number(row["auc"]), () if difference is None else (signed(difference),))
             for row, difference in zip(part, differences, strict=True)
         ]
-        rows.append((part[0]["hospital"], cells))
+        rows.append((part[0]["place"], cells))
     minus = f"; below it minus {view['model'].iloc[0]}" if gains else ""
     heads = ("hospital", *(format_title(row["disease"]) for row in hospitals[0]))
     return make_grid("hospital-diseases", f"AUC per disease with {last}{minus}", heads, rows)
@@ -364,11 +359,15 @@ def _describe_held_out(results: Results) -> str:
 
 
 def describe_stage_1(results: Results) -> str:
-    """AUCs after stage 1 alone: what stage 2 adds to them can be read; empty if they are not known."""
+    """AUCs after stage 1 alone, beside that of K=1: what stage 2 adds; empty if they are not known."""
     aucs = results.about.get("stage_1") or {}
     named = {format_title(disease): value for disease, value in aucs.items() if disease != "mean" or len(aucs) > 2}
     each = ", ".join(f"{name} {number(value)}" for name, value in named.items())
-    return f"After stage 1 alone (cross-entropy at the first client): {each}" if each else ""
+    if not each:
+        return ""
+    alone = next((row for row in results.list_estimates("study", disease="mean") if row["k"] == 1), None)
+    stage_2 = "" if alone is None else f"; after stage 2 the mean AUC of {alone['model']} is {number(alone['auc'])}"
+    return f"After stage 1 alone (cross-entropy at the first client): {each}{stage_2}"
 
 
 def list_notes(results: Results) -> list[str]:

@@ -23,7 +23,7 @@ from chestfed.data.images.cache import CachedImages, fill_cache
 from chestfed.data.images.database import unpack_keys
 from chestfed.data.sites.table import SiteTable
 from chestfed.learning.models import restore_statistics
-from chestfed.results.evaluation.estimates import auc_per_disease, mean_of
+from chestfed.results.evaluation.estimates import auc_per_disease, compute_mean
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.protocols import PROTOCOLS, Protocol, list_views, name_unit, units
@@ -197,7 +197,7 @@ def _score(
 
 def _both_means(summary: Summary, as_stored: Scored) -> tuple[str, ...]:
     """A note of the mean AUC with either statistics; none if they are equal."""
-    mean, stored = summary.row("mean", "auc")["value"], mean_of(auc_per_disease(as_stored).values())
+    mean, stored = summary.row("mean", "auc")["value"], compute_mean(as_stored, auc_per_disease(as_stored))
     if stored is None or mean == stored:
         return ()
     return (

@@ -17,7 +17,7 @@ from chestfed.results.evaluation.intervals.interval import OTHER_NUMBERS, Interv
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.results.evaluation.protocols import name_unit
-from chestfed.results.evaluation.summary import MAIN, Summary
+from chestfed.results.evaluation.summary import FEW, MAIN, Summary
 from chestfed.results.tables.grid import Cell, Grid, Line, number, pair, rich_table
 from chestfed.results.tables.predictions import write_predictions
 from chestfed.results.tables.run_folder import EVALUATION, PREDICTIONS
@@ -72,7 +72,8 @@ def render(evaluation: Evaluation) -> RenderableType:
         f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}); of sens@spec and "
         f"spec@sens: {OTHER_NUMBERS}. "
         f"sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
-        f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
+        f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: expected calibration error, 15 bins "
+        "of equally many images. "
         f"Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}. "
         f"{evaluation.statistics.sentence}"
     )
@@ -83,12 +84,9 @@ def render(evaluation: Evaluation) -> RenderableType:
             f"{format_title(disease)}: {reason}"
             for disease, reason in zip(aucs["disease"], aucs["reason"], strict=True)
         )
-        parts.append(Text("Not defined, and left out of the mean: " + "; ".join(nothing) + _one_class(summary)))
+        parts.append(Text("Not defined, and left out of the mean: " + "; ".join(nothing)))
     if len(summary.subgroups):
-        caption = (
-            f"{summary.protocol}. AUC within the group, its interval as above, n+ / n-; the mean is over the diseases "
-            "that have one."
-        )
+        caption = f"{summary.protocol}. AUC within the group, its interval as above, n+ / n-; {FEW}."
         title = f"{evaluation.origin.short_mark}Subgroups"
         parts.append(rich_table(subgroup_grid(summary, f"n ({unit})"), title, caption))
     return Group(*parts, *(Text(note, style="yellow") for note in evaluation.notes))
@@ -107,6 +105,8 @@ def metrics_grid(summary: Summary) -> Grid:
         counts = f"{first['positives']} / {first['negatives']}"
         if disease == "mean":
             counts = f"over {first['over_diseases']} of {len(summary.diseases)}"
+        elif not first["in_mean"] and not np.isnan(first["value"]):
+            counts += ", few"
         lines.append(Line(format_title(disease), (Cell(counts), *cells), disease if disease == "mean" else ""))
     return Grid("metrics", "", tuple(map(Cell, ("disease", "n+ / n-", *_HEADS))), tuple(lines))
 
@@ -120,7 +120,7 @@ def subgroup_grid(summary: Summary, head: str) -> Grid:
             over = (
                 f"over {row['over_diseases']}"
                 if row["disease"] == "mean"
-                else f"{row['positives']} / {row['negatives']}"
+                else f"{row['positives']} / {row['negatives']}{', few' * (not row['in_mean'])}"
             )
             cell = _cell(row, row["auc"])
             cells.append(Cell(cell.text, (*cell.below, over)))
@@ -134,14 +134,6 @@ def _cell(row: Any, value: float, *, interval: bool = True) -> Cell:
         return Cell("-")
     bounded = interval and not np.isnan(row["low"])
     return Cell(number(value), (pair(Interval(row["low"], row["high"]), 2),) if bounded else ())
-
-
-def _one_class(summary: Summary) -> str:
-    """What the count beside the mean does not say: which numbers are over more diseases than the AUC."""
-    auc, brier = (summary.row("mean", metric)["over_diseases"] for metric in ("auc", "brier"))
-    if brier in (auc, 0):
-        return ""
-    return f". Brier and ECE need no second class: their means are over {brier} of {len(summary.diseases)}"
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -33,8 +33,10 @@ from chestfed.learning.models import FlatModule
 from chestfed.results.evaluation.estimates import mean_of
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.joining import gate
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS
+from chestfed.results.tables.columns import CENTRALIZED, FINE_TUNED, GATE, OWN_DATA
 from chestfed.results.tables.frames import Row
-from chestfed.results.tables.run_folder import ALTERNATIVES, CENTRALIZED, CHOICE, FINE_TUNED, GATE, MODEL_FILE, OWN_DATA
+from chestfed.results.tables.run_folder import ALTERNATIVES, CHOICE, MODEL_FILE
 from chestfed.studies.experiment.alternatives import FineTuning, Gate, centralized_settings
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.assemble import Deployment
@@ -103,7 +105,7 @@ class AlternativeRuns:
             self._train_centralized(hospitals, choices.centralized)
         if choices.gate is not None:
             tuning = choices.fine_tuned and choices.fine_tuned.model_dump()
-            settings = [choices.gate.model_dump(), gate.LEAST_PATIENTS, tuning, *map(_validation_digest, hospitals)]
+            settings = [choices.gate.model_dump(), LEAST_PATIENTS, tuning, *map(_validation_digest, hospitals)]
             self._keep_only(GATE, settings)
             for hospital in hospitals:
                 self._choose(hospital, choices.gate)

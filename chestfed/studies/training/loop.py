@@ -25,7 +25,6 @@ from chestfed.learning.engines.engine import Engine, StageEnd
 from chestfed.learning.engines.fleet import BlankFleet, Fleet
 from chestfed.learning.engines.server import ClassMonitor
 from chestfed.learning.models import FlatModule
-from chestfed.results.evaluation.estimates import mean_of
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.rules import returned_round
 from chestfed.studies.experiment.stage_2 import Federated
@@ -257,10 +256,9 @@ def train_federated(
             entry |= _account_privacy(experiment.pipeline, k, entry["round"])
             if entry["round"] in evaluated:
                 outputs = score(training.locate(point), training.state.buffers)
-                aucs = test.aucs(outputs)
-                entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
+                entry |= {"auc": test.aucs(outputs), "mean_auc": test.mean_auc(outputs)}
             for name, end in ends.items():
-                entry[f"auc_of_{name}"] = mean_of(test.aucs(score(Points(end.point), end.buffers)).values())
+                entry[f"auc_of_{name}"] = test.mean_auc(score(Points(end.point), end.buffers))
             if ends and (rule := training.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             training.history.append(entry)

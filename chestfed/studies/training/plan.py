@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,6 +19,7 @@ from chestfed.data.sites.table import count_labels
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.models import name_network
 from chestfed.results.evaluation import power
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
 from chestfed.studies.experiment.device import Machine
@@ -81,6 +82,7 @@ class StudyPlan:
     hospitals: int = 0
     with_target: bool = False
     tested: int = 1
+    test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
 
     @property
     def influence(self) -> tuple[Influence, ...]:
@@ -143,6 +145,8 @@ def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPla
         ]
     tests, hospitals = experiment.select_scored()
     scored = np.concatenate([table.labels() for table in tests.values()] or [experiment.test.labels])
+    names = [table.frame["patient"].astype(str).to_numpy() for table in tests.values()]
+    patients = np.concatenate(names or [experiment.test.patients])
     others = {name: table for name, table in hospitals.items() if [table] != list(tests.values())}
     return StudyPlan(
         label,
@@ -156,7 +160,14 @@ def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPla
         len(others),
         next(iter(tests), None) in others,
         max(1, len(tests)),
+        tuple(_count_patients(scored, patients)),
     )
+
+
+def _count_patients(labels: np.ndarray, patients: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Patients with a positive and with a negative image, of each disease."""
+    for column in labels.T:
+        yield len(np.unique(patients[column == 1])), len(np.unique(patients[column == 0]))
 
 
 def _estimate_decoding(experiment: Experiment) -> float:
@@ -256,7 +267,22 @@ def _remarks(plan: StudyPlan) -> list[str]:
     remarks = unusual_clients(
         plan.influence, pipeline.tasks, adds_hospitals=bool(pipeline.sites) and not pipeline.held_out
     )
-    error = power.difference_error(zip(plan.test.positives, plan.test.negatives, strict=True))
+    few = [
+        f"{disease_title(task)} ({positives} with it, {negatives} without)"
+        for task, (positives, negatives) in zip(pipeline.tasks, plan.test_patients, strict=True)
+        if 0 < min(positives, negatives) < LEAST_PATIENTS
+    ]
+    if few:
+        remarks.append(
+            f"Warning: fewer than {LEAST_PATIENTS} test patients have, or do not have, {', '.join(few)}: no mean and "
+            "no verdict will rest on it"
+        )
+    counted = [
+        (counts[0], counts[1])
+        for *counts, patients in zip(plan.test.positives, plan.test.negatives, plan.test_patients, strict=True)
+        if min(patients) >= LEAST_PATIENTS
+    ]
+    error = power.difference_error(counted)
     if error is not None:
         remarks.append(
             f"With these {plan.test.images:,} test images a difference of mean AUC below about "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from tests.command_line import call
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tutorial_sixth_hospital.md").read_text(encoding="utf-8")
@@ -29,6 +31,14 @@ def split_lines(text: str, home: Path) -> list[str]:
     """The lines without what depends on the folder, or on the width of a table."""
     plain = text.replace(str(home.resolve()), "/home/you")
     return [" ".join(line.split()) for line in plain.splitlines() if line.strip(" ─")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ten_patients() -> Iterator[None]:
+    """As for the reader of the page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", LEAST_PATIENTS)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +67,10 @@ def test_commands_print_what_the_page_shows(printed: tuple[Path, list[str]]) -> 
             assert expected == output_lines
 
 
-def read_numbers(text: str, head: str) -> list[float]:
-    """The numbers behind the first place where `head` begins a line, or follows in the answer."""
-    plain = re.sub(r"other\s+hospitals", "other\nhospitals", text)
-    line = re.findall(rf"^{head}(.*)$", plain, re.MULTILINE)[0]
-    return [float(number) for number in re.findall(r"[-+]?\d\.\d{3}", line)]
-
-
-@pytest.mark.parametrize("head", ["chexpert", "st-anne", "hospitals the mean AUC"])
-def test_study_has_the_means_of_the_page(printed: tuple[Path, list[str]], head: str) -> None:
-    """To two decimals: on another processor sums are rounded otherwise, which training amplifies."""
+def test_study_answers_as_the_page_says(printed: tuple[Path, list[str]]) -> None:
     _, outputs = printed
-    shown, printed_numbers = (read_numbers(text, head) for text in (STEPS[-1][1], outputs[-1]))
-    assert min(len(shown), len(printed_numbers)) >= 3
-    assert shown[:2] == pytest.approx(printed_numbers[:2], abs=0.01)
+    shown, output = (" ".join(text.replace("…", "").split()) for text in (STEPS[-1][1], outputs[-1]))
+    assert shown in output
 
 
 def test_yaml_and_table_are_on_the_page(printed: tuple[Path, list[str]]) -> None:

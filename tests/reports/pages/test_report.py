@@ -73,7 +73,7 @@ def copy(run_folder: Path, tmp_path: Path, unchecked: None) -> Path:
 
 def test_all_sections_are_there(page: Page) -> None:
     headings = [text for _, _, text in page.all("h1", "h2", "h3", "h4")]
-    titles = ["Who gains?", "AUC of each disease", "Differences", "Curves and operating points"]
+    titles = ["AUC at every hospital", "AUC of each disease", "Differences", "Curves and operating points"]
     titles += [
         "Subgroups",
         "Participants and labels",

@@ -9,13 +9,20 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from chestfed.reports.pages.subgroups import FEWEST, make_subgroup_grid
+from chestfed.reports.pages.subgroups import make_subgroup_grid
 from chestfed.results.evaluation.estimates import auc_estimates
 from chestfed.results.evaluation.intervals.methods import Intervals
-from chestfed.results.evaluation.labeled import Scored
-from chestfed.results.tables.grid import pair
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS, Scored
+from chestfed.results.evaluation.summary import summarize
+from chestfed.results.tables.grid import number, pair
 from chestfed.results.tables.run_folder import RunFolder
 from tests.results.tables.finished_runs import NAMES, write_run
+
+
+@pytest.fixture(autouse=True)
+def _ten_patients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for users: tests of other rooms count diseases with one patient."""
+    monkeypatch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", LEAST_PATIENTS)
 
 
 @pytest.fixture
@@ -66,22 +73,37 @@ def test_intervals_are_by_the_given_method(folder: Path) -> None:
     assert len(shown) == 2
 
 
-def test_small_groups_have_no_auc(folder: Path) -> None:
+def test_small_groups_have_no_mean(folder: Path) -> None:
     grid = make_subgroup_grid(RunFolder(folder), Intervals())
     assert grid is not None
     of_group = {line.head: line for line in grid.lines}
     for head in ("sex missing", "age >=80"):
-        assert {cell.text for cell in of_group[head].cells[1:]} == {"few"}
-        assert not any(cell.below for cell in of_group[head].cells[1:])
+        *diseases, mean = of_group[head].cells[1:]
+        assert mean.text == "-"
+        assert all(cell.text == "-" or cell.below[-1].endswith("few") for cell in diseases)
     file = folder / "k2" / "predictions.parquet"
     frame = pd.read_parquet(file)
     positives = frame.loc[frame["label_edema"] == 1, "patient"].unique()
-    for count, shown in ((FEWEST - 1, False), (FEWEST, True)):  # patients with the disease, not images of them
+    for count, over in ((LEAST_PATIENTS - 1, "over 1"), (LEAST_PATIENTS, "over 2")):  # patients, not images of them
         sex = np.where(frame["patient"].isin(positives[count:]), "F", "M")
         frame.assign(group_sex=sex).to_parquet(file, index=False)
         grid = make_subgroup_grid(RunFolder(folder), Intervals())
         assert grid is not None
-        assert (grid.lines[1].cells[1].text != "few") == shown
+        assert grid.lines[1].cells[1].below[-1].endswith("few") == (count < LEAST_PATIENTS)
+        assert {line.cells[-1].below[-1] for line in grid.lines[:2]} == {over}  # both over the same diseases
+
+
+def test_page_and_evaluate_have_one_mean(folder: Path) -> None:
+    """The mean of a group on the page is that of `chestfed evaluate` on the same images."""
+    grid = make_subgroup_grid(RunFolder(folder), Intervals())
+    frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
+    labels, scores = (frame[[f"{part}_{name}" for name in NAMES]].to_numpy() for part in ("label", "score"))
+    scored = Scored(scores, labels, frame["patient"].to_numpy(), NAMES)
+    groups = {"sex": frame["group_sex"], "age": frame["group_age"]}
+    table = summarize(scored, "frontal-image", Intervals(), groups, probabilities=False).subgroups
+    means = table[table["disease"] == "mean"]["auc"]
+    assert grid is not None
+    assert [line.cells[-1].text for line in grid.lines] == [number(None if pd.isna(x) else x) for x in means]
 
 
 def test_study_without_groups_has_no_table(tmp_path: Path) -> None:

@@ -19,26 +19,16 @@ def judged(scores: list[float] | np.ndarray, labels: list[float] | np.ndarray, b
 
 def test_four_images_in_two_bins_by_hand() -> None:
     scores, labels = [0.1, 0.3, 0.6, 1.0], [0, 1, 1, 1]
-    for binning in ("equal-width", "equal-mass"):
-        curve = reliability(make_column(scores, labels), 2, binning)  # type: ignore[arg-type]
-        assert curve == [Bin(pytest.approx(0.2), 0.5, 2), Bin(pytest.approx(0.8), 1, 2)]
+    curve = reliability(make_column(scores, labels), 2)
+    assert curve == [Bin(pytest.approx(0.2), 0.5, 2), Bin(pytest.approx(0.8), 1, 2)]
     result = judged(scores, labels, 2)
-    assert result.ece_equal_width == result.ece_equal_mass == pytest.approx((0.3 + 0.2) / 2)
+    assert result.ece == pytest.approx((0.3 + 0.2) / 2)
     assert result.brier == pytest.approx((0.01 + 0.49 + 0.16 + 0) / 4)
     assert result.reliability == pytest.approx((0.09 + 0.04) / 2)
     assert result.resolution == pytest.approx((0.25**2 + 0.25**2) / 2)
     assert result.uncertainty == pytest.approx(0.75 * 0.25)
     # Variance (0.01 + 0.04) / 2 less twice the covariance (0.1 * 0.5) / 2.
     assert result.within_bins == pytest.approx(0.025 - 0.05)
-
-
-def test_equal_width_bins_include_upper_end() -> None:
-    for scores, labels, bins, counts in (
-        ([0, 0.5, 0.51, 1], [0, 0, 1, 1], 2, [2, 2]),
-        ([0.9, 0.95], [0, 1], 10, [1, 1]),
-        ([0.91, 0.95], [0, 1], 10, [2]),  # empty bins are left out
-    ):
-        assert [bin.count for bin in reliability(make_column(scores, labels), bins, "equal-width")] == counts
 
 
 def test_equal_mass_bins_keep_ties_together() -> None:
@@ -48,7 +38,7 @@ def test_equal_mass_bins_keep_ties_together() -> None:
 
 def test_scores_equal_to_rates_calibrated() -> None:
     result = judged(np.repeat([0.25, 0.5], [4, 2]), [1, 0, 0, 0, 1, 0])
-    assert (result.ece_equal_width, result.ece_equal_mass, result.reliability) == (0, 0, 0)
+    assert (result.ece, result.reliability) == (0, 0)
     assert result.within_bins == 0
 
 
@@ -57,7 +47,7 @@ def test_no_label_nothing_one_class_judged() -> None:
     assert (calibration(none), reliability(none)) == (None, [])
     result = judged([0.2, 0.2], [0, 0])
     assert result.brier == pytest.approx(0.04)
-    assert result.ece_equal_mass == pytest.approx(0.2)
+    assert result.ece == pytest.approx(0.2)
     assert len(reliability(make_column([0.2, 0.2], [0, 0]))) == 1
 
 
@@ -84,7 +74,7 @@ def test_brier_parts_add_up_in_any_order(
     result = judged(scores, labels, bins)
     parts = result.reliability - result.resolution + result.uncertainty + result.within_bins
     assert result.brier == pytest.approx(parts, abs=1e-12)
-    assert result.ece_equal_mass**2 <= result.reliability + 1e-12  # Jensen
+    assert result.ece**2 <= result.reliability + 1e-12  # Jensen
     order = list(range(len(rows)))
     random.shuffle(order)
     curve, original = (reliability(make_column(scores[n], labels[n]), bins) for n in (order, range(len(rows))))

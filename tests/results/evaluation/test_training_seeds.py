@@ -14,7 +14,8 @@ from sklearn.metrics import roc_auc_score
 
 from chestfed.results.evaluation.intervals.delong import auc_covariance
 from chestfed.results.evaluation.intervals.interval import Interval
-from chestfed.results.evaluation.training_seeds import SeedsTest, compute_power, resolve, seeds_test
+from chestfed.results.evaluation.joining.planning import find_detectable, find_seeds, find_times, learn
+from chestfed.results.evaluation.training_seeds import SeedsTest, compute_power, seeds_test
 from tests.results.evaluation.test_delong import by_definition
 
 PREVALENCES = (0.33, 0.21, 0.16, 0.37, 0.32)
@@ -171,17 +172,17 @@ def test_power_without_patients_students_t() -> None:
 
 
 def test_needed_seeds_have_the_power() -> None:
-    test = SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.98, freedom=40)
-    result, of_one, patients = resolve(test), 0.05**2 * 0.98 * 2, 0.05**2 * 0.02
-    assert result is not None
-    assert result.needed is not None
-    assert compute_power(of_one, patients, 40, result.needed)(0.05) >= 0.8
-    assert compute_power(of_one, patients, 40, result.needed - 1)(0.05) < 0.8
-    assert compute_power(of_one, patients, 40, 2)(result.detectable) == pytest.approx(0.8)
+    pilot = learn(SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.98, freedom=40), ())
+    of_one, patients, needed = 0.05**2 * 0.98 * 2, 0.05**2 * 0.02, find_seeds(pilot, 0.05)
+    assert needed is not None
+    assert compute_power(of_one, patients, 40, needed)(0.05) >= 0.8
+    assert compute_power(of_one, patients, 40, needed - 1)(0.05) < 0.8
+    assert compute_power(of_one, patients, 40, 2)(find_detectable(pilot, 2)) == pytest.approx(0.8)
 
 
-def test_no_number_seeds_shows_what_hidden() -> None:
-    hidden = resolve(SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.5, freedom=40))
-    assert hidden is not None
-    assert hidden.needed is None
-    assert resolve(SeedsTest(0.0, (0.0, 0.0), error=0.0, seeds_share=0.0)) is None
+def test_patients_show_what_no_seeds_do() -> None:
+    pilot = learn(SeedsTest(0.05, (0.0, 0.1), error=0.05, seeds_share=0.5, freedom=40), ())
+    assert find_seeds(pilot, 0.05) is None
+    times = find_times(pilot, 0.05, 20)
+    assert times is not None
+    assert times > 1

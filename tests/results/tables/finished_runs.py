@@ -17,7 +17,8 @@ from chestfed.results.tables.frames import Row, make_differences
 from chestfed.results.tables.run_folder import FILES, FILES_OF_K, RunFolder
 
 NAMES = ("edema", "atelectasis")
-IMAGES = 40
+IMAGES = 120
+PATIENTS = IMAGES * 3 // 4
 
 
 def labels_and_patients() -> tuple[np.ndarray, np.ndarray]:
@@ -38,6 +39,7 @@ def write_run(
     labels: np.ndarray | None = None,
     reversed_labels: bool = False,
     digest: str = "0123456789ab",
+    method: str = "",
 ) -> Path:
     """A finished study; `images` shifts the names of that many images, as another test set would.
 
@@ -85,8 +87,9 @@ def write_run(
             "window": 4,
         },
         "evaluation": {"protocol": "frontal-image", "resamples": 20},
+        **({"method": method} if method else {}),
     }
-    scored = {"model": "small", "protocol": "frontal-image", "images": IMAGES, "patients": 30}
+    scored = {"model": "small", "protocol": "frontal-image", "images": IMAGES, "patients": PATIENTS}
     about = {
         "scored": scored,
         **{"title": "Study", **origin.keys(), "configuration": configuration, "digest": digest},

@@ -16,8 +16,9 @@ from sklearn.metrics import roc_auc_score
 from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.comparison import ONE_SEED, compare, holm
 from chestfed.results.evaluation.intervals import MethodName
+from chestfed.results.evaluation.joining.planning import find_seeds, learn
 from chestfed.results.evaluation.labeled import Scored
-from chestfed.results.evaluation.training_seeds import seeds_test
+from chestfed.results.evaluation.training_seeds import SeedsTest, seeds_test
 from chestfed.results.tables.answer import compare_models, describe_resolution
 from chestfed.results.tables.collect import collect
 from chestfed.results.tables.differences import compare_with_first
@@ -27,7 +28,7 @@ from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.sentences import describe_comparison
 from chestfed.results.tables.views import make_seeds_grid
 from tests.cases import assert_refused
-from tests.results.tables.finished_runs import NAMES, labels_and_patients, write_run
+from tests.results.tables.finished_runs import IMAGES, NAMES, labels_and_patients, write_run
 
 
 def test_run_compared_at_largest_or_named_k(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_every_k_of_seeds_corrected_together(tmp_path: Path) -> None:
     assert set(frame["data"]) == {"synthetic"}
     assert list(zip(frame["reference"], frame["model"], strict=True))[::3] == [("K=1", "K=2"), ("K=1", "K=3")]
     assert frame["disease"].tolist() == [*NAMES, "mean"] * 2
-    assert frame["n"].tolist() == [39, 40, 40] * 2
+    assert frame["n"].tolist() == [IMAGES - 1, IMAGES, IMAGES] * 2
     for rows in (frame[frame["disease"] != "mean"], frame[frame["disease"] == "mean"]):
         assert rows["p_holm"].tolist() == holm(rows["p"].tolist())
 
@@ -103,10 +104,9 @@ def test_several_seeds_have_their_own_test(tmp_path: Path) -> None:
     assert [line.head for line in grid.lines] == ["seed 1", "seed 2", "seed 3"]
     mean, resolution = frame.iloc[-1], describe_resolution(list_records(frame)[-1])
     assert f"{mean['detectable']:.3f}" in resolution
-    assert "seeds" in resolution
-    more = compare_ks([write_run(tmp_path / f"b{seed}", seed=seed) for seed in range(5)])
-    assert pd.isna(more.iloc[-1]["seeds_needed"])
-    assert "seeds" not in describe_resolution(list_records(more)[-1])
+    test = SeedsTest(mean["difference"], expected.of_seeds, expected.error, expected.seeds_share, expected.freedom)
+    needed = find_seeds(learn(test, ()), abs(mean["difference"]))
+    assert needed is None or mean["seeds_needed"] == needed
 
 
 def test_one_seed_has_intervals_and_no_p(tmp_path: Path) -> None:
@@ -124,7 +124,8 @@ def test_one_seed_has_intervals_and_no_p(tmp_path: Path) -> None:
 def test_a_model_is_the_same_as_itself(tmp_path: Path) -> None:
     run = load_predictions(write_run(tmp_path / "a"))
     text = compare_models(list_records(compare_with_first([run, run], 20)))
-    assert f"{run.name} (2) is equal to {run.name} (+0.000" in text
+    assert f"{run.name} (2) gives the same scores as {run.name}" in text
+    assert describe_resolution(list_records(compare_with_first([run, run], 20))[-1]) == ""
 
 
 def test_other_images_refused_and_counted(tmp_path: Path) -> None:
@@ -150,17 +151,21 @@ def test_damaged_predictions_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
+def test_one_rare_disease_takes_no_interval(tmp_path: Path) -> None:
+    """A disease with one positive patient has no interval; the mean of the others keeps theirs."""
     runs = [write_run(tmp_path / name, seed=seed) for seed, name in ((1, "a"), (2, "b"))]
     for run in runs:
         file = run / "k2" / "predictions.parquet"
         frame = pd.read_parquet(file)
         frame.assign(label_edema=(frame.index == 7).astype(float)).to_parquet(file, index=False)
     table = compare_with_first([load_predictions(run) for run in runs], 20)
-    mean = table.set_index("disease").loc["mean"]
-    assert not np.isnan(mean["difference"])
-    assert np.isnan(mean["low"])
-    assert mean["reason"] == "one patient with an image of a class, in a disease: no interval"
+    edema, atelectasis, mean = table.to_dict("records")
+    assert np.isnan(edema["low"])
+    assert edema["reason"] == "one patient with an image of a class: no interval"
+    assert not edema["in_mean"]
+    assert [mean[name] for name in ("difference", "low", "high")] == [
+        atelectasis[name] for name in ("difference", "low", "high")
+    ]
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -150,7 +150,7 @@ def test_percentages_are_ranked_as_scores(home: Path, site: SiteTable, tmp_path:
     evaluation = score(percent, site, home, output="scores")
     assert list_aucs(evaluation) == pytest.approx(list_aucs(plain))
     assert evaluation.predictions["score_edema"].max() > 1
-    reasons = evaluation.summary.metrics.query("metric == 'ece_equal_mass' and disease != 'mean'")["reason"]
+    reasons = evaluation.summary.metrics.query("metric == 'ece' and disease != 'mean'")["reason"]
     assert set(reasons) == {"the scores are an order, not probabilities"}
     assert "no Brier score, no ECE" in render_text(evaluation)
     write(evaluation, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,14 @@ def run_study(folder: Path, *words: str, settings: list[str] = SMALL) -> Called:
     called = call("study", "three.yaml", *keys, *words, "--no-tracking", folder=folder)
     assert called.code == 0, called.err
     return called
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _two_patients_count() -> Iterator[None]:
+    """A gate needs variances, which one patient has not; tiny hospitals have no ten."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", 2)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +127,8 @@ def test_gains_are_within_each_number(folder: Path) -> None:
 def test_other_studies_have_no_gain_by_count(folder: Path) -> None:
     (path,) = folder.glob("runs/*comparison-*")
     results = read_comparison(path)
-    about = {name: value for name, value in results.about.items() if name != "along"}
-    assert draw_gains_by_images(replace(results, about=about)) == []
+    other = replace(results, estimates=results.estimates.assign(design="comparison"))
+    assert draw_gains_by_images(other) == []
 
 
 def test_a_second_start_trains_nothing(folder: Path) -> None:
@@ -133,8 +142,7 @@ def test_each_set_has_alternatives(folder: Path) -> None:
     run_study(folder, *words, settings=[*SMALL, *TUNED, "subsets.alternatives=true"])
     (path,) = folder.glob("sets/*comparison-*")
     rows = read_comparison(path).gains("alternatives", disease="mean", model="gate")
-    sets = {hospital.partition(" in ")[2] for hospital in rows["hospital"]}
-    assert sets == {"chexpert + chestxray8", "chexpert + vindr", "chexpert + chestxray8 + vindr"}
+    assert set(rows["subset"]) == {"chexpert + chestxray8", "chexpert + vindr", "chexpert + chestxray8 + vindr"}
     assert set(rows["reference"]) == {"own data alone"}
     (table,) = folder.glob("sets/*contributions-*/contributions.csv")
     assert "all partners" in set(pd.read_csv(table)["partner"])

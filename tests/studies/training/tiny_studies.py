@@ -14,6 +14,7 @@ from tests.command_line import Called, call
 
 #: What makes any study of the sample hospitals small.
 SMALL = [
+    "alternatives=null",
     "samples.size=tiny",
     "model.blocks=[1]",
     "pretrain.epochs=0.5",

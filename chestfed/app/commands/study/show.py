@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,7 @@ from chestfed.core.provenance import Origin
 from chestfed.learning.models import name_network
 from chestfed.results.evaluation.joining.contributions import Subset
 from chestfed.results.tables.answer import answer_study, list_held_out_metrics, list_metrics
-from chestfed.results.tables.clients.along import collect_along
+from chestfed.results.tables.clients.along import Group, collect_along
 from chestfed.results.tables.clients.contributions import (
     collect_contributions,
     describe_contributions,
@@ -26,6 +27,7 @@ from chestfed.results.tables.clients.contributions import (
 from chestfed.results.tables.clients.held_out import Fold, collect_folds, write_folds
 from chestfed.results.tables.clients.transfer import judge_folds, render_transfer, write_transfer
 from chestfed.results.tables.collect import collect, write_comparison
+from chestfed.results.tables.columns import SUBSETS, TARGET_IMAGES
 from chestfed.results.tables.frames import About, Results, list_records
 from chestfed.results.tables.run_folder import MODEL_FILE, RunFolder
 from chestfed.results.tables.sentences import describe_chance
@@ -56,7 +58,8 @@ def _show_results(console: Console, results: Results, folder: Path, *, verbose: 
     if verbose:
         console.print(render_tables(results))
         say(console, describe_chance(results))
-    console.print(render_summary(results, answer))
+    repeat = f"Run it again with them: {_repeat(answer.seeds)}" if answer.seeds and not results.in_groups else ""
+    console.print(render_summary(results, answer, repeat))
     single = "runs" in results.about and len(results.seeds) == 1
     model = f"model: k{results.view('study')['k'].max()}/{MODEL_FILE} in that folder" if single else ""
     say(console, f"page: {command('report', folder)}")
@@ -67,14 +70,22 @@ def _show_results(console: Console, results: Results, folder: Path, *, verbose: 
     add_result(estimates=estimates, differences=differences)
 
 
+def _repeat(seeds: int) -> str:
+    """The command that was typed, with this number of training seeds."""
+    words = iter(sys.argv[1:])
+    kept = [word for word in words if not (word == "--seeds" and next(words, "")) and not word.startswith("--seeds=")]
+    return command(*(kept or ["study"]), "--seeds", seeds)
+
+
 def show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> Summary:
     runs = [RunFolder(study.folder) for study in results]
     if not studies.variants[0].images:
-        return _show_together(studies, collect(runs, studies.pipeline.title, by_window=studies.by_window), runs, out)
-    groups: dict[str, list[RunFolder]] = {}
+        return _show_together(studies, collect(runs, studies.pipeline.title), runs, out)
+    groups: dict[int | None, list[RunFolder]] = {}
     for variant, run in zip(studies.variants, runs, strict=True):
-        groups.setdefault(f" with {variant.images}", []).append(run)
-    return _show_together(studies, collect_along(groups, studies.pipeline.title), runs, out)
+        groups.setdefault(variant.pipeline.sites[0].training_images, []).append(run)
+    parts = [Group(members, target_images=images) for images, members in groups.items()]
+    return _show_together(studies, collect_along(parts, studies.pipeline.title, TARGET_IMAGES), runs, out)
 
 
 def _show_together(studies: Studies, together: Results, runs: Sequence[RunFolder], out: Path) -> Summary:
@@ -103,8 +114,10 @@ def show_contributions(studies: Studies, design: Design, results: Sequence[Study
         groups: dict[str, list[RunFolder]] = {}
         for (name, _), variant, study in zip(together.names, studies.variants, results, strict=True):
             if variant.subset:
-                groups.setdefault(f" in {name}", []).append(RunFolder(study.folder))
-        _show_together(studies, collect_along(groups, studies.pipeline.title), [*chain(*groups.values())], out)
+                groups.setdefault(name, []).append(RunFolder(study.folder))
+        parts = [Group(members, subset=name) for name, members in groups.items()]
+        collected = collect_along(parts, studies.pipeline.title, SUBSETS)
+        _show_together(studies, collected, [*chain(*groups.values())], out)
     say(studies.console, f"written to {folder}: contributions.csv, sets.csv")
     add_result(answer=describe_contributions(together), folder=str(folder))
     name = f"{studies.file.stem}, what partners contribute to {design.target}"

@@ -11,8 +11,10 @@ from rich.text import Text
 
 from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
-from chestfed.results.tables.answer import Answer
-from chestfed.results.tables.frames import DifferenceRow, EstimateRow, Results, get_interval, group_rows
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS
+from chestfed.results.tables.answer import Answer, find_gain_view, list_few, summarize_seeds
+from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
+from chestfed.results.tables.frames import Results, get_interval, group_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
 from chestfed.results.tables.sentences import average_seen, describe_chance
 from chestfed.results.tables.settings import state_settings
@@ -20,16 +22,17 @@ from chestfed.results.tables.views import list_left_out, list_undefined, list_un
 
 #: With more models than this, the table has the first and the last one.
 _MODELS: Final = 5
-_CHANGE: Final = ("change", "95% interval")
+_INTERVAL: Final = "95% interval"
 
 
-def render_summary(results: Results, answer: Answer) -> Group:
-    """All but the last line, which is the answer again."""
+def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
+    """All but the last line, which is the answer again; `repeat` is the command that trains the advised seeds."""
     mark = results.origin.mark.rstrip(": ")
     parts: list[Any] = [Text(mark)] if mark else []
     parts.append(Text(_plain(str(answer)), "bold"))
     parts.append(_make_table(results))
-    texts = [answer.meaning, answer.resolution, state_settings(results.about.get("methods", []))]
+    texts = [answer.meaning, answer.calibration, "" if _shows_gains(results) else answer.gains, answer.resolution]
+    texts += [f"{answer.advice} {repeat}".strip(), state_settings(results.about.get("methods", []))]
     texts += [_explain_brackets(results), _list_missing(results)]
     parts += [Text(_plain(text)) for text in texts if text]
     if describe_chance(results):
@@ -46,13 +49,15 @@ def _plain(text: str) -> str:
 def _make_table(results: Results) -> Table:
     if len(results.view("held_out")):
         return _list_held_out(results)
-    if results.about.get("along"):
+    if results.in_groups:
         models = list(results.view("alternatives")["model"].unique())
         return _list_hospitals(results, models, "alternatives") if models else _list_methods(results)
     models = list(results.view("study")["model"].unique())
     if not results.by_k:
         return _list_methods(results)
     models = models if len(models) <= _MODELS else [models[0], models[-1]]
+    if _shows_gains(results):
+        return _list_gains(results, models)
     if len(results.view("hospitals")):
         return _list_hospitals(results, models)
     aucs = {(row["model"], row["disease"]): row for row in results.list_estimates("study")}
@@ -64,27 +69,48 @@ def _make_table(results: Results) -> Table:
     return _lay_out("AUC", models, rows)
 
 
+def _shows_gains(results: Results) -> bool:
+    """Whether the table has each hospital's own data, and so says who gains."""
+    return results.by_k and not results.in_groups and find_gain_view(results) == "alternatives"
+
+
+def _list_gains(results: Results, models: Sequence[str]) -> Table:
+    """Own data of each hospital, each K but the target alone, and the last one minus own data."""
+    alone = {row["place"]: row for row in results.list_estimates("alternatives", disease="mean", kind=OWN_DATA)}
+    gains = {row["place"]: row for row in results.list_differences("alternatives", disease="mean", kind=COMMON)}
+    rows, shown = [], list[str]()
+    for means in group_rows(results.list_estimates("hospitals", disease="mean"), "place"):
+        at, place = {row["model"]: row for row in means}, means[0]["place"]
+        shown = [model for model in models if model in at and at[model]["k"] > 1]
+        cells = [_show_auc(at[model]) for model in shown]
+        own = number(alone[place]["auc"]) if place in alone else "-"
+        rows.append([place, own, *cells, *_show_change(gains.get(place))])
+    return _lay_out("mean AUC at", ["own data", *shown], rows, "gain")
+
+
 def _list_hospitals(results: Results, models: Sequence[str], view: str = "hospitals") -> Table:
     """The change is that of the last model."""
     compared = results.list_differences(view, disease="mean", model=models[-1])
-    gains = {row["hospital"]: row for row in compared}
+    gains = {row["place"]: row for row in compared}
     rows = []
-    for means in group_rows(results.list_estimates(view, disease="mean"), "hospital"):
+    for means in group_rows(results.list_estimates(view, disease="mean"), "place"):
         at = {row["model"]: row for row in means}
         cells = [_show_auc(at[model]) if model in at else "-" for model in models]
-        rows.append([means[0]["hospital"], *cells, *_show_change(gains.get(means[0]["hospital"]))])
+        rows.append([means[0]["place"], *cells, *_show_change(gains.get(means[0]["place"]))])
     return _lay_out("mean AUC at", models, rows)
 
 
 def _list_methods(results: Results) -> Table:
     gains = {row["model"]: row for row in results.list_differences("study", disease="mean")}
-    rows = []
+    seeds, rows = summarize_seeds(results), []
     for row in results.list_estimates("study", disease="mean"):
         gain = gains.get(row["model"])
         spread = "" if row["sd"] is None else f"±{row['sd']:.3f}"
         test = "" if gain is None or gain["p_holm"] is None else p_value(gain["p_holm"])
-        rows.append([row["model"], number(row["auc"]), spread, *_show_change(gain), test])
-    return text_table("", ("method",), ("mean AUC", "over seeds", *_CHANGE, "p (Holm)"), rows, light=True)
+        median = number(seeds["median"][row["model"]]) if row["model"] in seeds.index else ""
+        rows.append([row["model"], number(row["auc"]), spread, median, *_show_change(gain), test])
+    heads = ("mean AUC", "over seeds", "median", "change", _INTERVAL, "p (Holm)")
+    return text_table("", ("method",), heads, rows, light=True)
 
 
 def _list_held_out(results: Results) -> Table:
@@ -98,11 +124,9 @@ def _list_held_out(results: Results) -> Table:
     return text_table("", ("site",), heads, rows, light=True)
 
 
-def _lay_out(head: str, models: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = text_table("", (head,), (*models, *_CHANGE), rows)
+def _lay_out(head: str, models: Sequence[str], rows: Sequence[Sequence[str]], change: str = "change") -> Table:
+    table = text_table("", (head,), (*models, change, _INTERVAL), rows)
     table.box, table.pad_edge = None, False
-    for column in table.columns:
-        column.no_wrap = True
     return table
 
 
@@ -118,9 +142,11 @@ def _show_change(row: DifferenceRow | None) -> tuple[str, str]:
 
 def _explain_brackets(results: Results) -> str:
     hospitals = results.view("hospitals")
-    if hospitals.empty or hospitals["takes_part"].all():
+    if hospitals.empty:
         return ""
-    return "K hospitals train together; in parentheses: before this one took part."
+    before = "" if hospitals["takes_part"].all() else "; in parentheses: before this one took part"
+    own = "; own data: this hospital alone" if _shows_gains(results) else ""
+    return f"K hospitals train together{before}{own}." if before or own else ""
 
 
 def _list_missing(results: Results) -> str:
@@ -129,6 +155,7 @@ def _list_missing(results: Results) -> str:
         undefined = list_undefined_held_out(results)
     else:
         undefined = list_undefined(results) + list_left_out(results)
+        undefined += [f"{text}: {LEAST_PATIENTS} are needed" for text in list_few(results)]
     return f"Left out of the mean: {'; '.join(undefined)}." if undefined else ""
 
 

@@ -123,7 +123,8 @@ def disclose_row(test: TestSet, outputs: Outputs, evaluation: Evaluation, smalle
         positives, negatives, missing = counts[disease_row.disease]
         hidden = disease_row.value is None and positives and negatives
         reason = f"fewer than {smallest} patients of a class: not disclosed" if hidden else disease_row.reason
-        aucs.append(replace(disease_row, positives=positives, negatives=negatives, missing=missing, reason=reason))
+        disclosed = replace(disease_row, positives=positives, negatives=negatives, missing=missing, reason=reason)
+        aucs.append(replace(disclosed, positive_patients=None, negative_patients=None))
     return replace(row, aucs=(*aucs, row.mean), scores_stay=True)
 
 

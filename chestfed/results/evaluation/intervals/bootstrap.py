@@ -84,7 +84,7 @@ def jointly_resampled_aucs(
         size = min(step, resamples - start)
         counts = np.empty((size, sum(map(len, strata))), np.int64)
         for rng, stratum in zip(streams, strata, strict=True):
-            counts[:, stratum] = _draw_patients(rng, len(stratum), size)
+            counts[:, stratum] = draw_patients(rng, len(stratum), size)
         for run, cell, of_run in pairs:
             result[run, start : start + size, cell.column] += cell.weight * _weighted_aucs(of_run, counts)
     return result.reshape(*scores.shape[:-2], *result.shape[1:])
@@ -137,7 +137,7 @@ def stratified_draws(
         step = max(1, _DRAWN // len(positive))
         for start in range(0, resamples, step):
             size = min(step, resamples - start)
-            drawn = [_draw_patients(rng, len(stratum), size) for stratum in strata]
+            drawn = [draw_patients(rng, len(stratum), size) for stratum in strata]
             yield slice(start, start + size), np.concatenate(drawn, axis=1)
 
     # The strata's counts stand side by side, so a patient's place is that in the strata one after the other.
@@ -195,7 +195,7 @@ def _pairs(score: np.ndarray, positive: np.ndarray, patient: np.ndarray) -> _Pai
     return _Pairs(patient[~positive], patient[positive], below, upto)
 
 
-def _draw_patients(rng: np.random.Generator, patients: int, size: int) -> np.ndarray:
+def draw_patients(rng: np.random.Generator, patients: int, size: int) -> np.ndarray:
     """How often each patient is drawn: int64 `[size, patients]`."""
     return rng.multinomial(patients, np.full(patients, 1 / patients), size=size)
 

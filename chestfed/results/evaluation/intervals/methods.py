@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
 from typing import Final
@@ -65,10 +65,14 @@ class Contrast:
     how: Intervals
     seeds_a: int = 0  #: seeds of the reference; 0: there is none, and one run
     hospitals: np.ndarray | None = None  #: `[n]`, as in `Scored`
+    counted: np.ndarray | None = None  #: the diseases of the mean, bool `[J]`; None: all
 
-    def columns(self, place: int) -> slice:
-        """The diseases that a number is over: one, or for the mean all."""
-        return slice(place, place + 1) if place < self.labels.shape[1] else slice(None)
+    def columns(self, place: int) -> np.ndarray:
+        """The diseases that a number is over, int: one, or for the mean those that count."""
+        every = np.arange(self.labels.shape[1])
+        if place < len(every):
+            return every[place : place + 1]
+        return every if self.counted is None else every[self.counted]
 
     @cached_property
     def units(self) -> list[float]:
@@ -87,7 +91,8 @@ class Contrast:
     def draws(self) -> list[np.ndarray]:
         """Resampled values `[resamples]`: a disease's on separate draws of patients, the mean's on joint ones."""
         given = (self.runs, self.labels, self.patients, self.how.resamples, self.how.seed, self.hospitals)
-        joint = bootstrap.mean_over_diseases(self._contrast(bootstrap.jointly_resampled_aucs(*given)))
+        aucs = self._contrast(bootstrap.jointly_resampled_aucs(*given))
+        joint = bootstrap.mean_over_diseases(aucs[:, self.columns(self.labels.shape[1])])
         return [*self._contrast(bootstrap.resampled_aucs(*given)).T, joint]
 
     @cached_property
@@ -100,13 +105,13 @@ class Contrast:
             positive = np.unique(patient[cell.rows[cell.positive]])
             others = np.setdiff1d(patient[cell.rows[~cell.positive]], positive)
             strata[cell.column] += [each[stratum, cell.column] for stratum in (positive, others) if len(stratum)]
-        mean = bootstrap.mean_over_diseases(each)
+        mean = bootstrap.mean_over_diseases(each[:, self.columns(self.labels.shape[1])])
         return [*strata, [mean[stratum] for stratum in list_strata(self.patients, self.hospitals)]]
 
     def bounds(self, values: Sequence[float | None]) -> list[Bounds]:
         """Intervals of the values of each disease, and at last of their mean. An AUC of 0 or 1 has the exact one."""
         method = METHODS[self.how.method]
-        if (method.resampled and self.how.resamples < 2) or values[-1] is None:
+        if (method.resampled and self.how.resamples < 2) or all(value is None for value in values):
             return [Bounds()] * len(values)
         results = []
         for place, (value, units) in enumerate(zip(values, self.units, strict=True)):
@@ -120,6 +125,11 @@ class Contrast:
             else:
                 results.append(method.bounds(self, place, value))
         return results
+
+    def bound_part(self, columns: Sequence[int], value: float) -> Interval | None:
+        """Obuchowski's interval of `value`, the mean over some diseases alone, each with both classes."""
+        part = replace(self, runs=self.runs[..., columns], labels=self.labels[:, columns], counted=None)
+        return _obuchowski(part, len(columns), value).interval if part.units[-1] >= 2 else None
 
     def _contrast(self, aucs: np.ndarray) -> np.ndarray:
         """Mean over the model's seeds less that over the reference's: `[..., J]` from `[runs, ..., J]`."""

@@ -3,7 +3,7 @@
 A hospital has the model of its own data, and is offered others: the common model, the common model fine-tuned, and
 mixtures of its own with each. It changes only where its validation patients show that another is better by more than
 their noise: the difference of the mean AUCs must exceed `caution` standard errors of that difference (DeLong's, summed
-within patients). A disease counts if two validation patients have it and two do not: with one, an AUC has no variance.
+within patients). A disease counts if ten validation patients have it and ten do not, as in every mean.
 Without such a model, or without patients to choose by, it keeps its own. The price is a gain that is there and not
 seen: `caution` 0 takes whatever looks best, a large one never joins.
 
@@ -19,11 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from chestfed.results.evaluation.intervals.delong import auc_covariance
+from chestfed.results.evaluation.labeled import NO_DISEASE_COUNTS, find_counted
 
 #: Standard errors by which another model must be better on the validation patients.
 CAUTION = 1.0
-#: Patients that a disease needs with it, and without it, to count.
-LEAST_PATIENTS = 2
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,10 @@ def choose(
     runs = [scores[own_model], *(values for _, _, values in offered)]
     contrasts = np.eye(len(runs))
     contrasts[0, 1:] = -1  # the first column is the own AUC, every other a difference from it
-    counted = [column if _has_variance(column, patients) else np.full(len(column), np.nan) for column in labels.T]
-    estimate = auc_covariance(runs, np.stack(counted, axis=1), contrasts, patients)
+    counted = np.where(find_counted(labels, patients), labels, np.nan)
+    estimate = auc_covariance(runs, counted, contrasts, patients)
     if estimate is None:
-        return Choice(own_model, False, (), "the validation images have no disease with two patients of each class")
+        return Choice(own_model, False, (), f"of the validation patients {NO_DISEASE_COUNTS}")
     values, errors = estimate[0], np.sqrt(np.maximum(np.diag(estimate[1]), 0))
     candidates = tuple(
         Candidate(name, mixed, float(values[0] + difference), float(difference), float(error))
@@ -95,11 +94,6 @@ def apply(
 def mix(a: np.ndarray, b: np.ndarray, reference_a: np.ndarray, reference_b: np.ndarray) -> np.ndarray:
     """Mean of two models' scores `[n, J]`, each as its place in [0, 1] among reference scores `[m, J]`."""
     return (_place(a, reference_a) + _place(b, reference_b)) / 2
-
-
-def _has_variance(labels: np.ndarray, patients: np.ndarray) -> bool:
-    """Whether a disease's AUC has a variance over patients; labels `[n]` in {0, 1, NaN}."""
-    return all(len(np.unique(patients[labels == value])) >= LEAST_PATIENTS for value in (0, 1))
 
 
 def _place(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:

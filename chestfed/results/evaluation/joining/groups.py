@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.stats import rankdata
 
-from chestfed.core.randomness import numpy_stream
+from chestfed.results.evaluation.estimates import compute_auc
+from chestfed.results.evaluation.intervals.bootstrap import jointly_resampled_aucs
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.labeled import Column
 
-#: A group with fewer patients than this of either class does not count.
-FEWEST: Final = 5
 _RESAMPLES: Final = 1000
 
 
@@ -39,20 +37,17 @@ class GroupGap:
 def find_gap(column: Column, groups: Mapping[str, np.ndarray], seed: int = 0) -> GroupGap | None:
     """The worst and the best of groups, each bool `[m]` over the column's images; None with fewer than two groups.
 
-    The interval is of percentiles; a resample without both classes in both groups does not count.
+    A group with fewer patients of a class than a mean needs does not count. The interval is of percentiles; a resample
+    without both classes in both groups does not count.
     """
-    aucs = {name: _auc(column, rows) for name, rows in groups.items() if _is_large(column, rows)}
+    parts = {name: _take(column, rows) for name, rows in groups.items()}
+    aucs = {name: auc for name, part in parts.items() if part.in_mean and (auc := compute_auc(part)) is not None}
     if len(aucs) < 2:
         return None
     worst, best = min(aucs, key=lambda name: aucs[name]), max(aucs, key=lambda name: aucs[name])
-    _, patients = np.unique(column.patient, return_inverse=True)
-    places = [np.flatnonzero(patients == number) for number in range(patients.max() + 1)]
-    draw = numpy_stream(seed, "groups", column.disease)
-    drawn = []
-    for _ in range(_RESAMPLES):
-        rows = np.concatenate([places[number] for number in draw.integers(0, len(places), len(places))])
-        drawn.append([_auc(column, rows[groups[name][rows]]) for name in (worst, best)])
-    values = np.array(drawn)
+    labels = np.stack([np.where(groups[name], column.positive, np.nan) for name in (worst, best)], axis=1)
+    scores = np.repeat(column.score[:, None], 2, axis=1)
+    values = jointly_resampled_aucs(scores, labels, column.patient, _RESAMPLES, seed)
     values = values[np.isfinite(values).all(axis=1)]
     low, high = np.percentile(np.column_stack([values[:, 0], values[:, 1] - values[:, 0]]), [2.5, 97.5], axis=0)
     return GroupGap(
@@ -66,15 +61,5 @@ def find_gap(column: Column, groups: Mapping[str, np.ndarray], seed: int = 0) ->
     )
 
 
-def _auc(column: Column, rows: np.ndarray) -> float:
-    """Of some rows, bool `[m]` or int `[n]`; ties count one half. NaN without both classes."""
-    positive, ranks = column.positive[rows], rankdata(column.score[rows])
-    positives, negatives = int(positive.sum()), int((~positive).sum())
-    if not (positives and negatives):
-        return float("nan")
-    return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
-
-
-def _is_large(column: Column, rows: np.ndarray) -> bool:
-    positive, patient = column.positive[rows], column.patient[rows]
-    return all(len(np.unique(patient[positive == value])) >= FEWEST for value in (True, False))
+def _take(column: Column, rows: np.ndarray) -> Column:
+    return Column(column.disease, column.score[rows], column.positive[rows], column.patient[rows], 0)

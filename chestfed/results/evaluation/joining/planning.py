@@ -19,6 +19,7 @@ from typing import Final
 import pandas as pd
 
 from chestfed.results.evaluation import power
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS, NO_DISEASE_COUNTS
 from chestfed.results.evaluation.training_seeds import MOST_SEEDS, SeedsTest, compute_power
 
 #: Assumed without a pilot: the standard deviation over training seeds of the difference of two models' mean AUCs.
@@ -57,13 +58,14 @@ def assume(
     `counts` are the patients with positive and with negative images of each disease, `auc` and `correlation` as in
     `power.difference_error`. `design_effect` is how much larger the variance is because a patient has several images.
 
-    Raises `ValueError` if no disease has two patients of each class, or a value is out of its range.
+    Diseases that do not count in a mean (`LEAST_PATIENTS`) are left out. Raises `ValueError` if none is left, or a
+    value is out of its range.
     """
-    both = tuple((positives, negatives) for positives, negatives in counts if min(positives, negatives) > 1)
+    both = tuple(pair for pair in counts if min(pair) >= LEAST_PATIENTS)
     error = power.difference_error(both, auc, correlation)
     if error is None or not design_effect > 0:
         raise ValueError(
-            f"no disease has two test patients of each class, or the design effect {design_effect} is not above 0"
+            f"of the test patients {NO_DISEASE_COUNTS}, or the design effect {design_effect} is not above 0"
         )
     source = (
         f"assumed: AUC {auc:g}, correlation of the models' scores {correlation:g}, SD over seeds {seed_deviation:g}"

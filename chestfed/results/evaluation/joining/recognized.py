@@ -13,6 +13,7 @@ from typing import TypedDict
 import numpy as np
 
 from chestfed.core.randomness import numpy_stream
+from chestfed.results.evaluation.intervals.bootstrap import draw_patients
 from chestfed.results.evaluation.labeled import Column
 from chestfed.results.evaluation.metrics import SHARE
 
@@ -38,11 +39,11 @@ class Recognized(TypedDict):
 def count_recognized(
     reference: Sequence[Sequence[Column]], model: Sequence[Sequence[Column]], resamples: int = 500
 ) -> Recognized | None:
-    """Compare two models, each given as the columns of its training seeds; None if no disease has both classes.
+    """Compare two models, each given as the columns of its training seeds; None if no disease counts in a mean.
 
     All columns of a disease have the same images in the same order. Sensitivities are means over the seeds.
     """
-    use = [j for j, column in enumerate(reference[0]) if column.positives and column.negatives]
+    use = [j for j, column in enumerate(reference[0]) if column.in_mean]
     if not use:
         return None
     patients = np.unique(np.concatenate([reference[0][j].patient for j in use]))
@@ -56,7 +57,7 @@ def count_recognized(
     step = max(1, _HELD // max(len(reference[0][j].score) for j in use))
     for start in range(0, resamples, step):
         size = (min(step, resamples - start), len(patients))
-        counts = rng.multinomial(len(patients), np.full(size[1], 1 / size[1]), size[0]).astype(float)
+        counts = draw_patients(rng, size[1], size[0]).astype(float)
         differences.append(_count(model, use, patients, counts) - _count(reference, use, patients, counts))
     half = 1.96 * float(np.nanstd(np.concatenate(differences), ddof=1))
     change = second - first

@@ -89,7 +89,7 @@ def _judge(
     quality = calibration(Column(judged.disease, probability, judged.positive, judged.patient, 0))
     assert quality is not None
     sensitivity, right = called[judged.positive].mean(), 1 - called[~judged.positive].mean()
-    return float(sensitivity), float(right), quality.brier, quality.ece_equal_mass
+    return float(sensitivity), float(right), quality.brier, quality.ece
 
 
 def _draw(column: Column, size: int, draws: int, seed: int) -> Iterator[tuple[Column, Column]]:

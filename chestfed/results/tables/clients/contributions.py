@@ -16,10 +16,11 @@ from chestfed.core.console import plural, text_table
 from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.results.evaluation.estimates import as_csv, auc_per_disease, mean_of
+from chestfed.results.evaluation.comparison import holm
+from chestfed.results.evaluation.estimates import as_csv, auc_per_disease, compute_mean
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.joining.contributions import Contribution, Subset, estimate_contributions
-from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS, NO_DISEASE_COUNTS, find_counted
 from chestfed.results.evaluation.training_seeds import SeedsTest
 from chestfed.results.tables.collect import name_folder
 from chestfed.results.tables.grid import number, pair, signed
@@ -36,7 +37,7 @@ class Contributions:
     """`table` has one row per partner and measure and the total, `sets` one per set of partners and seed.
 
     `names` are the set and the label of each study, in their order; `untested` the diseases left out of the
-    contributions, which have fewer than two test patients of a class.
+    contributions, which have fewer than `LEAST_PATIENTS` of a class.
     """
 
     target: str
@@ -66,15 +67,15 @@ def collect_contributions(
 ) -> Contributions:
     """From the partners, the training seed and the folder of each study.
 
-    Raises `ConfigError` if the studies scored other images or labels, or no disease has two patients of each class.
+    Raises `ConfigError` if the studies scored other images or labels, or no disease has enough patients of each class.
     """
     loaded = [load_predictions(folder) for _, _, folder in runs]
     first = loaded[0]
     frames = [first.frames[0], *(align_rows(first, other, first.diseases) for other in loaded[1:])]
     reference = first.scored(first.diseases)[0]
-    use = [j for j in range(len(first.diseases)) if _is_testable(reference, j)]
+    use = np.flatnonzero(find_counted(reference.labels, reference.patients)).tolist()
     if not use:
-        raise ConfigError("no disease has two test patients of each class: nothing can be compared", kind="no AUC")
+        raise ConfigError(f"{NO_DISEASE_COUNTS}: nothing can be compared", kind="no AUC")
     scores: dict[Subset, list[np.ndarray]] = {}
     names, rows = [], []
     for (subset, seed, _), frame in zip(runs, frames, strict=True):
@@ -83,7 +84,7 @@ def collect_contributions(
         aucs = auc_per_disease(replace(reference, scores=values))
         name = " + ".join((target, *(partner for partner in partners if partner in subset)))
         names.append((name, f"{name}, seed {seed}"))
-        rows.append({"set": name, "partners": len(subset), "seed": seed, "mean": mean_of(aucs.values()), **aucs})
+        rows.append({"set": name, "partners": len(subset), "seed": seed, "mean": compute_mean(reference, aucs), **aucs})
     given = (reference.labels[:, use], reference.patients, reference.hospitals)
     each, total = estimate_contributions(scores, partners, *given, orders=orders)
     return Contributions(
@@ -136,7 +137,8 @@ def render_contributions(together: Contributions) -> RenderableType:
     if together.sampled:
         caption += f"; {together.sampled} sampled orders of joining, whose error is in the intervals"
     if together.untested:
-        caption += f"; without {', '.join(map(format_title, together.untested))}: fewer than two patients of a class"
+        untested = ", ".join(map(format_title, together.untested))
+        caption += f"; without {untested}: fewer than {LEAST_PATIENTS} test patients of a class"
     table = text_table(
         f"What each contributes to {together.target}", ("partner",), list(MEASURES.values()), rows, caption
     )
@@ -168,19 +170,14 @@ def _tabulate(contributions: Sequence[Contribution], total: SeedsTest) -> pd.Dat
         for contribution in contributions
         for measure in MEASURES
     ]
-    return pd.DataFrame([*rows, _row(TOTAL, "shapley", total)])
+    frame = pd.DataFrame([*rows, _row(TOTAL, "shapley", total)])
+    return frame.assign(p_holm=pd.Series(holm([None if pd.isna(p) else p for p in frame["p"]]), dtype="float64"))
 
 
 def _row(partner: str, measure: str, test: SeedsTest) -> Mapping[str, object]:
     low, high = test.interval or (np.nan, np.nan)
     values = {"value": test.difference, "low": low, "high": high, "p": np.nan if test.p is None else test.p}
     return {"partner": partner, "measure": measure, **values, "reason": test.reason}
-
-
-def _is_testable(scored: Scored, column: int) -> bool:
-    """Whether two patients have a positive and two a negative image of the disease."""
-    labels = scored.labels[:, column]
-    return all(len(np.unique(scored.patients[labels == value])) > 1 for value in (0, 1))
 
 
 def _cell(row: Mapping[Hashable, Any]) -> str:

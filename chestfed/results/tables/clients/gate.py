@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from chestfed.results.tables.columns import GATE, OWN_DATA, DifferenceRow
 from chestfed.results.tables.files import expected, read_json_file
-from chestfed.results.tables.frames import DifferenceRow, get_interval
+from chestfed.results.tables.frames import get_interval
 from chestfed.results.tables.grid import pair, signed
-from chestfed.results.tables.run_folder import ALTERNATIVES, CENTRALIZED, CHOICE, FINE_TUNED, GATE, OWN_DATA, RunFolder
+from chestfed.results.tables.run_folder import ALTERNATIVES, CHOICE, RunFolder
+from chestfed.results.tables.titles import ALTERNATIVE_TITLES
 
 if TYPE_CHECKING:
     from chestfed.results.tables.frames import Results
-
-#: Kinds of alternatives -> what tables call them.
-ALTERNATIVE_TITLES: Final = {
-    OWN_DATA: "own data alone",
-    FINE_TUNED: "fine-tuned",
-    CENTRALIZED: "centralized",
-    GATE: "gate",
-}
 
 
 def count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]]:
@@ -39,15 +33,15 @@ def count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]
 def state_gate(results: Results) -> str:
     """What the gate chose at each hospital, and what it costs against the other models; empty without a gate."""
     texts = []
-    for hospital, counts in results.about.get("gate", {}).items():
-        gates = results.list_differences("alternatives", disease="mean", hospital=hospital, model="gate")
-        others = results.list_differences("gate", disease="mean", hospital=hospital)
+    for place, counts in results.about.get("gate", {}).items():
+        gates = results.list_differences("alternatives", disease="mean", place=place, kind=GATE)
+        others = results.list_differences("gate", disease="mean", place=place)
         costs = [_state_cost(row) for row in (*gates, *others)]
         total = sum(counts.values())
         chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
         best = max((row for row in (*gates, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
         text = "" if best is None else f"; the best model there without a gate is {best['reference']}"
-        texts.append(f"At {hospital} the gate chose {chosen}: {', '.join(costs)}{text}.")
+        texts.append(f"At {place} the gate chose {chosen}: {', '.join(costs)}{text}.")
     return " ".join(texts)
 
 

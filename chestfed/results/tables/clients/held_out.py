@@ -9,6 +9,7 @@ from typing import Any
 
 from chestfed.core.provenance import Origin
 from chestfed.results.tables.collect import name_folder
+from chestfed.results.tables.columns import COMMON, HELD_OUT
 from chestfed.results.tables.frames import (
     About,
     Results,
@@ -37,6 +38,7 @@ def collect_folds(folds: Sequence[Fold], title: str, origin: Origin, about: Abou
     for fold in folds:
         for site, row in ((fold.site, fold.row), *fold.seen.items()):
             head = {"view": "held_out", "data": str(origin), "model": fold.site, "hospital": site, "k": row.k}
+            head |= {"design": HELD_OUT, "site_out": fold.site, "kind": COMMON}
             head |= {"takes_part": site != fold.site, "protocol": about["protocol"]}
             rows += list_estimates([row], **head, images=fold.images if site == fold.site else None)
     return Results(title, origin, {"seeds": [], **about}, make_estimates(rows), make_differences([]))

@@ -30,7 +30,7 @@ from chestfed.data.images.database import unpack_keys
 from chestfed.data.images.features import FeatureImages
 from chestfed.data.sites.table import SiteTable
 from chestfed.learning.models import FlatModule, renew_statistics
-from chestfed.results.evaluation.estimates import auc_per_disease
+from chestfed.results.evaluation.estimates import auc_per_disease, compute_mean
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.labeled import Scored, number_names
 from chestfed.results.evaluation.probabilities import probabilities
@@ -181,6 +181,10 @@ class TestSet:
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
         return auc_per_disease(self.attach_scores(outputs.scores))
+
+    def mean_auc(self, outputs: Outputs) -> float | None:
+        """The mean over the diseases that count; None if none does."""
+        return compute_mean(self.attach_scores(outputs.scores), self.aucs(outputs))
 
     def row(self, outputs: Outputs, k: int, clients: Sequence[str], how: Intervals) -> Row:
         """The result of a model of the first K clients."""

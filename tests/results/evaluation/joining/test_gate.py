@@ -69,21 +69,21 @@ def test_one_class_keeps_the_local_model() -> None:
 
 @pytest.mark.parametrize("value", [0, 1])
 def test_rare_disease_does_not_stop_the_gate(value: int) -> None:
-    """One patient of a class: the disease has an AUC and no variance, so it does not count."""
+    """Nine patients of a class: the disease has an AUC with a variance, and does not count."""
     scores, labels = make_scores({"own": 0.3, "common": 2.0})
     rare = np.full((400, 1), 1.0 - value)
-    rare[5] = value
+    rare[5:14] = value
     wide = {name: np.hstack([values, values[:, :1]]) for name, values in scores.items()}
     choice = choose("own", wide, np.hstack([labels, rare]), np.arange(400))
     assert choice == choose("own", scores, labels, np.arange(400))
     assert choice.name == "common"
 
 
-def test_one_patient_of_a_class_is_no_choice() -> None:
-    scores, labels = make_scores({"own": 0.0, "common": 3.0}, n=20)
-    labels[:], labels[3:5] = 0, 1
-    assert choose("own", scores, labels, np.array([0, 1, 2, 3, 3, *range(5, 20)])).reason
-    assert not choose("own", scores, labels, np.arange(20)).reason
+def test_nine_patients_of_a_class_no_choice() -> None:
+    scores, labels = make_scores({"own": 0.0, "common": 3.0}, n=40)
+    labels[:], labels[3:13] = 0, 1
+    assert choose("own", scores, labels, np.array([0, 1, 2, 3, 3, *range(5, 40)])).reason
+    assert not choose("own", scores, labels, np.arange(40)).reason
 
 
 def test_the_choice_is_applied_to_new_images() -> None:

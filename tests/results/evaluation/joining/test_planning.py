@@ -81,7 +81,7 @@ def test_a_pilot_gives_back_its_variances() -> None:
 
 @pytest.mark.parametrize("counts", [[], [(1, 50)], [(0, 10)]])
 def test_a_plan_without_patients_is_refused(counts: list[tuple[int, int]]) -> None:
-    with pytest.raises(ValueError, match="two test patients"):
+    with pytest.raises(ValueError, match="no disease has 10 patients"):
         assume(counts)
 
 
