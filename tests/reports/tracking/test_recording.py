@@ -404,7 +404,7 @@ def test_no_folder_is_a_parameter(parent: Any, client: MlflowClient) -> None:
     assert params["federated.window"] == "2"
     assert not [key for key in params if "root" in key or key.endswith("config")]
     files = {file.path for file in client.list_artifacts(parent.info.run_id, "run_folder")}
-    names = (*("table.csv", "significance.csv", "hospitals.csv", "hospital_gains.csv", "sites.json"),)
+    names = (*("table.csv", "significance.csv", "hospitals.csv", "hospital_gains.csv", "tables.json", "sites.json"),)
     assert files == {f"run_folder/{name}" for name in names}
 
 

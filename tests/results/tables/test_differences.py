@@ -238,6 +238,6 @@ def test_command_prints_writes_differences(tmp_path: Path, chestfed: Callable[..
     called = chestfed("compare", a, b, "--out", tmp_path / "out", "--resamples", 20)
     assert (called.code, "SYNTHETIC" in called.out) == (0, True)
     row = pd.read_csv(tmp_path / "out" / "differences.csv").iloc[-1]
-    assert (row["data"], row["protocol"], row["n"]) == ("synthetic", "frontal-image", 40)
+    assert (row["data"], row["protocol"], row["n"]) == ("synthetic", "frontal-image", IMAGES)
     called = chestfed("compare", a)
     assert (called.code, "two models" in called.err) == (1, True)
