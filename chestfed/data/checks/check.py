@@ -14,6 +14,7 @@ from chestfed.core.diseases import TITLES, format_title, nearest_hint
 from chestfed.core.errors import Problem
 from chestfed.data.checks.counts import ALL_SPLITS, Counts, count
 from chestfed.data.checks.free_columns import find_normal_with_finding, read_free_columns
+from chestfed.data.checks.headers import compare_headers
 from chestfed.data.checks.persons import find_several_persons
 from chestfed.data.checks.pictures import damaged_files, gray_level_problems, repeated_pictures, shared_pictures
 from chestfed.data.checks.problems import (
@@ -104,6 +105,7 @@ def check_site(
     counts = count(site.survey, site.scan)
     columns = read_free_columns(config, data_root, labels_file, site)
     problems = [*_check_alone(config, site, counts), *find_normal_with_finding(site, columns)]
+    problems += compare_headers(config, data_root, site, partial(report, f"headers of {config.site}"))
     shortcuts = measure_shortcuts(config, site, columns)
     others: dict[str, Inspection] = {}
     for other_config in against:

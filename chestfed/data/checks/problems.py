@@ -19,6 +19,7 @@ from chestfed.data.checks.scan import Scan
 from chestfed.data.sites.opening import Survey
 from chestfed.data.sites.tables.dicom_headers import SET_ASIDE
 
+SPLITS_SHARE_HEADER: Final = "patient of the header in two splits"
 UNREADABLE: Final = "unreadable image"
 UNSUITABLE: Final = "other kind of image"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
@@ -49,6 +50,8 @@ WARNINGS: Final = (
     NO_VIEWS := "views not known",
     UNREAD := "columns not read",
     OPPOSITE := "opposite meaning",
+    HEADERS_DIFFER := "table and header differ",
+    HEADERS_UNREAD := "headers not read",
     POLARITY := "negative or not",
     TURNED := "turned or not",
     PICTURES_READ := "how the pictures were read",
@@ -62,12 +65,15 @@ FIRST: Final = (
     SPLITS_SHARE_PICTURE,
     SPLITS_NEAR,
     "patient in two splits",
+    SPLITS_SHARE_HEADER,
     "similar patients",
     SEVERAL_PERSONS,
     SITES_SHARE_PICTURE,
     PATIENTS_SHARE_PICTURE,
     OPPOSITE_LABELS,
     NORMAL_AND_FINDING,
+    HEADERS_DIFFER,
+    HEADERS_UNREAD,
     OPPOSITE,
     POLARITY,
     TURNED,

@@ -274,7 +274,12 @@ def get_row(number: int) -> int:
 
 
 def _copy(hospital: Hospital, number: int, source: int) -> None:
-    """The image becomes a copy of another, under its own name (and format, which for these two is the same)."""
+    """The image becomes a copy of another, under its own name (and format, which for these two is the same).
+
+    Its labels become those of the other too.
+    """
+    for name in (name for names in NAMES.values() for name in names):
+        hospital.rows[number][name] = hospital.rows[source][name]
     shutil.copy(hospital.image(source), hospital.image(number))
 
 

@@ -1,7 +1,8 @@
 """A table that identifies its images by an element of their DICOM headers, as exports of information systems do.
 
 A row by SOPInstanceUID has one image; one by StudyInstanceUID or AccessionNumber has all images of the study, which
-share what it says. Values of headers stay in here.
+share what it says. A table that names its files may take columns from their headers too. Values of headers stay in
+here.
 """
 
 from __future__ import annotations
@@ -92,6 +93,24 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     prefixes = sorted(map(normalize_root, images.roots), key=len, reverse=True)
     below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
     return frame, Placed.find(paths, below, folders)
+
+
+def add_elements(rows: TableRows, frame: pd.DataFrame, placed: Placed, folders: Folders) -> pd.DataFrame:
+    """The frame with the elements of the headers of its images as columns; missing without a DICOM file."""
+    images, elements = placed.images, rows.table.images.elements
+    names = list_dicoms(images, folders)
+    headers, _ = read_elements(rows.source, names, elements)
+    places = pd.Index(headers["image"]).get_indexer(pd.Index(images))
+    blank = np.array([None], dtype=object)
+    cells = {name: np.append(headers[name].to_numpy(dtype=object), blank)[places] for name in elements}
+    return frame.assign(**cells)
+
+
+def list_dicoms(images: pd.Series, folders: Folders) -> list[str]:
+    """The existing files among images, each once, that are not PNG or JPEG by their names."""
+    names = sorted({name for name in images if isinstance(name, str)})
+    pictures = (".png", ".jpg", ".jpeg")
+    return [name for name in names if not name.lower().endswith(pictures) and folders.holds(name)]
 
 
 def _refuse_mixtures(

@@ -23,7 +23,7 @@ from chestfed.data.sites.reader import SiteReader, ages, join_rows, raw_rows
 from chestfed.data.sites.tables.codebook import AGE, KEEP, MISSING, normalize_value
 from chestfed.data.sites.tables.dicom_headers import FILES, read_headers
 from chestfed.data.sites.tables.findings import combine
-from chestfed.data.sites.tables.image_headers import join_headers
+from chestfed.data.sites.tables.image_headers import add_elements, join_headers
 from chestfed.data.sites.tables.image_paths import (
     Placed,
     image_names,
@@ -101,6 +101,12 @@ def _read_table(
         frame, placed = join_headers(rows, folders)
     if folders is not None:
         report_archives(rows, placed, folders)
+        if table.images.header is None and table.images.elements:
+            frame = add_elements(rows, frame, placed, folders)
+    elif table.images.elements:
+        advice = "omit --labels: the headers of the images hold some of the columns"
+        source.problem("missing file", "labels", "images.elements needs the images", advice=advice)
+        return None
     return _assemble(replace(rows, frame=frame), values, placed, split)
 
 

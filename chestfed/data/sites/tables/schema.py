@@ -127,7 +127,9 @@ class Images(StrictModel):
         "the roots with the same value belong to the row",
     )
     elements: list[str] = Field(
-        [], description="further DICOM elements to read; name them under 'columns' like columns of the file"
+        [],
+        description="DICOM elements to read from the headers of the images, such as ViewPosition; name them under "
+        "'columns' like columns of the file",
     )
     unmatched: Literal["report", "drop"] = Field(
         "report", description="report: a row that matches no header is an error; drop: it is left out"
@@ -144,8 +146,8 @@ class Images(StrictModel):
         named = ("path", "recursive", "folder", "suffix", "remove_prefix")
         idle = [key for key in named if self.header is not None and key in self.model_fields_set]
         mistakes = [f"'{key}' has no effect together with 'header'" for key in idle]
-        alone = [key for key in ("elements", "unmatched") if self.header is None and key in self.model_fields_set]
-        mistakes += [f"'{key}' needs 'header'" for key in alone]
+        if self.header is None and "unmatched" in self.model_fields_set:
+            mistakes.append("'unmatched' needs 'header'")
         if self.folder and (self.recursive or self.suffix):
             mistakes.append("'folder' cannot be combined with 'recursive' or 'suffix'")
         if self.recursive and self.any_ending:
