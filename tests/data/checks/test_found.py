@@ -1,4 +1,4 @@
-"""What a check finds in pictures, labels and headers fails or warns as documented, and counts as often as it is there."""
+"""What a check finds in pictures, labels and headers fails or warns as documented, as often as it is there."""
 
 from __future__ import annotations
 
