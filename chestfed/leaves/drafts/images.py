@@ -54,7 +54,7 @@ def propose_images(proposal: Proposal, read_headers: Callable[[], pd.DataFrame],
     if matches:
         match = matches[0] if answer is not None else _choose(proposal, matches)
         _note_match(proposal, match)
-        return []
+        return _add_elements(proposal, read_headers, roles) if proposal.pictures.dicoms else []
     if _match_folders(proposal, answer):
         return []
     elements = _match_headers(proposal, answer, read_headers, roles) if proposal.pictures.dicoms else None
@@ -84,6 +84,32 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
         )
     if idle:
         proposal.first.append(f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row: not used")
+
+
+def _add_elements(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]) -> list[str]:
+    """The elements of the headers of named files that become columns: those that are asked for, or the table lacks."""
+    names, answers = proposal.headers, proposal.answers.columns
+    lacking = [
+        tag
+        for role, tag in roles.items()
+        if tag not in names
+        and (answers[role] == tag if role in answers else role != "study" and not find_called(role, names))
+    ]
+    try:
+        headers = read_headers() if lacking else None
+    except SiteError:  # none can be read
+        headers = None
+    if headers is None:
+        return []
+    places = pd.Index(headers["image"]).get_indexer(pd.Index(proposal.image))
+    wide, elements = proposal.frame.copy(), []
+    for tag in (tag for tag in lacking if tag in headers):
+        cells = np.append(headers[tag].to_numpy(dtype=object), np.array([None], dtype=object))[places]
+        if len({*cells[pd.notna(cells)]}) > (tag == "PatientID"):  # one for all stands for nobody
+            wide[tag] = cells
+            elements.append(tag)
+    proposal.frame = wide
+    return elements
 
 
 def _choose(proposal: Proposal, matches: Sequence[ImageMatch]) -> ImageMatch:

@@ -40,11 +40,17 @@ def list_rows(report: CheckReport, kind: str) -> list[int | None]:
     return [problem.row for problem in report.kinds.get(kind, ())]
 
 
+def film(number: int) -> np.ndarray:
+    """A picture that no other number has, and that tells that it is no negative."""
+    return ((picture(number) + 2.0 * np.asarray(Image.fromarray(MEAN).resize((96, 96)))) / 3).astype(np.uint8)
+
+
 def copy(hospital: Hospital, number: int, source: int, change: Any = lambda gray: gray) -> None:
-    """An image becomes a changed copy of another, as PNG, with its labels."""
+    """An image becomes a changed copy of a film, as PNG, with its labels."""
+    Image.fromarray(film(source)).save(hospital.image(source))
     kept = {name: hospital.rows[number][name] for name in ("File", "MRN", "Set")}
     hospital.rows[number] = {**hospital.rows[source], **kept, "File": f"copy{number}.png"}
-    Image.fromarray(change(picture(source))).save(hospital.image(number))
+    Image.fromarray(change(film(source))).save(hospital.image(number))
 
 
 COPIES = {
