@@ -62,7 +62,7 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({**HEADERS, "keep": ["PatientName"]}, IMAGES, "may identify a person"),
     ({"images": {"suffix": "any", "recursive": True}}, {}, "cannot be combined"),
     ({"columns": BY_VIEW, "images": {**NAMED, "suffix": ".dcm"}}, {}, "'suffix' has no effect together with 'header'"),
-    ({"columns": BY_VIEW, "images": {**NAMED, "header": None}}, {}, "'elements' needs 'header'"),
+    ({"images": {"unmatched": "drop"}}, {}, "'unmatched' needs 'header'"),
     ({"columns": BY_VIEW, "images": {**NAMED, "header": "PatientName"}}, {}, "table.images.header"),
     ({"images": {**NAMED, "elements": ["ViewPosition", "PatientSex"]}}, {}, "no column is 'PatientSex'"),
     (
