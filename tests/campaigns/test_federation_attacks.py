@@ -150,6 +150,21 @@ def raw(headers: bytes) -> Attack:
     return attack
 
 
+def endless_header(federation: Federation) -> str:
+    """A header of 100 MiB that does not end; others must be answered meanwhile."""
+    host, port = federation.local_address.split(":")
+    context, sent = ssl.create_default_context(cafile=str(federation.authority)), 0
+    plain = socket.create_connection((host, int(port)), timeout=60)
+    with plain, context.wrap_socket(plain, server_hostname=host) as secure, contextlib.suppress(OSError):
+        secure.sendall(b"GET /health HTTP/1.1\r\nx: ")
+        while sent < 100:
+            secure.sendall(b"a" * 2**20)
+            sent += 1
+    began = time.monotonic()
+    locate_server(federation, insecure=False).nodes()
+    return "ended" if sent < 100 and time.monotonic() - began < 10 else "NOT REFUSED"
+
+
 def make_record(array: Array) -> RecordDict:
     """A hospital's message with this array."""
     text = ConfigRecord({"json": json.dumps({"values": {}, "header": ""})})
@@ -181,6 +196,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "takes the study's task": (as_operator("/v1/runtime/acquire-task"), "HTTP 403"),
     "message of 10 GB announced": (raw(b"content-length: 10000000000"), "HTTP 401"),
     "message of unknown length": (raw(b"transfer-encoding: chunked"), "HTTP 401"),
+    "header without end": (endless_header, "ended"),
     "pickle as bytes": (
         payload(lambda: make_record(Array("float32", (1,), "pickle", pickle.dumps(np.zeros(1, np.float32))))),
         "foreign numbers",

@@ -4,6 +4,11 @@ Three sample hospitals that are not marked as synthetic, so that their names are
 loopback; CODASCA with a tiny network, `absent: wait`. After rounds that the seed draws, one to four processes are
 ended by SIGKILL at once and started again: hospitals, the server, the study's command; one hospital is spared, to see
 whether its memory grows. At the end the tables and the keyed names must be those of the same study in one process.
+
+Then the same behind a proxy: ten kills, ten network faults of each kind, a hospital that comes late, a renewed
+certificate. About an hour on two cores, of which the rounds are the length:
+
+    CHESTFED_SOAK_ROUNDS=400 python -m pytest -m campaign tests/campaigns/test_federation_soak.py -k network
 """
 
 from __future__ import annotations
@@ -32,7 +37,9 @@ from tests.leaves.federation.straight_line import unmarked
 from tests.studies.training.tiny_studies import SMALL
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
+from chestfed.leaves.federation.server.founding import renew
 from tests.leaves.federation.loopback import ROOT, RUN, SERVER, Loopback, loopback
+from tests.leaves.federation.proxy import FAULTS, Proxy
 
 pytestmark = pytest.mark.campaign
 ROUNDS, KILLS, SEED = 200, 31, 1
@@ -43,14 +50,14 @@ VICTIMS = ("chexpert", "vindr", SERVER, RUN)
 GROWTH, HANDLES = 32.0, 4
 
 
-def write_pipeline(home: Path) -> Path:
-    """A study of `ROUNDS` rounds."""
+def write_pipeline(home: Path, rounds: int = ROUNDS) -> Path:
+    """A study of so many rounds."""
     sites = "\n".join(f"  - config: {home / 'sites' / f'{name}.yaml'}" for name in HOSPITALS)
     file = home / "soak.yaml"
     base = bundled("pipelines") / "source_addition_samples.yaml"
     text = f"extends: {base}\ntitle: Soak\ndata_root: {home / 'unmarked_hospitals'}\n"
     text += f"sites:\n{sites}\nk: [{len(HOSPITALS)}]\n"
-    file.write_text(text + f"federated: {{stages: 1, stage_steps: {2 * ROUNDS}}}\nevaluation: {{every: 50}}\n")
+    file.write_text(text + f"federated: {{stages: 1, stage_steps: {2 * rounds}}}\nevaluation: {{every: 50}}\n")
     return file
 
 
@@ -153,3 +160,80 @@ def test_killed_processes_lose_no_round(tmp_path: Path, save_figures: Callable[[
     for process in growth.values():
         assert process["mib"][1] - process["mib"][0] <= GROWTH
         assert process["files"][1] - process["files"][0] <= HANDLES
+
+
+#: Hospitals that reach the server through a proxy; the last one is started when the others wait for it.
+BEHIND, LATE = ("chexpert", "vindr"), "vindr"
+#: Network faults of each kind, and kills; seconds that a fault lasts; seconds that a hospital may take to be back.
+OFTEN, LASTING, BACK = 10, (2.0, 20.0), 300.0
+
+
+class NetworkSoak:
+    """Faults that are to come, by the round after which they do, and when the study went on."""
+
+    def __init__(self, federation: Loopback, proxies: dict[str, Proxy], rounds: int) -> None:
+        self._federation, self._proxies, self._draw = federation, proxies, np.random.default_rng(SEED)
+        kinds = [*(kind for kind in (*FAULTS, "kill") for _ in range(OFTEN)), "renew"]
+        after = np.sort(self._draw.integers(2, rounds - 3, len(kinds)))
+        order = self._draw.permutation(len(kinds))
+        self.plan = [(int(number), kinds[place]) for number, place in zip(after, order, strict=True)]
+        self.done: list[dict[str, Any]] = []
+
+    def step(self) -> None:
+        """Do what is due; then wait until the study has saved one more round."""
+        saved = saved_rounds(self._federation.home)
+        if not self.plan or saved < self.plan[0][0]:
+            return
+        kind = self.plan.pop(0)[1]
+        began = time.monotonic()
+        if kind == "kill":
+            name = str(self._draw.choice(VICTIMS))
+            self._federation.kill(name)
+            self._federation.start(name)
+        elif kind == "renew":
+            name = SERVER
+            renew(self._federation.folder)
+            self._federation.kill(SERVER)
+            self._federation.start(SERVER)
+        else:
+            name = str(self._draw.choice(BEHIND))
+            self._proxies[name].fault = kind  # type: ignore[assignment]
+            time.sleep(float(self._draw.uniform(*LASTING)))
+            self._proxies[name].fault = "pass"
+        ended = time.monotonic()
+        while saved_rounds(self._federation.home) <= saved and self._federation.ended(RUN) is None:
+            assert time.monotonic() < ended + BACK, f"the study does not go on after {kind} at {name}"
+            time.sleep(1)
+        about = {"kind": kind, "at": name, "round": saved, "seconds": round(ended - began)}
+        self.done.append({**about, "went_on_after": round(time.monotonic() - ended)})
+
+
+def test_network_faults_lose_no_round(tmp_path: Path, save_figures: Callable[[str, Any], None]) -> None:
+    rounds = int(os.environ.get("CHESTFED_SOAK_ROUNDS", str(ROUNDS)))
+    pipeline, proxies = write_pipeline(tmp_path, rounds), dict[str, Proxy]()
+
+    def prepare(federation: Loopback) -> None:
+        make_real(federation)
+        for name in BEHIND:
+            file = federation.folder / "hospitals" / name / HOSPITAL_FILE
+            settings = yaml.safe_load(file.read_text())
+            proxies[name] = Proxy(int(settings["server"].rpartition(":")[2]))
+            file.write_text(yaml.safe_dump(settings | {"server": f"localhost:{proxies[name].port}"}))
+
+    present = [name for name in HOSPITALS if name != LATE]
+    with loopback(tmp_path, HOSPITALS, prepare, present) as federation:
+        command = [sys.executable, "-m", "chestfed", "study", str(pipeline), *list_options("undisturbed")]
+        environment = {**os.environ, VARIABLE: str(tmp_path / "names.key"), "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
+        federation.study(pipeline, list_options("runs"))
+        federation.start(RUN)
+        time.sleep(30)
+        federation.start(LATE)
+        soak = NetworkSoak(federation, proxies, rounds)
+        while federation.ended(RUN) is None:
+            soak.step()
+            time.sleep(1)
+        assert federation.ended(RUN) == 0
+    save_figures("federation_network", soak.done)
+    assert not soak.plan
+    assert read_tables(tmp_path, "runs") == read_tables(tmp_path, "undisturbed")

@@ -144,6 +144,17 @@ class Policy(StrictModel):
     own_weights: bool = Field(
         True, description="whether a study may need weights of this hospital alone (personal, decentralized algorithms)"
     )
+    noise: Literal["local"] | None = Field(
+        None, description="local: updates are clipped and noised here, before they leave; needs the extra `privacy`"
+    )
+    noise_clip: float = Field(1.0, gt=0, description="largest norm of this hospital's change in a round (noise: local)")
+    noise_multiplier: float = Field(
+        1.0, gt=0, description="standard deviation of the noise in every number, in units of noise_clip (noise: local)"
+    )
+    noise_delta: float = Field(1e-5, gt=0, lt=1, description="the delta for which epsilon is counted (noise: local)")
+    most_epsilon: float | None = Field(
+        None, gt=0, description="epsilon that the rounds of a study may spend in all (noise: local)"
+    )
     require: tuple[Literal["clipping", "noise", "secure_sum"], ...] = Field(
         (),
         strict=False,

@@ -41,6 +41,7 @@ from chestfed.leaves.federation.hospital.local import (
     scored_hospitals,
 )
 from chestfed.leaves.federation.hospital.log import DIGEST, fields_of, hash_parcel, head_of, hospital_log, request_entry
+from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_members, read_request, require_stage_2
 from chestfed.leaves.federation.hospital.summing import Summing, extend_lineage, hash_request, spoil
@@ -233,6 +234,7 @@ class Participant:
         number = list(counts).index(self._name)
         sizes = network.size, network.buffers().numel()
         like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)
+        check_buffers(self._hospital.file.policy, sizes[1])
         start = unpack(question.packed, like, "the server")
         if study.disclosed is None:
             raise Refused(f"{UNKNOWN}the study is not open here", kind="unknown study")
@@ -298,7 +300,14 @@ class Participant:
         host, history = stage_2.host, stage_2.history
         turn = history.at(request.after)
         plan.check_request(study.pipeline, stage_2.cohort, stage_2.number, turn, request)
-        reply = answer_request(host, request)
+        limits = self._hospital.file.policy
+        noised = limits.noise == "local" and isinstance(request, Work)
+        if noised:
+            spent = check_epsilon(limits, study.usage.rounds)
+        reply: Any = answer_request(host, request)
+        if noised:
+            reply = add_noise(limits, reply, request.message)
+            self._say(f"noise: epsilon {spent:.3g} after {study.usage.rounds + 1} rounds")
         if isinstance(request, Start | Work | Take | BestDual):
             lineage = extend_lineage(turn.lineage, hash_request(question.packed))
             stage, began = turn.stage, turn.began

@@ -20,6 +20,7 @@ from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.leaves.federation import handshake
+from chestfed.leaves.federation.hospital.noise import list_unnoised
 from chestfed.leaves.federation.hospital.plan import MORE, REPEATS, bounds_of_steps, planned_models, planned_rounds
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.parcels import Later, Refused
@@ -143,6 +144,8 @@ def _broken_limits(pipeline: Pipeline, place: int, policy: Policy) -> Iterator[s
         yield f"own_weights is false, and {settings.spec.name} sends this hospital's own weights"
     if place == 0 and pipeline.pretrain.epochs and not policy.own_weights:
         yield "own_weights is false, and the network of stage 1 is trained at this hospital alone"
+    if policy.noise == "local":
+        yield from (f"noise is local, and {reason}" for reason in list_unnoised(pipeline, place))
     present = {
         "clipping": settings.aggregation == "norm_clipping" or settings.privacy is not None,
         "secure_sum": settings.aggregation == "secure_sum",

@@ -1,0 +1,56 @@
+"""Clipping and noise at the hospital (`policy: {noise: local}`), before an update leaves: also the server sees it so.
+
+What is protected is the whole hospital: a round's change is scaled down to a length of `noise_clip`, and normal noise
+of `noise_multiplier` times that is added to every number. The accountant counts each round that was answered, repeated
+ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from chestfed.learning.algorithms.variables import Record
+from chestfed.learning.engines.aggregation import Privacy, epsilon
+from chestfed.learning.engines.messages.requests import Worked
+from chestfed.leaves.federation.parcels import Refused
+from chestfed.leaves.federation.settings import Policy
+from chestfed.studies.experiment.pipeline import Pipeline
+
+
+def add_noise(policy: Policy, worked: Worked[Any], message: Record) -> Worked[Any]:
+    """An answer to local work on `message`, with its update clipped and noised, and without mean gradient and loss."""
+    noise = Privacy(policy.noise_clip, policy.noise_multiplier)
+    update: Any = noise([worked.update], [1.0], message)
+    return replace(worked, update=update, slope=torch.zeros_like(worked.slope), loss=0.0)
+
+
+def check_epsilon(policy: Policy, rounds: int) -> float:
+    """What so many answered rounds and one more spend; raises `Refused` beyond the policy's limit."""
+    spent = epsilon(policy.noise_multiplier, rounds + 1, policy.noise_delta)
+    if policy.most_epsilon is not None and spent > policy.most_epsilon:
+        raise Refused(f"the hospital's policy: most_epsilon is {policy.most_epsilon:g}", kind="policy")
+    return spent
+
+
+def list_unnoised(pipeline: Pipeline, place: int) -> Iterator[str]:
+    """Why numbers would leave this hospital without noise, if there is any reason."""
+    settings = pipeline.federated
+    reasons = {
+        f"{settings.spec.name} sends more than its server averages": not settings.spec.averages,
+        f"{settings.spec.name} has points of its clients": bool(settings.spec.personal),
+        "encoded numbers cannot be noised": settings.compression is not None,
+        "stage_output algorithm sends more": settings.stage_output == "algorithm",
+        "stage 1 is trained here": place == 0 and bool(pipeline.pretrain.epochs),
+    }
+    yield from (reason for reason, applies in reasons.items() if applies)
+
+
+def check_buffers(policy: Policy, buffers: int) -> None:
+    """Refuse a network with running statistics, which would leave without noise; raises `Refused`."""
+    if policy.noise == "local" and buffers:
+        text = "noise is local, and running statistics would leave without: set model.norm to group"
+        raise Refused(text, kind="policy")

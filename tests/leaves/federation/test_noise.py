@@ -1,0 +1,83 @@
+"""Clipping and noise at the hospital: nothing else of a round leaves, and epsilon is counted and limited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("opacus", reason="needs chestfed[privacy]")
+
+from chestfed.core.errors import TrainingError
+from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.engines.aggregation import epsilon
+from chestfed.learning.engines.messages.requests import Worked
+from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
+from chestfed.leaves.federation.hospital.policy import check_pipeline
+from chestfed.leaves.federation.parcels import Parcel, Refused
+from chestfed.leaves.federation.server import conversation
+from chestfed.leaves.federation.settings import Policy
+from tests.cases import assert_refused
+from tests.leaves.federation.straight_line import Clock
+from tests.leaves.federation.test_policy import hospital_with
+from tests.leaves.federation.test_study import line_at, pipeline, run_at
+
+GROUP = "model.norm=group"
+
+
+def test_change_is_clipped_and_noised() -> None:
+    torch.manual_seed(0)
+    start = Point(torch.randn(20_000), torch.zeros(0))
+    policy = Policy(noise="local", noise_clip=2.0, noise_multiplier=0.25)
+    moved = Worked(Point(start.primal + 5.0, torch.zeros(0)), torch.zeros(0), torch.ones(20_000), 0.7, 4, 8)
+    sent = add_noise(policy, moved, start)
+    change = (sent.update.primal - start.primal).double()
+    assert float(change.std()) == pytest.approx(0.5, rel=0.05)
+    assert float(change.mean()) * 20_000**0.5 == pytest.approx(2.0, abs=2.0)  # of a length of 2, not of 707
+    assert (float(sent.slope.abs().max()), sent.loss) == (0.0, 0.0)
+    again = add_noise(policy, moved, start)
+    assert not torch.equal(again.update.primal, sent.update.primal)  # of the system's entropy
+
+
+def test_epsilon_is_counted_and_limited() -> None:
+    most = epsilon(2.0, 10, 1e-5)
+    policy = Policy(noise="local", noise_multiplier=2.0, most_epsilon=most)
+    assert check_epsilon(policy, 9) == most
+    with assert_refused(Refused, kind="policy"):
+        check_epsilon(policy, 10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        (["methods=[{algorithm: codasca}]"], 2),
+        (["methods=[{algorithm: fedper}]"], 2),
+        (["methods=[{algorithm: fedavg, compression: {name: top_k}}]"], 2),
+        (["methods=[{algorithm: fedavg}]"], 0),
+    ],
+)
+def test_what_leaves_without_noise_is_refused(tmp_path: Path, settings: list[str], place: int) -> None:
+    hospital = hospital_with(tmp_path, noise="local")
+    check_pipeline(pipeline("methods=[{algorithm: fedavg}]", GROUP), 2, hospital)
+    with assert_refused(Refused, kind="policy"):
+        check_pipeline(pipeline(*settings, GROUP), place, hospital)
+    check_buffers(Policy(noise="local"), 0)
+    with assert_refused(Refused, kind="policy"):
+        check_buffers(Policy(noise="local"), 1)
+
+
+def test_study_ends_where_epsilon_does(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "time", Clock())
+    line, losses = line_at(home, "noised"), list[str]()
+    line.set_policy("padchest", noise="local", noise_multiplier=1.0, most_epsilon=epsilon(1.0, 2, 1e-5))
+
+    def listen(name: str, reply: Parcel) -> Parcel:
+        losses.extend([name] * (b'"Worked"' in reply.packed.header and b'"loss": 0.0' in reply.packed.header))
+        return reply
+
+    line.tamper = listen
+    with assert_refused(TrainingError, "failures in a row", hospital="padchest"):
+        run_at(home, line, "noised_out", settings=["methods=[{algorithm: fedavg}]", GROUP])
+    assert losses == ["padchest"] * 2
+    assert any("most_epsilon" in text for text in line.log)
