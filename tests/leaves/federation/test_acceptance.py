@@ -114,7 +114,7 @@ def play(federation: Loopback, words: list[str]) -> Story:
     story.wait("K=2 has 2 rounds", lambda: story.has_rounds(2, 2))
     story.kill("chestxray8")
     public, _ = rekey(federation.folder / "hospitals" / REKEYED)
-    add(federation.folder, REKEYED, public)
+    add(federation.folder, REKEYED, public, replace=True)
     federation.kill(REKEYED)
     federation.start(REKEYED)
     story.note(f"{REKEYED} has a new key")

@@ -47,7 +47,10 @@ def test_new_key_replaces_the_old(folder: Path) -> None:
     before = (folder / "keys" / "anne.pub").read_bytes()
     public, fingerprint = rekey(home)
     assert (home / "node.key.old").exists()
-    assert add(folder, "anne", public) == (True, fingerprint)
+    with assert_refused(ConfigError, kind="another key"):  # a slip would put the hospital out
+        add(folder, "anne", public)
+    assert add(folder, "anne", public, replace=True) == (True, fingerprint)
+    assert add(folder, "anne", public) == (False, fingerprint)
     assert (folder / "keys" / "anne.pub").read_bytes() != before
     with assert_refused(ConfigError, kind="key in use"):
         add(folder, "bert", public)

@@ -58,6 +58,7 @@ def federation_add(
     folder: Folder,
     name: Name,
     key: Annotated[Path, typer.Option(metavar="FILE", help="The hospital's public key, NAME.pub.", show_default=False)],
+    replace: Annotated[bool, typer.Option("--replace", help="In place of another key that the hospital had.")] = False,
 ) -> None:
     """Admit a hospital, or give one a new key. A running server follows within seconds.
 
@@ -68,7 +69,7 @@ def federation_add(
     require_flower()
     from chestfed.leaves.federation.server.founding import add
 
-    replaced, fingerprint = add(folder, name, key)
+    replaced, fingerprint = add(folder, name, key, replace=replace)
     console = open_console()
     say(console, f"{name}: {'the key is replaced' if replaced else 'may take part'}")
     say(console, f"compare with what {name} reads out, by telephone: {fingerprint}")

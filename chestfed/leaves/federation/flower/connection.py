@@ -120,7 +120,7 @@ def _explain_transport(text: str, server: str) -> ConnectionFault:
 def _explain_refusal(reason: str, name: str, skew: float) -> ConnectionFault:
     advice = {
         "unknown key": f"the server does not know the key of {name}: send its administrator {name}.pub, for "
-        f"`chestfed federation add FOLDER {name} --key {name}.pub`",
+        f"`chestfed federation add FOLDER {name} --key {name}.pub` (with --replace if it has another one of it)",
         "clock": f"this clock is {_skew(skew)} the server's, so that it refuses: set the clock (NTP)",
     }.get(reason, f"the server refuses: {reason}")
     return ConnectionFault(advice, kind=reason)

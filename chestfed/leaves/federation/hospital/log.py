@@ -88,8 +88,10 @@ class Chain(logging.Handler):
         super().__init__()
         self.file, self.number, self.head = folder / LOG, 0, ""
         self._hour, self._strangers, self._counted = 0, 0, 0
-        for file in reversed([file for file in list_files(folder) if file.exists()]):
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        for file in reversed([file for file in list_files(folder) if file.exists() and file.stat().st_size]):
+            with file.open("rb") as opened:
+                opened.seek(max(0, file.stat().st_size - FILE_BYTES))
+                lines = opened.read(FILE_BYTES).decode(errors="replace").splitlines()
             with suppress(ValueError, KeyError, TypeError, IndexError):
                 last = json.loads(lines[-1])
                 self.number, self.head = int(last["line"]), str(last["chain"])

@@ -67,7 +67,8 @@ def hash_request(packed: Packed) -> str:
     """SHA-256 of a request: header, and numbers with their types."""
     digest = hashlib.sha256(len(packed.header).to_bytes(8, "big") + packed.header)
     for kind, array in sorted(packed.arrays.items()):
-        digest.update(kind.encode() + array.size.to_bytes(8, "big") + array.tobytes())
+        digest.update(kind.encode() + array.size.to_bytes(8, "big"))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

@@ -181,13 +181,14 @@ def _new_key(folder: Path, name: str) -> tuple[Path, str]:
     return public, keys.fingerprint(key.public_key())
 
 
-def add(folder: Path, name: str, public: Path) -> tuple[bool, str]:
+def add(folder: Path, name: str, public: Path, *, replace: bool = False) -> tuple[bool, str]:
     """Admit a hospital by its public key; whether it replaced another key, and the fingerprint.
 
     Raises
     ------
     ConfigError
-        If the name cannot be used, the file is not a public key, or another hospital has this key.
+        If the name cannot be used, the file is not a public key, another hospital has this key, or this one has
+        another key that is not to be replaced.
     """
     federation = read_federation(folder)
     _check_name(name)
@@ -197,7 +198,10 @@ def add(folder: Path, name: str, public: Path) -> tuple[bool, str]:
             raise ConfigError(f"{public}: is the key of {member}; each hospital has its own", kind="key in use")
     federation.keys.mkdir(exist_ok=True)
     file, temporary = federation.keys / f"{name}.pub", federation.keys / f".{name}.new"
-    replaced = file.exists()
+    replaced = file.exists() and keys.read_public_key(file) != key
+    if replaced and not replace:
+        text = f"{name} has another key already: if its key is new, say --replace; if this is a mistake, another name"
+        raise ConfigError(f"{public}: {text}", kind="another key", file=str(public))
     shutil.copyfile(public, temporary)
     temporary.replace(file)
     return replaced, keys.fingerprint(key)
