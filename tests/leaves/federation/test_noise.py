@@ -53,7 +53,7 @@ def test_epsilon_is_counted_and_limited() -> None:
     [
         (["methods=[{algorithm: codasca}]"], 2),
         (["methods=[{algorithm: fedper}]"], 2),
-        (["methods=[{algorithm: fedavg, compression: {name: top_k}}]"], 2),
+        (["methods=[{algorithm: fedavg, compression: {kind: top_k}}]"], 2),
         (["methods=[{algorithm: fedavg}]"], 0),
     ],
 )
