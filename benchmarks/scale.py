@@ -35,11 +35,11 @@ from chestfed.data.images.cache import pixels
 from chestfed.data.images.levels import Stored
 from chestfed.learning.algorithms.codasca import Codasca
 from chestfed.learning.algorithms.variables import Point, byte_count
+from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import PipelineFile
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.variants import list_variants
 from chestfed.studies.training.costs import Timings, bytes_per_client_round, time_steps
 from chestfed.studies.training.data.experiment import make_experiment
 from chestfed.studies.training.data.sites import open_sites

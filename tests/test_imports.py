@@ -122,7 +122,7 @@ def test_study_imports_late() -> None:
     ]
     with_a_network = ["monai", "scipy.optimize", "scipy.sparse"]
     program = (
-        "import sys, chestfed.app.commands.study.run\n"
+        "import sys, chestfed.app.studies, chestfed.studies.jobs\n"
         f"print([name for name in {later + with_a_network} if name in sys.modules])\n"
         "from chestfed.learning.models import build_model, network_options\n"
         "build_model(network_options('small'), 5, 1)\n"

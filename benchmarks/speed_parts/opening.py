@@ -43,8 +43,8 @@ def measure_start() -> dict[str, Any]:
     """Seconds of processor time of a new interpreter that imports what a study needs, and its largest parts."""
     names = ("numpy", "torch", "monai.networks.nets", "mlflow")
     parts = {name: f"import {name}" for name in names}
-    study = "import atexit, gc; atexit.register(gc.freeze); gc.disable(); import chestfed.app.commands.study.run"
-    parts["chestfed.app.commands.study.run, as `chestfed study` does"] = study
+    study = "import atexit, gc; atexit.register(gc.freeze); gc.disable(); import chestfed.app.studies"
+    parts["chestfed.app.studies, as `chestfed study` does"] = study
     return {"seconds to import": {name: spent("-c", code)["processor seconds"] for name, code in parts.items()}}
 
 

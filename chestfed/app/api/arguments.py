@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chestfed.core.bundled import pipeline_file, site_file
-from chestfed.core.config import StrictModel, as_path
+from chestfed.core.config import Document, StrictModel, as_path
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 
@@ -63,8 +63,8 @@ class Declarations:
             )
 
 
-def locate_pipeline(pipeline: PipelineSource, out: Path, declared: Declarations) -> Path:
-    """The pipeline's file; a mapping or model is written to one in `out/pipelines`, which its content names.
+def locate_pipeline(pipeline: PipelineSource, declared: Declarations) -> Path | Document:
+    """The pipeline's file; a mapping or model as plain data, under a name that its title and content make.
 
     Paths in a mapping are relative to the working folder.
     """
@@ -79,24 +79,25 @@ def locate_pipeline(pipeline: PipelineSource, out: Path, declared: Declarations)
         )
     import yaml
 
-    from chestfed.core.checkpoint import write_text
+    from chestfed.studies.experiment.methods import PipelineFile
 
     data = {key: _locate_files(str(key), value) for key, value in pipeline.items()}
     if isinstance(methods := data.get("methods"), list):
         data["methods"] = [declared.convert_method(number, entry) for number, entry in enumerate(methods)]
     for key in set(_catalogues()) & set(data):
         data[key] = declared.convert(key, data[key])
-    text = yaml.safe_dump(json.loads(as_json(data)), sort_keys=False, allow_unicode=True)
+    plain = json.loads(as_json(data))
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)  # the digest that names the run folders
     title = re.sub(r"[^a-z0-9]+", "_", str(data.get("title", "pipeline")).lower()).strip("_")[:40]
-    path = out / "pipelines" / f"{title}_{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
-    return path
+    path = Path(f"{title}_{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.yaml").absolute()
+    return Document(path, PipelineFile.short_forms, given=plain)
 
 
 def _list_keys(pipeline: StrictModel) -> dict[str, Any]:
     """The keys of a pipeline's file, also of a model of one method."""
     data = pipeline.model_dump(mode="json", exclude_unset=True)
+    if design := data.pop("design", None):
+        data[design.pop("name")] = design
     if "method" in data or "algorithm" in data.get("federated", {}):
         method = {"name": data.pop("method", ""), "tuning": data.pop("tuning", None), "algorithm": "codasca"}
         data["methods"] = [method | data.pop("federated", {})]
@@ -146,7 +147,7 @@ def list_samples_keys(
     return base, keys
 
 
-def select_methods(file: Path, methods: Sequence[Part], declared: Declarations) -> list[str]:
+def select_methods(source: Path | Document, methods: Sequence[Part], declared: Declarations) -> list[str]:
     """The keys that select these methods, which the file has or has not."""
     entries = [declared.convert_method(number, method) for number, method in enumerate(methods)]
     if not entries:
@@ -155,19 +156,21 @@ def select_methods(file: Path, methods: Sequence[Part], declared: Declarations) 
         return [f"selected={json.dumps(entries)}"]
     from chestfed.studies.experiment.loading import list_methods, pipeline_document
 
-    stored = list_methods(pipeline_document(file))
+    stored = list_methods(pipeline_document(source))
     whole = [stored.get(entry, {"algorithm": entry}) if isinstance(entry, str) else entry for entry in entries]
     return [f"methods={as_json(whole)}", "selected=null"]
 
 
-def select_algorithm(file: Path, overrides: Sequence[str], algorithm: Part | None, declared: Declarations) -> list[str]:
+def select_algorithm(
+    source: Path | Document, overrides: Sequence[str], algorithm: Part | None, declared: Declarations
+) -> list[str]:
     """The selection of one method, as `--set` takes it: of this algorithm, else the pipeline's first."""
     from chestfed.studies.experiment.loading import load_pipeline
 
     if algorithm is None:
         if any(override.startswith("selected=") for override in overrides):
             return []
-        return [f"selected={json.dumps([load_pipeline(file).selected_methods[0].name])}"]
+        return [f"selected={json.dumps([load_pipeline(source).selected_methods[0].name])}"]
     part = declared.convert("algorithm", algorithm)
     if isinstance(part, str):
         return [f"selected={json.dumps([part])}"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chestfed.app.api import arguments
 from chestfed.app.api.arguments import Declarations, Part, PipelineSource
 from chestfed.core.bundled import site_file
-from chestfed.core.config import as_path, listed
+from chestfed.core.config import Document, as_path, listed
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from chestfed.data.collections.memory import Samples
     from chestfed.reports.pages.comparison import Comparison
     from chestfed.reports.pages.study import Study
+    from chestfed.studies.designs.design import Finished
     from chestfed.studies.experiment.methods import PipelineFile as Pipeline
-    from chestfed.studies.training.run import StudyResult
 
 #: The pipeline that runs where none is named.
 _DEFAULT = "source_addition_samples"
@@ -50,7 +50,7 @@ def run(
     skip_unreadable: bool = False,
     tracking: bool = False,
     quiet: bool = False,
-) -> Study | Comparison:
+) -> Study | Comparison | Finished:
     """Run a study, with one training seed or several, or what is left of it, and return it.
 
     Parameters
@@ -75,8 +75,9 @@ def run(
 
     Returns
     -------
-    Study or Comparison
-        A comparison if several methods or windows were run.
+    Study, Comparison or Finished
+        A comparison if several methods or windows were run; of held-out sites or sets of partners what they come to,
+        with `answer`, `folder`, `results` and `studies`.
 
     Raises
     ------
@@ -115,8 +116,8 @@ class _Request:
     tracking: bool
     quiet: bool
 
-    def locate_pipeline(self, declared: Declarations) -> tuple[Path, list[str]]:
-        """The pipeline's file, and all keys that are set in it."""
+    def locate_pipeline(self, declared: Declarations) -> tuple[Path | Document, list[str]]:
+        """The pipeline's file or data, and all keys that are set in it."""
         settings, pipeline = listed(self.overrides, "overrides", str), self.pipeline
         several = arguments.check_seeds(self.seeds)
         clients = None if self.clients is None else listed(self.clients, "clients")
@@ -126,7 +127,7 @@ class _Request:
             base, keys = arguments.list_samples_keys(clients, self.test, self.tasks, own_k=self.k is not None)
             settings += [] if pipeline is None else keys
             pipeline = base if pipeline is None else pipeline
-        file = arguments.locate_pipeline(pipeline, as_path(self.out, "out"), declared)
+        file = arguments.locate_pipeline(pipeline, declared)
         if self.methods is not None:
             settings += arguments.select_methods(file, listed(self.methods, "methods"), declared)
         else:
@@ -138,30 +139,31 @@ class _Request:
         return file, [*settings, *arguments.list_plain_keys(self.k, self.seed, self.device)]
 
 
-def _run(request: _Request) -> Study | Comparison:
-    from chestfed.app.commands.study import run as study_run
+def _run(request: _Request) -> Study | Comparison | Finished:
+    from chestfed.app.studies import Session
     from chestfed.core.console import open_console
     from chestfed.learning.engines.declaration import refuse_several
+    from chestfed.studies.experiment import loading
+    from chestfed.studies.jobs import Jobs
+    from chestfed.studies.running import Executor, check
 
     if request.methods is not None and request.algorithm is not None:
         raise ConfigError("methods, algorithm: give one of them", kind="two selections")
     declared, jobs = Declarations(), arguments.check_positive(request.jobs, "jobs")
     added = [*map(site_file, listed(request.add_sites, "add_sites"))]
-    file, settings = request.locate_pipeline(declared)
+    source, settings = request.locate_pipeline(declared)
     declared.refuse_several_processes(jobs)
     refuse_several("chestfed.run()")
     root, out = arguments.optional_path(request.data, "data"), as_path(request.out, "out")
-    cache = as_path(request.cache, "cache")
-    studies = study_run.prepare(open_console(quiet=request.quiet), file, settings, added, root, jobs=jobs)
-    if studies.pipeline.held_out is not None:
-        text = f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`"
-        raise ConfigError(text, kind="several studies", file=file)
-    choices = {"tracking": request.tracking, "skip_unreadable": request.skip_unreadable}
-    return _open(study_run.run(studies, out, cache, None, **choices))
+    cache, console = as_path(request.cache, "cache"), open_console(quiet=request.quiet)
+    session = Session(console, out, cache, request.tracking, skip_unreadable=request.skip_unreadable)
+    path = source.path if isinstance(source, Document) else source
+    executor = Jobs(jobs) if jobs > 1 else Executor()
+    return _open(session.run(check(loading.load_pipeline(source, settings, added), path, root, executor)))
 
 
-def load_pipeline(pipeline: PipelineSource, overrides: Sequence[str] = (), out: str | Path = "runs") -> Pipeline:
-    """Read and check a pipeline: a YAML, the name of a bundled one, or a mapping, which is written below `out`.
+def load_pipeline(pipeline: PipelineSource, overrides: Sequence[str] = ()) -> Pipeline:
+    """Read and check a pipeline: a YAML, the name of a bundled one, or a mapping of its keys.
 
     Raises
     ------
@@ -170,8 +172,8 @@ def load_pipeline(pipeline: PipelineSource, overrides: Sequence[str] = (), out: 
     """
     from chestfed.studies.experiment import loading
 
-    file = arguments.locate_pipeline(pipeline, as_path(out, "out"), Declarations())
-    return loading.load_pipeline(file, listed(overrides, "overrides", str))
+    source = arguments.locate_pipeline(pipeline, Declarations())
+    return loading.load_pipeline(source, listed(overrides, "overrides", str))
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class Tuned:
 
     file: Path
     trials: pd.DataFrame
-    result: Study | Comparison
+    result: Study | Comparison | Finished
 
 
 def tune(
@@ -229,29 +231,33 @@ def tune(
     import pandas as pd
 
     from chestfed.app.commands.tune import run as tune_run
+    from chestfed.app.studies import Session
     from chestfed.core.console import open_console
 
     declared, folder, store = Declarations(), as_path(out, "out"), as_path(cache, "cache")
     settings = listed(overrides, "overrides", str)
     counts = {"trials": arguments.check_positive(trials, "trials"), "seeds": arguments.check_positive(seeds, "seeds")}
-    file = arguments.locate_pipeline(pipeline, folder, declared)
+    source = arguments.locate_pipeline(pipeline, declared)
     if methods is not None:
-        settings += arguments.select_methods(file, listed(methods, "methods"), declared)
+        settings += arguments.select_methods(source, listed(methods, "methods"), declared)
     settings += arguments.list_plain_keys(None, None, device)
-    root = arguments.optional_path(data, "data")
-    tuning = tune_run.prepare(open_console(quiet=quiet), file, settings, root, **counts)
-    tuned, tested = tune_run.run(tuning, folder, store, None, tracking=tracking, skip_unreadable=skip_unreadable)
-    return Tuned(tuned, pd.read_csv(tuned.parent / "trials.csv"), _open(tested))
+    tuning = tune_run.prepare(source, settings, arguments.optional_path(data, "data"), **counts)
+    session = Session(open_console(quiet=quiet), folder, store, tracking, skip_unreadable=skip_unreadable)
+    tuned, finished = tune_run.run(session, tuning)
+    return Tuned(tuned, pd.read_csv(tuned.parent / "trials.csv"), _open(finished))
 
 
-def _open(done: Sequence[StudyResult]) -> Study | Comparison:
-    """The finished studies: those of one method as a study, others as a comparison."""
+def _open(finished: Finished | None) -> Study | Comparison | Finished:
+    """The finished studies: one method as a study, several as a comparison; designs with other tables as they are."""
     from chestfed.reports.pages.comparison import Comparison
     from chestfed.reports.pages.study import Study
-    from chestfed.results.tables.run_folder import RunFolder
+    from chestfed.results.tables.run_folder import COMPARISON, RunFolder
 
-    folders = [study.folder for study in done]
-    settings = [RunFolder(folder).settings for folder in folders]
-    if len({(setting.method, setting.window) for setting in settings}) > 1:
-        return Comparison.of(folders)
-    return Study.of(folders)
+    assert finished is not None  # only a launcher's other processes have none
+    if len(finished.studies) == 1 and finished.summary is None:
+        return Study.load(finished.folder)
+    if not (finished.folder / COMPARISON).is_file():
+        return finished
+    settings = [RunFolder(study.folder).settings for study in finished.studies]
+    several = len({(setting.method, setting.window) for setting in settings}) > 1
+    return Comparison.load(finished.folder) if several else Study.load(finished.folder)

@@ -155,15 +155,15 @@ def _describe(frame: pd.DataFrame) -> str:
 def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]], str]:
     """Of the target's test set, the patients with positive and with negative images of each disease."""
     from chestfed.core.bundled import pipeline_file
-    from chestfed.leaves.samples.command import hospitals_to_look_at
     from chestfed.studies.experiment.loading import load_pipeline
+    from chestfed.studies.experiment.providers import provide_labels
     from chestfed.studies.training.data.sites import TEST, open_sites, resolve_data_root
 
     file = pipeline_file(path)
     pipeline = load_pipeline(file).resolve()
     if pipeline.collection is not None or pipeline.held_out is not None:
         raise ConfigError("power is planned for pipelines with a target hospital", kind="no target")
-    with hospitals_to_look_at(pipeline, resolve_data_root(pipeline, data)) as root:
+    with provide_labels(pipeline, resolve_data_root(pipeline, data)) as root:
         target = open_sites(pipeline, file, root)[0].select(TEST)
     frame = target.frame[["patient"]].reset_index(drop=True)
     labels = dict(zip(target.diseases, target.labels().T, strict=True))

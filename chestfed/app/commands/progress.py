@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from chestfed.core.console import say
 from chestfed.core.output import output
-from chestfed.studies.training.reporting import Reporter
+from chestfed.studies.training.reporting import Steps
 
 if TYPE_CHECKING:
     from chestfed.results.tables.frames import Results, Row
-    from chestfed.studies.training.loop import History
+    from chestfed.studies.training.data.experiment import Experiment
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0
@@ -104,34 +105,37 @@ def _clock_text(seconds: float) -> str:
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-class Bars(StepBars, Reporter):
-    """Progress bars of a study."""
+class Bars(StepBars, Steps):
+    """Progress bars of a study, and what it notes."""
 
     name = "the progress display"
-    tells_reused = True  #: whether a K that was found finished is marked
+    _tells_reused = True  #: whether a K that was found finished is marked
 
-    def drawing(self, done: int, total: int) -> None:
-        self.show("drawing phantoms", done, total, unit="image")
-
-    def decoding(self, site: str, done: int, total: int) -> None:
-        self.show(f"decoding {site}", done, total, unit="image")
+    def progressed(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
+        self.show(name, done, total, note, unit)
 
     def scoring(self, done: int, total: int) -> None:
         self.show("scoring", done, total, unit="image")
 
-    def pretraining(self, step: int, steps: int, loss: float) -> None:
-        self.show("stage 1: cross-entropy", step, steps, f"loss {loss:.3f}", "batch")
+    def noted(self, text: str) -> None:
+        say(self._console, text)
 
-    def round_done(self, k: int, history: History, rounds: int) -> None:
-        scored = [entry["mean_auc"] for entry in history if entry.get("mean_auc") is not None]
-        note = f"mean AUC {scored[-1]:.3f}" if scored else ""
-        self.show(f"stage 2: K={k}", len(history), rounds, note, "round")
+    def divided(self, text: str) -> None:
+        say(self._console, text)
+        self._tells_reused = False
 
-    def alternative_trained(self, name: str, done: int, total: int) -> None:
-        self.show(name, done, total)
+    def data_read(self, experiments: Sequence[Experiment]) -> None:
+        """Print what is unusual about the images."""
+        for site, problems in experiments[0].quarantined.items():
+            say(self._console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
+        for site, notes in experiments[0].notes.items():
+            say(self._console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
+        for pair in {pair: None for experiment in experiments for pair in experiment.shared}:
+            text = f"{pair.pictures:,} images, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
+            say(self._console, f"{' and '.join(pair.sites)} share {text}", "yellow")
 
     def k_done(self, row: Row, results: Results, *, reused: bool) -> None:
-        if reused and self.tells_reused and not self._silent:  # the table at the end has all
+        if reused and self._tells_reused and not self._silent:  # the table at the end has all
             mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
             text = f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean} (from the earlier run)"
             self._console.print(text, highlight=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +19,8 @@ from chestfed.core.errors import ConfigError
 #: More bytes and values than any configuration has: the parser takes seconds for as many brackets, and aliases of
 #: aliases come to any number of values.
 _MOST_BYTES, _MOST_VALUES = 250_000, 200_000
+#: The place of keys that are given in Python, in place of file and line.
+ARGUMENT: Final = "argument pipeline"
 
 
 class StrictModel(BaseModel):
@@ -31,6 +34,11 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     short_forms: ClassVar[Mapping[str, str]] = {}
     own_keys: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def list_known_keys(cls) -> list[str]:
+        """The keys that may be written, for advice."""
+        return [*cls.model_fields]
 
 
 Model = TypeVar("Model", bound=StrictModel)
@@ -61,22 +69,30 @@ def check_document(document: Document, model: type[Model]) -> Model:
 class Document:
     """Parsed YAML: plain data, and for each key's location the file and line where it stands.
 
+    `given` is plain data in place of a file; then `path` only gives folder and name, and mistakes are at `ARGUMENT`.
     `short_forms` are those of the file's model, `extending` the files that extend this one; `files` are this one and
     those that it extends.
     """
 
     def __init__(
-        self, path: Path, short_forms: Mapping[str, str] = MappingProxyType({}), extending: tuple[Path, ...] = ()
+        self,
+        path: Path,
+        short_forms: Mapping[str, str] = MappingProxyType({}),
+        extending: tuple[Path, ...] = (),
+        given: Mapping[str, Any] | None = None,
     ) -> None:
         self.path, self._short_forms = path, short_forms
-        self.files = [str(path)]
         self._extending = (*extending, path.resolve())
-        parsed = ParsedYaml(_read_text(path), str(path))
-        data = {} if parsed.data is None else parsed.data
-        if not isinstance(data, dict):
-            raise ConfigError(f"{path}:1: expected keys and values, found {type(data).__name__}")
-        self.data: dict[Any, Any] = data
-        self.places = parsed.places
+        if given is None:
+            parsed = ParsedYaml(_read_text(path), str(path))
+            data = {} if parsed.data is None else parsed.data
+            if not isinstance(data, dict):
+                raise ConfigError(f"{path}:1: expected keys and values, found {type(data).__name__}")
+            self.data: dict[Any, Any] = data
+            self.files, self.places = [str(path)], parsed.places
+        else:
+            self.data = deepcopy(dict(given))
+            self.files, self.places = [ARGUMENT], {(key,): ARGUMENT for key in given} | {(): ARGUMENT}
         self._moved: dict[Location, Location] = {}
         self._extend()
 

@@ -56,7 +56,7 @@ class _Mistake:
 def _named_first(text: str, document: Document) -> Location:
     """The key that the message about a whole file begins with: `k must be ...`."""
     key = text.partition(" ")[0].rstrip(":,")
-    return (key,) if key in document.data else ()
+    return (key,) if (key,) in document.places else ()
 
 
 def _hint(document: Document, model: type[BaseModel], location: Location) -> tuple[str, str]:
@@ -69,13 +69,10 @@ def _hint(document: Document, model: type[BaseModel], location: Location) -> tup
     if owners:
         return f": it is an option of {', '.join(owners)}", ""
     written = document.written(location)
-    fields = [
-        (name, field)
-        for kind in models
-        for name, field in kind.model_fields.items()
-        if written == location or name not in kind.own_keys
-    ]
-    known = [name for name, _ in fields] or ["name"]  # without it a part has no options
+    own = {kind: frozenset[str]() if written == location else _own_keys(kind) for kind in models}
+    fields = [(name, field) for kind in models for name, field in kind.model_fields.items() if name not in own[kind]]
+    known = [name for kind in models for name in _known_keys(kind) if name not in own[kind]]
+    known = known or ["name"]  # without it a part has no options
     if close := nearest(str(key), known, 0.5):
         return f"; did you mean '{close}'?", close
     for name, field in fields:
@@ -83,6 +80,18 @@ def _hint(document: Document, model: type[BaseModel], location: Location) -> tup
         if owners:
             return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'", ""
     return f"; known keys: {', '.join(sorted(known))}", ""
+
+
+def _own_keys(kind: type[BaseModel]) -> frozenset[str]:
+    """See `StrictModel.own_keys`."""
+    keys: frozenset[str] = getattr(kind, "own_keys", frozenset())
+    return keys
+
+
+def _known_keys(kind: type[BaseModel]) -> list[str]:
+    """See `StrictModel.list_known_keys`."""
+    keys: list[str] = getattr(kind, "list_known_keys", lambda: [*kind.model_fields])()
+    return keys
 
 
 def _models_at(

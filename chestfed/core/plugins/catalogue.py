@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import Field
 from pydantic_core import core_schema
@@ -33,6 +33,8 @@ from chestfed.core.plugins.loading import load_module
 
 class Options(StrictModel):
     """Base of every part's options. `name` is the part's name or reference, as in the configuration."""
+
+    own_keys: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: str = Field("", description="a built-in name, an installed one, or package.module:Name")
 
@@ -68,11 +70,11 @@ class Catalogue(Generic[Declared]):
         declaration: type[Declared],
         adapt: Callable[[str, object], Declared | None] | None = None,
         *,
-        packages: Sequence[str] = (),
+        packages: Sequence[str] | None = None,
     ) -> None:
         self.kind = kind
         self.group = group
-        self._packages = packages or (group,)
+        self._packages = (group,) if packages is None else packages
         self._declaration = declaration
         self._adapt = adapt
         self._registered: dict[str, Declared] = {}
@@ -83,8 +85,7 @@ class Catalogue(Generic[Declared]):
         """The built-in parts by name, in the order of the modules' names."""
         declarations: dict[str, Declared] = {}
         for package in (*self._packages, *list_packages(self.kind)):
-            for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
-                module = importlib.import_module(f"{package}.{info.name}")
+            for module in _list_modules(package):
                 for declared in self._declared_in(module):
                     declarations.setdefault(declared.name, declared)
         return declarations
@@ -273,6 +274,14 @@ class Choice:
         }
         nothing = [{"type": "null"}] if self._optional else []
         return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, plugin, *nothing]}
+
+
+def _list_modules(name: str) -> list[ModuleType]:
+    """The modules of a package; a module alone is itself."""
+    package = importlib.import_module(name)
+    if not hasattr(package, "__path__"):
+        return [package]
+    return [importlib.import_module(f"{name}.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
 
 
 @lru_cache(maxsize=32)

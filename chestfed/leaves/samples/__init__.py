@@ -2,4 +2,4 @@
 
 from chestfed.core.plugins.leaves import Leaf
 
-LEAF = Leaf(commands={"samples": f"{__name__}.command:samples"})
+LEAF = Leaf(commands={"samples": f"{__name__}.command:samples"}, parts={"provider": (f"{__name__}.provider",)})

@@ -1,11 +1,8 @@
-"""`chestfed samples`, and the sample hospitals of a study."""
+"""`chestfed samples`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,9 +12,6 @@ from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from chestfed.app.commands.progress import Bars
-    from chestfed.studies.experiment.pipeline import Pipeline
 
 Size = Literal["default", "tiny"]
 
@@ -73,33 +67,3 @@ def _write_extra(console: Console, out: Path, extra: str, seed: int, size: str) 
     say(console, f"SYNTHETIC phantoms, no patients: {written.images} images in {written.pictures}")
     say(console, f"{shape}: {SHAPES[shape].about}")
     say(console, f"next: {command('site', 'new', name, '--images', written.pictures, *labels)}")
-
-
-def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Bars) -> None:
-    """Write the synthetic hospitals unless they exist."""
-    from chestfed.leaves.samples.writing import is_complete, write_hospitals
-
-    if is_complete(folder, seed=seed, size=size):
-        return
-    say(console, f"writing five SYNTHETIC hospitals (phantoms, no patients) to {folder}")
-    write_hospitals(folder, seed=seed, size=size, progress=bars.drawing)
-
-
-@contextmanager
-def hospitals_to_look_at(pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
-    """The data root or, if its synthetic hospitals do not exist yet, a temporary folder with their label files.
-
-    Links to what else there is in the data root are beside them: hospitals that were added may be there.
-    """
-    from chestfed.leaves.samples.writing import is_complete, write_labels
-
-    settings = pipeline.samples
-    if settings is None or is_complete(data_root, seed=settings.seed, size=settings.size):
-        yield data_root
-        return
-    with TemporaryDirectory(prefix="chestfed-") as folder:
-        write_labels(Path(folder), data_root, seed=settings.seed, size=settings.size)
-        for path in data_root.glob("[!.]*"):
-            if not Path(folder, path.name).exists():
-                Path(folder, path.name).symlink_to(path.absolute())
-        yield Path(folder)

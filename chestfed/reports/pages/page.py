@@ -117,7 +117,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
     figures = {"hospitals": draw_hospitals(results)}
     if run is None:
         answer = [*draw_seeds(results), *draw_gains_by_images(results)]
-        figures |= {"answer": answer, "curves": [draw_curves(results)]}
+        figures |= {"answer": answer, "curves": draw_curves(results)}
         values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results)}
         values |= {"federated": False, "scores_stay": False, "model": ""}
         methods = results.about["methods"]

@@ -228,8 +228,13 @@ def draw_classes(run: RunFolder) -> list[Picture]:
     return [drawing.picture("Images per client and class")]
 
 
-def draw_curves(results: Results) -> Picture:
-    """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
+def draw_curves(results: Results) -> list[Picture]:
+    """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest.
+
+    None where no model has several runs.
+    """
+    if results.curves.empty:
+        return []
     which = f"{plural(len(results.seeds), 'seed')}, band: lowest to highest"
     with Drawing(results.origin, "curves", f"{results.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
         for axes, (column, title) in zip(drawing.every, _AXES.items(), strict=True):
@@ -251,7 +256,7 @@ def draw_curves(results: Results) -> Picture:
         drawing.axes.set_ylabel("mean AUC over the diseases" if several else "AUC")
         handles, labels = drawing.axes.get_legend_handles_labels()
         drawing.axes.figure.legend(handles, labels, loc="outside right center", frameon=False)
-    return drawing.picture("Mean AUC of each run against rounds, bytes and images")
+    return [drawing.picture("Mean AUC of each run against rounds, bytes and images")]
 
 
 def draw_seeds(results: Results) -> list[Picture]:

@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
-from chestfed.results.evaluation.joining.contributions import MOST_EXACT
 
 Share = Annotated[float, Field(ge=0, le=1)]
 TaskName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -177,30 +176,3 @@ class Overlap(StrictModel):
         description="groups of sites (their `site` names) with common patient ids: the same id is the same "
         "patient there",
     )
-
-
-class Subsets(StrictModel):
-    """Train the target with every set of the other sites, and say what each of them contributes."""
-
-    target: str | None = Field(None, description="site at which the models are scored; null: the first one")
-    pairs: int | None = Field(
-        None,
-        ge=2,
-        le=1000,
-        description="pairs of random orders of joining to sample, each with its reverse; null: all sets, of at most "
-        f"{MOST_EXACT} partners",
-    )
-    alternatives: bool = Field(
-        False,
-        description="also score the hospitals of every set, and train the pipeline's `alternatives` there: what "
-        "joining this set is worth to each, and what a gate makes of it",
-    )
-
-
-class TargetImages(StrictModel):
-    """Train with fewer images of the target, to see how the gain of joining depends on their number."""
-
-    counts: list[Annotated[int, Field(ge=1)] | None] = Field(
-        min_length=1, description="numbers of the target's training images; null: all"
-    )
-    target: str | None = Field(None, description="site whose images are fewer, and that is scored; null: the first one")

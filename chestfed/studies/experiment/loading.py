@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,50 @@ from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.engines.topology import NAMED_GRAPHS, read_edges
+from chestfed.studies.designs.design import list_keys
 from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.pipeline import count_clients
 from chestfed.studies.experiment.stage_2 import complete_entry, get_part_name, idle_keys
 
 
 def load_pipeline(
-    path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
+    source: Path | Document, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
 ) -> PipelineFile:
-    """Read a pipeline; `added` are the YAMLs of further sites, which come after its own, one client each.
+    """Read a pipeline from a file or plain data.
 
-    Where the pipeline lists its `k`, the new numbers of clients are added to them, unless an override gives `k`.
+    `added` are the YAMLs of further sites, which come after its own, one client each. Where the pipeline lists its `k`,
+    the new numbers of clients are added to them, unless an override gives `k`.
     `methods` are selected; a name that is not in the pipeline is that of an algorithm with the common settings.
     See `chestfed.core.config.load_config` for the errors.
     """
-    return check_pipeline(pipeline_document(path, overrides, added, methods))
+    return check_pipeline(pipeline_document(source, overrides, added, methods))
 
 
 def check_pipeline(document: Document) -> PipelineFile:
     """The merged data of a pipeline as its model; raises as `load_pipeline`."""
     complete_methods(document)
+    complete_design(document)
     return check_document(document, PipelineFile)
+
+
+def complete_design(document: Document) -> None:
+    """Move the key of a design, such as `target_images`, into `design`, with its name."""
+    given = [key for key in list_keys() if document.data.get(key) is not None]
+    if "design" in document.data or len(given) > 1:
+        key = "design" if "design" in document.data else given[1]
+        text = "unknown key 'design'" if key == "design" else f"{key}: not with {given[0]}; remove one of them"
+        kind, place = "unknown key" if key == "design" else "invalid value", document.place((key,))
+        raise ConfigError(f"{place}: {text}", kind=kind, key=key, place=place)
+    for key in list_keys():
+        options = document.data.pop(key, None)
+        if options is None:
+            continue
+        if not isinstance(options, dict) or "name" in options:
+            place = document.place((key,))
+            text = f"{place}: '{key}' should be a mapping of its keys, found {options!r}"
+            raise ConfigError(text, kind="invalid value", key=key, place=place)
+        document.data["design"] = {"name": key, **options}
+        document.move((key,), ("design",))
 
 
 def complete_methods(document: Document) -> None:
@@ -77,10 +101,10 @@ def _refuse_own_windows(document: Document, methods: Sequence[Any]) -> None:
 
 
 def pipeline_document(
-    path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
+    source: Path | Document, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
 ) -> Document:
     """The merged data of `load_pipeline`, not checked yet."""
-    document = Document(path, PipelineFile.short_forms)
+    document = deepcopy(source) if isinstance(source, Document) else Document(source, PipelineFile.short_forms)
     refuse_other_kind(document, "pipeline")
     _locate_sites(document)
     if added:
@@ -129,7 +153,8 @@ def _age(document: Document, key: str) -> int:
     """0 for a key of the command line, 1 for one of the file, 2 for one of the file that it extends, and so on."""
     if (key,) not in document.places:
         return len(document.files) + 1
-    file = document.place((key,)).rpartition(":")[0]
+    place = document.place((key,))
+    file = place if place in document.files else place.rpartition(":")[0]
     return document.files.index(file) + 1 if file in document.files else 0
 
 

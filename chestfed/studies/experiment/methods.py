@@ -13,7 +13,7 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.data.images.augment import Augment
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.models import MODELS, FeatureOptions, ModelOptions
-from chestfed.studies.experiment.data import Subsets, TargetImages
+from chestfed.studies.designs.design import DESIGNS, find_conflicts, list_keys
 from chestfed.studies.experiment.pipeline import Conditions, Pipeline, TuningRecord
 from chestfed.studies.experiment.ranges import parse_space
 from chestfed.studies.experiment.stage_2 import Federated, get_part_name
@@ -27,7 +27,7 @@ COMMON: Final = (
 class Method(Federated):
     """One method: an algorithm, its objective, and what differs for it from `federated`."""
 
-    own_keys: ClassVar[frozenset[str]] = frozenset({"name", "algorithm", "objective", "model", "tuning"})
+    own_keys: ClassVar[frozenset[str]] = Federated.own_keys | {"name", "model", "tuning"}
 
     name: str = Field(
         "", pattern=r"^[^\s,]*$", description="name in tables and after `--methods`; by default the algorithm's"
@@ -74,13 +74,9 @@ class PipelineFile(Conditions):
     seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = (
         Field(1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`")
     )
-    subsets: Subsets | None = Field(
+    design: Annotated[Options | None, Choice(DESIGNS, optional=True)] = Field(
         None,
-        description="train with every set of partners of one target instead of every K, as `--subsets`; null: every K",
-    )
-    target_images: TargetImages | None = Field(
-        None,
-        description="train every K with fewer images of the target, as `--target-images`; null: with all of them",
+        description="which studies are run, by a key of its own such as `target_images`; null: every K",
     )
     search: dict[str, list[Any] | None] = Field(
         default_factory=dict,
@@ -90,15 +86,30 @@ class PipelineFile(Conditions):
     )
 
     @classmethod
+    def list_known_keys(cls) -> list[str]:
+        """Keys of a file: `complete` moves `federated` and those of designs elsewhere before this model sees them."""
+        return ["federated", *(key for key in cls.model_fields if key != "design"), *list_keys()]
+
+    @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """With `federated`, whose keys `complete_methods` has moved into the methods before this model sees them."""
+        """That of a file, with the keys of `list_known_keys`."""
+
+        def describe(model: type[Options] | type[Federated]) -> dict[str, Any]:
+            section = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
+            keys = {key: value for key, value in section["properties"].items() if key not in model.own_keys}
+            return {**section, "properties": keys}
+
         pipeline = handler.resolve_ref_schema(handler(schema))
-        federated = handler.resolve_ref_schema(handler(Federated.__pydantic_core_schema__))
-        keys = {key: value for key, value in federated["properties"].items() if key not in Method.own_keys}
-        section = {**federated, "properties": keys, "description": COMMON}
-        properties = {}
+        properties: dict[str, Any] = {}
         for key, value in pipeline["properties"].items():
-            properties |= {"federated": section, key: value} if key == "methods" else {key: value}
+            if key == "methods":
+                properties["federated"] = describe(Federated) | {"description": COMMON}
+            if key != "design":
+                properties[key] = value
+                continue
+            for name, spec in list_keys().items():
+                section = {"anyOf": [describe(spec.options), {"type": "null"}], "default": None}
+                properties[name] = section | {"description": spec.description}
         pipeline["properties"] = properties
         return pipeline
 
@@ -115,7 +126,6 @@ class PipelineFile(Conditions):
         names = [method.name for method in self.methods]
         lists: dict[str, Sequence[object]] = {"methods": names, "selected": self.selected or []}
         lists |= {"windows": self.windows, "seeds": self.seed_list}
-        lists["target_images.counts"] = [] if self.target_images is None else self.target_images.counts
         for key, values in lists.items():
             if len(set(values)) < len(values):
                 advice = "; give each entry a `name` of its own" if key == "methods" else ""
@@ -135,22 +145,8 @@ class PipelineFile(Conditions):
                 problems.append(str(error))
         if problems:
             raise ValueError("\n".join(problems))
-        if self.subsets is not None and (self.is_comparison or self.held_out is not None or not self.sites):
-            raise ValueError(
-                "subsets trains one method with sets of sites: it takes no windows, held_out or collection; select a "
-                "method with --methods"
-            )
-        others = self.is_comparison or self.held_out is not None or self.subsets is not None or not self.sites
-        if self.target_images is not None and others:
-            raise ValueError(
-                "target_images trains one method with all sites: it takes no windows, subsets, held_out or collection; "
-                "select a method with --methods"
-            )
-        if self.held_out is not None and (self.is_comparison or len(self.seed_list) > 1):
-            raise ValueError(
-                "held_out runs once per site: it takes one method and one seed, and no windows; select a method with "
-                "--methods, another seed with --seed"
-            )
+        for conflict in find_conflicts(self):
+            raise ValueError(conflict)
         return self
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -42,6 +42,8 @@ class Federated(StrictModel):
     The experiments of the source paper keep window and stage length and divide the step sizes; its Theorems 1 and 2
     let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
     """
+
+    own_keys: ClassVar[frozenset[str]] = frozenset({"algorithm", "objective"})
 
     window: int = Field(
         32,
@@ -348,6 +350,13 @@ def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:
     if spec.decentralized:  # one stage, no weighted averaging
         return ("window_growth", "lr_decay", "weights")
     return (*["window_growth"] * (spec.pace != "window"), *["weights"] * spec.pooled)
+
+
+def whole_rounds(settings: Federated) -> str:
+    """The steps that rounding to whole rounds gives in place of those asked for; empty if they are the same."""
+    if settings.batches == settings.wanted_steps:
+        return ""
+    return f", {settings.batches:,} steps instead of {settings.wanted_steps:,} (rounded to whole rounds)"
 
 
 def get_part_name(part: Any) -> str:

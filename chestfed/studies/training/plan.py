@@ -24,7 +24,7 @@ from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.variants import whole_rounds
+from chestfed.studies.experiment.stage_2 import whole_rounds
 from chestfed.studies.training.client_summary import weights_of_largest_k
 from chestfed.studies.training.costs import Timings, bytes_per_client_round, duration, estimated
 from chestfed.studies.training.data.class_counts import draw_class_counts

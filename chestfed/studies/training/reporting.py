@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chestfed.core.provenance import Origin
     from chestfed.results.tables.frames import Results, Row
     from chestfed.studies.experiment.pipeline import Pipeline
+    from chestfed.studies.training.data.experiment import Experiment
     from chestfed.studies.training.identity import Identity
     from chestfed.studies.training.loop import History
 
@@ -44,6 +45,7 @@ class Summary:
     folder: Path
     metrics: Mapping[str, float | None]
     runs: Mapping[str, str] = field(default_factory=dict)  #: what the studies are called -> their folders
+    results: Results | None = None  #: of a comparison, to draw its figures
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,21 @@ class Reporter:
     """
 
     name = "a reporter"
+
+    def noted(self, text: str) -> None:
+        """A line worth printing."""
+
+    def drawing(self, done: int, total: int) -> None:
+        """Of the images of sample hospitals, `done` of `total` are drawn."""
+
+    def data_read(self, experiments: Sequence[Experiment]) -> None:
+        """What all studies of a command read is in memory."""
+
+    def divided(self, text: str) -> None:
+        """Several processes train ahead, and each study or K is found finished here; `text` says how many."""
+
+    def progressed(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
+        """A step, of this or of another process, has reached `done` of `total` units."""
 
     def study_started(self, study: StudyRun) -> None:
         """The run folder exists and describes the study and its sites."""
@@ -105,6 +122,27 @@ class Reporter:
 
     def trial_done(self, trial: Trial, *, reused: bool) -> None:
         """A search for settings has tried one; `reused`: in an earlier start."""
+
+
+class Steps(Reporter):
+    """Turns the events of a study into steps that have progressed."""
+
+    def drawing(self, done: int, total: int) -> None:
+        self.progressed("drawing phantoms", done, total, unit="image")
+
+    def decoding(self, site: str, done: int, total: int) -> None:
+        self.progressed(f"decoding {site}", done, total, unit="image")
+
+    def pretraining(self, step: int, steps: int, loss: float) -> None:
+        self.progressed("stage 1: cross-entropy", step, steps, f"loss {loss:.3f}", "batch")
+
+    def round_done(self, k: int, history: History, rounds: int) -> None:
+        scored = [entry["mean_auc"] for entry in history if entry.get("mean_auc") is not None]
+        note = f"mean AUC {scored[-1]:.3f}" if scored else ""
+        self.progressed(f"stage 2: K={k}", len(history), rounds, note, "round")
+
+    def alternative_trained(self, name: str, done: int, total: int) -> None:
+        self.progressed(name, done, total)
 
 
 class Reporters:

@@ -13,6 +13,7 @@ import yaml
 from rich.console import RenderableType
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.config import Document
 from chestfed.core.console import text_table
 from chestfed.studies.experiment.loading import pipeline_document
 from chestfed.studies.experiment.methods import Method, PipelineFile
@@ -49,7 +50,7 @@ def write_trials(folder: Path, searches: Mapping[str, Sequence[Trial]], seeds: S
 
 def write_tuned(
     folder: Path,
-    file: Path,
+    source: Path | Document,
     overrides: Sequence[str],
     pipeline: PipelineFile,
     searches: Mapping[str, Sequence[Trial]],
@@ -57,11 +58,13 @@ def write_tuned(
 ) -> Path:
     """Write `tuned.yaml`: the pipeline with the chosen settings, as a comparison of the methods.
 
-    It extends the pipeline's file, unless `--set` changed other keys than the selection: then it holds all keys.
+    It extends the pipeline's file, unless there is none or `--set` changed other keys than the selection: then it
+    holds all keys.
     """
-    merged = pipeline_document(file, overrides).data
+    document = pipeline_document(source, overrides)
+    merged, file = document.data, document.path
     sites, _, _ = merged.pop("sites", None), merged.pop("methods"), merged.pop("selected", None)
-    same = all(text.startswith("selected=") for text in overrides)
+    same = isinstance(source, Path) and all(text.startswith("selected=") for text in overrides)
     data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
     data |= {"title": f"{pipeline.title}, tuned", "k": pipeline.k[-1:], "windows": [], "seeds": seeds}
     if sites:

@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from chestfed.app.commands.study.jobs import _send_warnings
 from chestfed.core.errors import ChestfedWarning
+from chestfed.studies.jobs import _send_warnings
 
 
 class Cpu:

@@ -104,7 +104,7 @@ def test_choices_are_those_of_the_modules() -> None:
 
 
 def test_options_are_overrides(monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]) -> None:
-    from chestfed.app.commands.study import run as study_run
+    from chestfed.studies.experiment import loading
 
     loaded = []
 
@@ -112,8 +112,8 @@ def test_options_are_overrides(monkeypatch: pytest.MonkeyPatch, chestfed: Callab
         loaded.append((list(overrides), load_pipeline(path, overrides, *more)))
         raise ConfigError("loaded")
 
-    load_pipeline = study_run.load_pipeline
-    monkeypatch.setattr(study_run, "load_pipeline", load_only)
+    load_pipeline = loading.load_pipeline
+    monkeypatch.setattr(loading, "load_pipeline", load_only)
     plain = ["--methods", "npa", "--k", "2,3", "--seed", 7, "--device", "cpu", "--set", "federated.window=3"]
     chestfed("study", bundled("pipelines") / "digits_ih.yaml", *plain)
     ((overrides, pipeline),) = loaded

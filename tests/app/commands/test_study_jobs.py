@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from chestfed.app.commands.progress import Bars
-from chestfed.app.commands.study import jobs as study_jobs
-from chestfed.app.commands.study.jobs import Job, run_jobs
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
+from chestfed.studies import jobs as study_jobs
+from chestfed.studies.jobs import run_jobs
+from chestfed.studies.running import Job
 from chestfed.studies.training.reporting import Reporters, use
 from tests.app.commands.job_work import Cpu, work
 from tests.cases import assert_refused
@@ -33,7 +34,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> Bars:
 def test_failures_are_named_after_the_others(tmp_path: Path, bars: Bars) -> None:
     messages: list[str] = []
     jobs = [job(label, tmp_path) for label in ("one", "failing", "killed", "two")]
-    running = run_jobs(jobs, 2, bars)
+    running = run_jobs(jobs, 2)
     reasons = {"failing": "no memory", "killed": "its process ended with exit code 9"}
     with use(Reporters([], messages.append)):
         assert {next(running).label, next(running).label} == {"one", "two"}
@@ -56,13 +57,13 @@ def test_divergence_of_one_spares_the_rest(tmp_path: Path) -> None:
 def test_warning_of_job_names_no_folder(tmp_path: Path, bars: Bars, capfd: pytest.CaptureFixture[str]) -> None:
     texts: list[str] = []
     with use(Reporters([], texts.append)):
-        assert [ended.label for ended in run_jobs([job("warning", tmp_path)], 1, bars)] == ["warning"]
+        assert [ended.label for ended in run_jobs([job("warning", tmp_path)], 1)] == ["warning"]
     assert texts == ["warning: warning: MLflow stopped", "warning: warning: no version"]
     assert capfd.readouterr().err == ""
 
 
 def test_interrupted_command_ends_processes(tmp_path: Path, bars: Bars) -> None:
-    running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars)
+    running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1)
     assert next(running).label == "one"
     mark = tmp_path / "endless.pid"
 
@@ -72,7 +73,7 @@ def test_interrupted_command_ends_processes(tmp_path: Path, bars: Bars) -> None:
         raise KeyboardInterrupt
 
     bars.show = interrupt  # type: ignore[method-assign, assignment]
-    with pytest.raises(KeyboardInterrupt):
+    with use(Reporters([bars])), pytest.raises(KeyboardInterrupt):
         next(running)
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)

@@ -18,9 +18,9 @@ from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.server import ClassMonitor
 from chestfed.learning.models import FlatModule, build_model, network_options
 from chestfed.learning.objectives.declaration import ServerEstimate
+from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.variants import list_variants
 from chestfed.studies.training.assemble import Federation
 from chestfed.studies.training.loop import Training
 

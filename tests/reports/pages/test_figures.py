@@ -47,7 +47,7 @@ def test_silent_runs_are_not_drawn() -> None:
         for number in (1, 2)
     ]
     frames = make_estimates([{"view": "study", "disease": "edema"}]), make_differences([]), pd.DataFrame(rows)
-    picture = draw_curves(Results("Title", Origin.MIXED, {"seeds": [1, 2]}, *frames))
+    (picture,) = draw_curves(Results("Title", Origin.MIXED, {"seeds": [1, 2]}, *frames))
     drawn = [[line.get_label() for line in axes.get_lines()] for axes in picture.figure.axes]
     assert drawn == [["fedavg", "centralized"], ["fedavg"], ["fedavg", "centralized"]]
     line = picture.figure.axes[0].get_lines()[0]

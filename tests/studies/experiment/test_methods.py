@@ -10,9 +10,9 @@ import pytest
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
+from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import PipelineFile
-from chestfed.studies.experiment.variants import list_variants
 from tests.cases import assert_refused
 
 DIGITS, SAMPLES, TABLE_3 = (

@@ -21,12 +21,12 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.objectives import OBJECTIVES
+from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import identity, shareable
 from chestfed.studies.experiment.rules import returned_round
 from chestfed.studies.experiment.stage_2 import Federated
-from chestfed.studies.experiment.variants import list_variants
 from chestfed.studies.training.identity import Identity
 from chestfed.studies.training.plan import bytes_per_client_round
 from chestfed.studies.tuning.search import collect_ranges, list_grid

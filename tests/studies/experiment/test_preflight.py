@@ -10,11 +10,11 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.models import network_options
+from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline, Runtime
 from chestfed.studies.experiment.rules import check_runs
-from chestfed.studies.experiment.variants import list_variants
 from tests.cases import assert_refused
 from tests.command_line import call
 

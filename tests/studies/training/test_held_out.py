@@ -17,10 +17,11 @@ from chestfed.core.errors import ConfigError
 from chestfed.data.images.cache import CachedImages
 from chestfed.data.sites import load_site_config
 from chestfed.results.tables.run_folder import RunFolder
+from chestfed.studies.designs.design import list_variants
+from chestfed.studies.designs.held_out import select_held_out_sites
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.variants import held_out_sites, list_variants
 from chestfed.studies.training import assemble
 from chestfed.studies.training.data.clients import Outputs
 from chestfed.studies.training.data.experiment import Experiment, load_images, make_experiment
@@ -263,11 +264,11 @@ def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
 
 def test_added_site_is_held_out_too() -> None:
     pipeline = load_pipeline(PIPELINE).resolve()
-    assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
+    assert select_held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
     chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"]).resolve()
-    assert held_out_sites(chosen, SITES) == ["padchest", "vindr"]
+    assert select_held_out_sites(chosen, SITES) == ["padchest", "vindr"]
     with assert_refused(ConfigError, "unknown site", site="vindar", suggestion="vindr"):
-        held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
+        select_held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]).resolve(), SITES)
 
 
 def test_no_comparison_over_held_out(home: Path) -> None:

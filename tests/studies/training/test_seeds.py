@@ -21,13 +21,14 @@ import submitit
 from filelock import FileLock
 from mlflow import MlflowClient
 
-from chestfed.app.commands.study import cluster, jobs
-from chestfed.app.commands.study.jobs import Job
 from chestfed.core.errors import ChestfedError
 from chestfed.core.processes.workers import WorkerContext
+from chestfed.leaves.slurm import executor as cluster
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.training_seeds import seeds_test
 from chestfed.results.tables.predictions import load_predictions
+from chestfed.studies import jobs
+from chestfed.studies.running import Job
 from chestfed.studies.training.data.experiment import Experiment
 from tests.cases import assert_refused
 from tests.command_line import Called

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from chestfed.core.bundled import bundled
@@ -15,26 +14,14 @@ from chestfed.core.errors import ConfigError
 from chestfed.reports.pages.page import make_page
 from chestfed.reports.pages.run_figures import draw_gains_by_images
 from chestfed.results.tables.collect import read_comparison
+from chestfed.studies.designs.design import list_variants
+from chestfed.studies.designs.target import limit_target
 from chestfed.studies.experiment.loading import load_pipeline
-from chestfed.studies.experiment.variants import limit_target, list_variants
 from chestfed.studies.training.data.sites import TEST, TRAIN, VALID
 from chestfed.studies.training.identity import identify_settings
 from tests.cases import assert_refused
-from tests.command_line import Called, call
-from tests.studies.training.test_subsets import write_three
-from tests.studies.training.tiny_studies import SMALL, read_rows
-
-TUNED = [
-    *(f"sites.{place}.validation_fraction=0.3" for place in range(3)),
-    'alternatives={"fine_tuned": null, "centralized": null, "gate": {}}',
-]
-
-
-def run_study(folder: Path, *words: str, settings: list[str] = SMALL) -> Called:
-    keys = [word for setting in settings for word in ("--set", setting)]
-    called = call("study", "three.yaml", *keys, *words, "--no-tracking", folder=folder)
-    assert called.code == 0, called.err
-    return called
+from tests.command_line import call
+from tests.studies.training.tiny_studies import SMALL, read_rows, run_three, write_three
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The studies of two numbers of images, two K and two seeds."""
     folder = tmp_path_factory.mktemp("images")
     write_three(folder)
-    run_study(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
+    run_three(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
     return folder
 
 
@@ -58,7 +45,7 @@ def test_each_number_is_a_study(tmp_path: Path) -> None:
     file = write_three(tmp_path)
     loaded = load_pipeline(file, ["target_images={counts: [10, null], target: vindr}", "seeds=2"])
     variants = list_variants(loaded, file)
-    assert [variant.images for variant in variants] == ["10 target images"] * 2 + ["all target images"] * 2
+    assert [variant.values["images"] for variant in variants] == [10, 10, None, None]
     assert {Path(variant.pipeline.sites[0].config).stem for variant in variants} == {"vindr"}
     assert [variant.pipeline.sites[0].training_images for variant in variants] == [10, 10, None, None]
 
@@ -133,19 +120,8 @@ def test_other_studies_have_no_gain_by_count(folder: Path) -> None:
 
 def test_a_second_start_trains_nothing(folder: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")}
-    run_study(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
+    run_three(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")} == before
-
-
-def test_each_set_has_alternatives(folder: Path) -> None:
-    words = ("--subsets", "--seeds", "2", "--out", "sets")
-    run_study(folder, *words, settings=[*SMALL, *TUNED, "subsets.alternatives=true"])
-    (path,) = folder.glob("sets/*comparison-*")
-    rows = read_comparison(path).gains("alternatives", disease="mean", model="gate")
-    assert set(rows["subset"]) == {"chexpert + chestxray8", "chexpert + vindr", "chexpert + chestxray8 + vindr"}
-    assert set(rows["reference"]) == {"own data alone"}
-    (table,) = folder.glob("sets/*contributions-*/contributions.csv")
-    assert "all partners" in set(pd.read_csv(table)["partner"])
 
 
 def test_impossible_numbers_are_refused(folder: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from chestfed.core.bundled import bundled
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.data.collection import load_collection
 from chestfed.studies.training.data.experiment import Experiment, make_experiment
 from chestfed.studies.training.data.sites import open_sites
 from tests.command_line import Called, call
+
+FILE = bundled("pipelines") / "source_addition_samples.yaml"
 
 #: What makes any study of the sample hospitals small.
 SMALL = [
@@ -28,6 +31,12 @@ SMALL = [
 ]
 #: The default study with two K, evaluated every round.
 SETTINGS = [*SMALL, "k=[1,2]", "evaluation.every=1"]
+
+#: Validation patients and a gate for `write_three`.
+TUNED = [
+    *(f"sites.{place}.validation_fraction=0.3" for place in range(3)),
+    'alternatives={"fine_tuned": null, "centralized": null, "gate": {}}',
+]
 
 
 def study(*words: str, settings: list[str] = SMALL) -> list[str]:
@@ -54,3 +63,20 @@ def read_rows(pipeline: Pipeline, file: Path, data: Path) -> Experiment:
 def read_collection(pipeline: Pipeline, data: Path | None = None) -> Experiment:
     """A study of a public collection."""
     return load_collection(pipeline, data, prepare_machine(pipeline.runtime))
+
+
+def write_three(folder: Path) -> Path:
+    """A pipeline of three sample hospitals."""
+    names = ("chexpert", "chestxray8", "vindr")
+    sites = "".join(f"  - config: {bundled('site_configs')}/synthetic/{name}.yaml\n" for name in names)
+    file = folder / "three.yaml"
+    file.write_text(f"extends: {FILE}\nsites:\n{sites}k: null\n")
+    return file
+
+
+def run_three(folder: Path, *words: str, settings: list[str] = SMALL) -> Called:
+    """Run a study of `write_three`."""
+    keys = [word for setting in settings for word in ("--set", setting)]
+    called = call("study", "three.yaml", *keys, *words, "--no-tracking", folder=folder)
+    assert called.code == 0, called.err
+    return called

@@ -140,7 +140,7 @@ def test_tuned_settings_run_as_a_study(home: Path) -> None:
 
 
 def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])  # the search alone
+    monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)  # the search alone
     whole = home / "whole"
     whole.mkdir()
     (whole / "digits.yaml").write_text((home / "digits.yaml").read_text())
@@ -169,7 +169,7 @@ def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.Monkey
 
 
 def test_trials_of_other_ranges_kept_apart(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
+    monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)
     for ranges in ("[0.01, 1.0, log]", "[0.1, 0.2, log]"):
         words = ["--trials", "1", "--seeds", "1", "--methods", "fedprox", "--set", f"search.local_lr={ranges}"]
         done = call("tune", "digits.yaml", *words, folder=home)
@@ -180,7 +180,7 @@ def test_trials_of_other_ranges_kept_apart(home: Path, monkeypatch: pytest.Monke
 
 
 def test_diverged_trials_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
+    monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)
     real, limit = search.train_federated, [0.1]
 
     def diverges(setup: Experiment, *more: Any) -> Any:
@@ -223,7 +223,7 @@ def test_search_reads_no_test_label_or_image(home: Path, monkeypatch: pytest.Mon
         return real(self)
 
     monkeypatch.setattr(Scored, "columns", columns)
-    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
+    monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)
     assert tune(home, trials=1).code == 0
     assert scored
     assert {len(labels) for labels in scored} == {len(selected.test.labels)} != {len(study.test.labels)}

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chestfed.app.commands import options
 from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import bundled, pipeline_file
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
+from chestfed.core.plugins.leaves import list_packages
 from chestfed.results.evaluation.intervals import MethodName
+
+if TYPE_CHECKING:
+    from chestfed.app.studies import Session
+    from chestfed.studies.running import Executor
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
@@ -94,6 +100,7 @@ Jobs = Annotated[
 OnCluster = Annotated[
     Path | None,
     _rare(
+        hidden=not list_packages("executor"),
         metavar="FILE.yaml",
         help="Send each study as a job to a Slurm cluster, with the settings in this file (docs/slurm.md); at most "
         "--jobs run at a time.",
@@ -144,23 +151,38 @@ def study(
     keys |= _designs(target, k, target_images, subsets=subsets)
     overrides = options.join_overrides(set_, keys)
     with options.quick_imports():
-        from chestfed.app.commands.study.run import prepare, run, show_plan
+        from chestfed.app.studies import Session, show_plan
         from chestfed.learning.engines.declaration import rank
+        from chestfed.studies.experiment.loading import load_pipeline
+        from chestfed.studies.running import check
 
-    studies = prepare(
-        open_console(quiet=rank() > 0),
-        bundled("pipelines") / DEFAULT_PIPELINE if pipeline is None else pipeline_file(pipeline),
-        overrides,
-        add_site or [],
-        data,
-        jobs=jobs,
-        cluster=cluster,
-        verbose=verbose,
-    )
+    path = bundled("pipelines") / DEFAULT_PIPELINE if pipeline is None else pipeline_file(pipeline)
+    session = Session(open_console(quiet=rank() > 0), out, cache, tracking, tracking_uri, skip_unreadable, verbose)
+    if cluster is not None and tracking and tracking_uri is None:
+        session = replace(session, tracking=False)
+    executor = _choose_executor(jobs, cluster, session)
+    studies = check(load_pipeline(path, overrides, add_site or []), path, data, executor)
     if dry_run:
-        show_plan(studies, out)
-    else:
-        run(studies, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+        show_plan(session.console, studies, out)
+        return
+    if session.tracking != tracking:
+        text = "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server"
+        say(session.console, text)
+    session.run(studies)
+
+
+def _choose_executor(jobs: int, cluster: Path | None, session: Session) -> Executor:
+    """What trains the studies: this process, several, or a cluster."""
+    from chestfed.studies.executors import EXECUTORS
+    from chestfed.studies.jobs import Jobs
+    from chestfed.studies.running import Executor
+
+    if cluster is not None:
+        executor: Executor = EXECUTORS.find("cluster").make(
+            cluster, jobs, session.tracking_uri if session.tracking else None
+        )
+        return executor
+    return Jobs(jobs) if jobs > 1 else Executor()
 
 
 def _designs(target: str | None, k: str | None, images: str | None, *, subsets: bool) -> dict[str, object]:

@@ -42,10 +42,12 @@ def tune(
     """
     with options.quick_imports():
         from chestfed.app.commands.tune.run import prepare, run, show_plan
+        from chestfed.app.studies import Session
 
     overrides = options.join_overrides(set_, {"selected": options.select_methods(methods)})
-    tuning = prepare(open_console(), pipeline_file(pipeline), overrides, data, trials=trials, seeds=seeds)
+    tuning = prepare(pipeline_file(pipeline), overrides, data, trials=trials, seeds=seeds)
+    session = Session(open_console(), out, cache, tracking, tracking_uri, skip_unreadable)
     if dry_run:
-        show_plan(tuning)
+        show_plan(session.console, tuning)
     else:
-        run(tuning, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+        run(session, tuning)

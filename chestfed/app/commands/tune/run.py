@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
-from chestfed.app.commands.study import run as study_run
+from chestfed.app.studies import Session
+from chestfed.core.config import Document
 from chestfed.core.console import command, say, text_table
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.learning.engines.declaration import refuse_several
-from chestfed.leaves.samples.command import hospitals_to_look_at, write_samples
-from chestfed.reports.tracking.recording import MlflowRecord
-from chestfed.reports.tracking.store import local_store
+from chestfed.studies.designs.design import Finished
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import Method, PipelineFile
+from chestfed.studies.experiment.providers import provide, provide_labels
 from chestfed.studies.experiment.ranges import Grid, Space
+from chestfed.studies.running import Studies, check, check_skipping
 from chestfed.studies.training.costs import estimated, time_steps
 from chestfed.studies.training.data.collection import load_collection
 from chestfed.studies.training.data.experiment import Experiment, load_images, make_selection
 from chestfed.studies.training.data.sites import open_sites, with_validation
 from chestfed.studies.training.plan import plan_study
 from chestfed.studies.training.reporting import Reporters, use
-from chestfed.studies.training.run import StudyResult
 from chestfed.studies.tuning.outcome import render, write_tuned
 from chestfed.studies.tuning.search import SEEDS_FROM, Search, collect_ranges, list_grid
 
@@ -38,7 +39,8 @@ _VALIDATION = 0.25
 class Tuning:
     """What is to be done; `studies` are the runs of the pipeline as it is, which have been checked."""
 
-    studies: study_run.Studies
+    studies: Studies
+    source: Path | Document
     pipeline: PipelineFile  #: with validation patients set aside
     overrides: Sequence[str]
     data: Path | None
@@ -48,8 +50,7 @@ class Tuning:
 
 
 def prepare(
-    console: Console,
-    file: Path,
+    source: Path | Document,
     overrides: Sequence[str],
     data: Path | None,
     *,
@@ -58,12 +59,12 @@ def prepare(
 ) -> Tuning:
     """Read the pipeline and check that all trials can run."""
     refuse_several("chestfed tune")
-    loaded = load_pipeline(file, overrides)
+    loaded, file = load_pipeline(source, overrides), source.path if isinstance(source, Document) else source
     if loaded.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
-    studies = study_run.prepare(console, file, overrides, [], data)
+    studies = check(loaded, file, data)
     pipeline = with_validation(_list_windows(loaded), _VALIDATION)
-    return Tuning(studies, pipeline, overrides, data, collect_ranges(pipeline), trials, seeds)
+    return Tuning(studies, source, pipeline, overrides, data, collect_ranges(pipeline), trials, seeds)
 
 
 def _list_windows(pipeline: PipelineFile) -> PipelineFile:
@@ -80,18 +81,18 @@ def _list_windows(pipeline: PipelineFile) -> PipelineFile:
     return pipeline.model_copy(update={"windows": [], "methods": methods, "selected": None})
 
 
-def show_plan(tuning: Tuning) -> None:
+def show_plan(console: Console, tuning: Tuning) -> None:
     """Print ranges, runs and time; nothing is written."""
     studies, pipeline = tuning.studies, tuning.pipeline.resolve()
     if pipeline.collection is not None or studies.root is None:
-        _show(tuning, load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION))
+        _show(console, tuning, load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION))
         return
-    with hospitals_to_look_at(pipeline, studies.root) as place:
-        _show(tuning, make_selection(pipeline, open_sites(pipeline, studies.file, place), studies.machine))
+    with provide_labels(pipeline, studies.root) as place:
+        _show(console, tuning, make_selection(pipeline, open_sites(pipeline, studies.file, place), studies.machine))
 
 
-def _show(tuning: Tuning, source: Experiment) -> None:
-    pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
+def _show(console: Console, tuning: Tuning, source: Experiment) -> None:
+    pipeline, names = tuning.pipeline, list(tuning.ranges)
     rows, seconds, total = [], 0.0, 0
     for name, ranges in tuning.ranges.items():
         for key, values in ranges.items():
@@ -114,18 +115,16 @@ def _show(tuning: Tuning, source: Experiment) -> None:
     say(console, text)
 
 
-def run(
-    tuning: Tuning, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
-) -> tuple[Path, list[StudyResult]]:
+def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
     """Search, or go on searching, write `tuned.yaml`, and run what it describes: its path, and the finished runs."""
-    studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
-    study_run.check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
+    studies, pipeline, console, out = tuning.studies, tuning.pipeline, session.console, session.out
+    check_skipping(studies.pipeline, skip_unreadable=session.skip_unreadable)
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
     with Bars(console) as bars:
-        with use(Reporters([bars])):
-            data = _load(tuning, cache, bars, skip_unreadable=skip_unreadable)
-        record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
+        warn = partial(say, console, style="yellow")
+        with use(Reporters([bars], warn)):
+            data = _load(tuning, session.cache, bars, skip_unreadable=session.skip_unreadable)
         search = Search(
             pipeline,
             studies.file.stem,
@@ -134,19 +133,18 @@ def run(
             tuple(pipeline.seed + SEEDS_FROM + number for number in range(tuning.seeds)),
             data,
             out,
-            Reporters([record] if tracking else [], lambda text: say(console, text, "yellow")),
+            Reporters([session.record()] if session.tracking else [], warn),
             lambda what, done, total: bars.show(what, done, total, unit="round"),
             lambda text: say(console, text),
         )
         trials = search.run()
     console.print(render(trials, tuning.ranges))
-    tuned = write_tuned(search.folder, studies.file, tuning.overrides, pipeline, trials, tuning.seeds)
+    tuned = write_tuned(search.folder, tuning.source, tuning.overrides, pipeline, trials, tuning.seeds)
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
-    tested = study_run.prepare(console, tuned, [], [], tuning.data)
-    results = study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+    finished = session.run(check(load_pipeline(tuned), tuned, tuning.data))
     say(console, f"to run them again: {command('study', tuned, '--out', out)}")
-    return tuned, results
+    return tuned, finished
 
 
 def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> Experiment:
@@ -154,9 +152,8 @@ def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> 
     studies, pipeline = tuning.studies, tuning.pipeline.resolve()
     if pipeline.collection is not None or studies.root is None:
         return load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION)
-    if pipeline.samples is not None:
-        write_samples(studies.console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
+    provide(pipeline, studies.root)
     rows = make_selection(pipeline, open_sites(pipeline, studies.file, studies.root), studies.machine)
     (data,) = load_images([rows], cache, skip_unreadable=skip_unreadable)
-    study_run.describe_data([data], studies.console)
+    bars.data_read([data])
     return data

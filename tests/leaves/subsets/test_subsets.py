@@ -9,31 +9,22 @@ import pytest
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
+from chestfed.leaves.subsets.contributions import collect_contributions, describe_contributions
 from chestfed.results.evaluation.joining.contributions import Subset
-from chestfed.results.tables.clients.contributions import collect_contributions, describe_contributions
 from chestfed.results.tables.run_folder import RunFolder
+from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.loading import load_pipeline
-from chestfed.studies.experiment.variants import list_variants
 from tests.cases import assert_refused
 from tests.command_line import call
-from tests.studies.training.tiny_studies import SMALL
+from tests.studies.training.tiny_studies import SMALL, TUNED, run_three, write_three
 
 FILE = bundled("pipelines") / "source_addition_samples.yaml"
-
-
-def write_three(folder: Path) -> Path:
-    """A pipeline of three sample hospitals."""
-    names = ("chexpert", "chestxray8", "vindr")
-    sites = "".join(f"  - config: {bundled('site_configs')}/synthetic/{name}.yaml\n" for name in names)
-    file = folder / "three.yaml"
-    file.write_text(f"extends: {FILE}\nsites:\n{sites}k: null\n")
-    return file
 
 
 def test_every_set_is_a_study(tmp_path: Path) -> None:
     file = write_three(tmp_path)
     variants = list_variants(load_pipeline(file, ["subsets={}", "seeds=2"]), file)
-    assert [variant.subset for variant in variants[:4]] == [
+    assert [variant.values["subset"] for variant in variants[:4]] == [
         Subset(),
         Subset({"chestxray8"}),
         Subset({"vindr"}),
@@ -54,7 +45,7 @@ def test_another_target_comes_first(tmp_path: Path) -> None:
 
 def test_orders_are_sampled_on_request() -> None:
     variants = list_variants(load_pipeline(FILE, ["subsets={pairs: 2}"]), FILE)
-    assert len(variants) == len({variant.subset for variant in variants}) <= 16
+    assert len(variants) == len({variant.values["subset"] for variant in variants}) <= 16
 
 
 @pytest.mark.parametrize(
@@ -151,3 +142,17 @@ def test_dry_run_names_the_finished_set(studies: Path) -> None:
 def test_options_without_effect_are_refused(tmp_path: Path) -> None:
     for words in (("--subsets", "--k", "1,3"), ("--target", "vindr")):
         assert call("study", *words, "--dry-run", folder=tmp_path).code == 2
+
+
+def test_each_set_has_alternatives(tmp_path: Path) -> None:
+    """With one seed, which has no curves over seeds."""
+    words = ("--subsets", "--out", "sets")
+    write_three(tmp_path)
+    run_three(tmp_path, *words, settings=[*SMALL, *TUNED, "subsets.alternatives=true"])
+    (path,) = tmp_path.glob("sets/*comparison-*")
+    rows = read_comparison(path).gains("alternatives", disease="mean", model="gate")
+    sets = {hospital.partition(" in ")[2] for hospital in rows["hospital"]}
+    assert sets == {"chexpert + chestxray8", "chexpert + vindr", "chexpert + chestxray8 + vindr"}
+    assert set(rows["reference"]) == {"own data alone"}
+    (table,) = tmp_path.glob("sets/*contributions-*/contributions.csv")
+    assert "all partners" in set(pd.read_csv(table)["partner"])

@@ -10,23 +10,22 @@ import os
 import queue
 import signal
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
-from pathlib import Path
-from typing import TYPE_CHECKING
+from operator import methodcaller
 
-from chestfed.app.commands.progress import Bars
-from chestfed.core.console import open_console
-from chestfed.core.errors import ChestfedError, ChestfedWarning
+from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from chestfed.core.processes import stopping
 from chestfed.core.processes.workers import WorkerContext, end_with_parent
-from chestfed.studies.training.reporting import warn
-
-if TYPE_CHECKING:
-    from chestfed.studies.training.data.experiment import Experiment
+from chestfed.learning.engines.declaration import IN_PROCESS
+from chestfed.studies.running import Executor, Job, Studies, refuse_failed, train
+from chestfed.studies.training.assemble import Deployment
+from chestfed.studies.training.reporting import Reporters, Steps, current, warn
+from chestfed.studies.training.run import StudyResult, run_study, train_k
 
 #: A job's label; a bar to show, or a warning; and how it ended: "" is well, None: it has not.
 _Shown = tuple[str, int, int, str, str]
@@ -35,30 +34,48 @@ _Message = tuple[str, _Shown | str | None, str | None]
 _GRACE = 60.0
 
 
-@dataclass(frozen=True)
-class Job:
-    """One study, or one K of it: `name` is its run folder's without the digest, `label` is for people."""
+class Jobs(Executor):
+    """Several studies, or several K of one, at a time."""
 
-    label: str
-    name: str
-    experiment: Experiment
-    out: Path
-    k: int | None = None
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+
+    def check(self, studies: Studies) -> None:
+        if len(studies.variants) == 1 and len(studies.pipeline.k) == 1:
+            raise ConfigError(
+                f"--jobs {self.at_once}: this is a single run. --jobs needs several K, --seeds, --methods, --windows "
+                "or held-out sites"
+            )
+        refuse_engine(studies)
+
+    def __call__(self, jobs: Sequence[Job], deployment: Deployment) -> list[StudyResult]:
+        several = f"{len(jobs)} studies" if len(jobs) > 1 else f"{len(jobs[0].experiment.pipeline.k)} K"
+        text = f"{several}, {self.at_once} at a time"
+        current().tell(lambda reporter: reporter.divided(text))
+        if len(jobs) > 1:
+            return train(jobs, run_jobs(jobs, self.at_once), deployment)
+        return train(jobs, jobs, deployment, partial(run_ks, jobs[0], self.at_once))
 
 
-class _Sender(Bars):
-    """Sends what a progress bar would show to the command's process."""
+def refuse_engine(studies: Studies) -> None:
+    """Raise `ConfigError` if the clients of one study are in several processes already."""
+    if studies.engine.name != IN_PROCESS.name:
+        text = f"--jobs and --cluster train each study in one process: not with engine {studies.engine.name}"
+        raise ConfigError(text)
+
+
+class _Sender(Steps):
+    """Sends what has progressed to the command's process."""
 
     def __init__(self, label: str, messages: Queue[_Message]) -> None:
-        super().__init__(open_console(quiet=True))
         self._label, self._messages = label, messages
 
-    def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
+    def progressed(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
         name = name.removesuffix(f": {self._label}")  # `stage 2: K=4` of the job K=4
         self._messages.put((self._label, (f"{self._label}: {name}", done, total, note, unit), None))
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
+def run_jobs(jobs: Sequence[Job], at_once: int) -> Iterator[Job]:
     """Train all jobs, `at_once` at a time, and yield each when it is done.
 
     Raises `ChestfedError` after all have ended, if some failed: which, and why. The others are finished.
@@ -82,7 +99,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
             if isinstance(shown, str):
                 warn(f"{label}: {shown}")
             elif shown is not None:
-                bars.show(*shown)
+                current().tell(methodcaller("progressed", *shown))
             if ended is None:
                 continue
             running.pop(label).join()
@@ -97,21 +114,9 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars) -> Iterator[Job]:
     refuse_failed(failed, len(jobs))
 
 
-def refuse_failed(failed: Mapping[str, str], count: int) -> None:
-    """Raise `ChestfedError` with the reasons, if some of `count` runs failed; the others are finished."""
-    if failed:
-        text = "\n".join(f"{label}: {why}" for label, why in failed.items())
-        raise ChestfedError(
-            f"{len(failed)} of {count} runs failed; the others are finished:\n{text}\n"
-            "The same command runs what is missing",
-            kind="failed runs",
-            reasons=dict(failed),
-        )
-
-
-def run_ks(job: Job, at_once: int, bars: Bars, ks: Sequence[int]) -> None:
+def run_ks(job: Job, at_once: int, ks: Sequence[int]) -> None:
     """Train the K of a study, `at_once` at a time; the one with most clients begins. Raises as `run_jobs`."""
-    for _ in run_jobs([replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)], at_once, bars):
+    for _ in run_jobs([replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)], at_once):
         pass
 
 
@@ -129,9 +134,6 @@ def _next(messages: Queue[_Message], running: dict[str, BaseProcess]) -> _Messag
 
 def _work(job: Job, messages: Queue[_Message]) -> None:
     """Train one study, or one K of it; runs in a process of its own."""
-    from chestfed.studies.training.reporting import Reporters
-    from chestfed.studies.training.run import run_study, train_k
-
     end_with_parent()
     stopping.ignore_signals()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second

@@ -6,10 +6,10 @@ preempted is queued again and resumes from its run folder; one that fails is nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -18,12 +18,13 @@ from chestfed.core.config import StrictModel, load_config
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.processes import stopping
 from chestfed.reports.tracking.recording import MlflowRecord
+from chestfed.studies.executors import ExecutorSpec
 from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.jobs import refuse_engine
+from chestfed.studies.running import Executor, Job, Studies, note
+from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.reporting import Reporters
 from chestfed.studies.training.run import StudyResult, run_study
-
-if TYPE_CHECKING:
-    from chestfed.app.commands.study.jobs import Job
 
 
 class Cluster(StrictModel):
@@ -37,28 +38,44 @@ class Cluster(StrictModel):
     )
 
 
-def run_on_cluster(
-    jobs: Sequence[Job], at_once: int, file: Path, tracking_uri: str | None, say: Callable[[str], object]
-) -> list[StudyResult]:
-    """Send all jobs, at most `at_once` of them running at a time, and wait for their results, in their order.
+class ClusterExecutor(Executor):
+    """Sends all jobs, at most `limit` of them running at a time, and waits for their results.
 
     `file` holds a `Cluster`. Jobs record themselves if a `tracking_uri` is given, which has to be that of a server.
-
-    Raises `ConfigError` if the file is wrong, or submitit or Slurm is not there; `ChestfedError` after all have ended,
-    if some failed: which, and why.
     """
+
+    def __init__(self, file: Path, limit: int, tracking_uri: str | None) -> None:
+        self._file, self._limit, self._tracking_uri = file, limit, tracking_uri
+
+    def check(self, studies: Studies) -> None:
+        """Errors in the file are reported before any image is read."""
+        load_config(self._file, Cluster)
+        refuse_engine(studies)
+
+    def __call__(self, jobs: Sequence[Job], deployment: Deployment) -> list[StudyResult]:
+        """The results of all jobs.
+
+        Raises `ConfigError` if submitit or Slurm is not there; `ChestfedError` after all have ended, if some failed.
+        """
+        return _run_on_cluster(jobs, self._limit, self._file, self._tracking_uri)
+
+
+CLUSTER = ExecutorSpec("cluster", ClusterExecutor)
+
+
+def _run_on_cluster(jobs: Sequence[Job], at_once: int, file: Path, tracking_uri: str | None) -> list[StudyResult]:
     logs = jobs[0].out.absolute() / "jobs"
     executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
     with executor.batch():
         sent = [executor.submit(Training(pages=len(jobs) == 1), job, tracking_uri) for job in jobs]
     labels = {task.job_id: job.label for task, job in zip(sent, jobs, strict=True)}
-    say(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
+    note(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
     failed = {}
     for number, task in enumerate(as_completed(sent, poll_frequency=2), start=1):
         error = task.exception()
         if error is not None:
             failed[labels[task.job_id]] = _reason(error)
-        say(f"{number}/{len(sent)}: {labels[task.job_id]}{' failed' if error else ''}")
+        note(f"{number}/{len(sent)}: {labels[task.job_id]}{' failed' if error else ''}")
     if failed:
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
         raise ChestfedError(

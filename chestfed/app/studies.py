@@ -1,0 +1,113 @@
+"""Studies with progress bars, a record in MLflow, and what is printed: for the command line and for Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from chestfed.app.commands.progress import Bars
+from chestfed.app.commands.study.show import show_finished
+from chestfed.core.console import command, say, show_answer
+from chestfed.core.output import output
+from chestfed.learning.engines.declaration import rank
+from chestfed.studies.designs.design import Finished
+from chestfed.studies.running import Studies, make_plans, run
+from chestfed.studies.training.costs import duration
+from chestfed.studies.training.plan import StudyPlan
+from chestfed.studies.training.reporting import Reporter, Reporters, Summary, use
+from chestfed.studies.training.run_files import find_finished
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where studies are run and what of them is printed and recorded."""
+
+    console: Console
+    out: Path
+    cache: Path
+    tracking: bool = True
+    tracking_uri: str | None = None  #: None: a store in `out`
+    skip_unreadable: bool = False
+    verbose: bool = False  #: whether all tables are printed
+
+    def run(self, studies: Studies) -> Finished | None:
+        """Run all studies, or resume them, and print their table; None in a process that another leads."""
+        started, console = time.monotonic(), self.console
+        say(console, f"{studies.pipeline.title}: {studies.file.name} on {studies.machine.name}")
+        bars = Bars(console)
+        reporters = Reporters([bars, FigureFiles()], partial(say, console, style="yellow"))
+        record = self.record(pages=len(studies.variants) == 1) if self.tracking else None
+        if record is not None:
+            reporters.add(record)
+        with bars, use(reporters):
+            finished = run(studies, self.out, self.cache, skip_unreadable=self.skip_unreadable)
+        if finished is None:
+            return None
+        show_finished(console, finished, verbose=self.verbose)
+        is_recorded = record is not None and record in reporters and self.tracking_uri is None
+        seen = f"; all studies in MLflow: {command('ui', '--out', self.out)}" if is_recorded else ""
+        say(console, f"took {time.monotonic() - started:.0f} s{seen}")
+        show_answer(console, str(output().result["answer"]))
+        return finished
+
+    def record(self, *, pages: bool = True) -> Reporter:
+        """A record in the MLflow store of this session."""
+        from chestfed.reports.tracking.recording import MlflowRecord
+        from chestfed.reports.tracking.store import local_store
+
+        return MlflowRecord(self.tracking_uri or local_store(self.out), self.out / "mlflow-artifacts", pages=pages)
+
+
+class FigureFiles(Reporter):
+    """Draws the figures of a comparison into its folder."""
+
+    name = "the figures of the comparison"
+
+    def summary_done(self, summary: Summary) -> None:
+        from chestfed.reports.pages.run_figures import draw_curves, draw_gains_by_images
+
+        if summary.results is None:
+            return
+        for picture in (*draw_curves(summary.results), *draw_gains_by_images(summary.results)):
+            picture.save(summary.folder)
+
+
+@contextmanager
+def warn_on(console: Console) -> Iterator[None]:
+    """Let warnings of a study be printed."""
+    with use(Reporters([], partial(say, console, style="yellow"))):
+        yield
+
+
+def show_plan(console: Console, studies: Studies, out: Path) -> None:
+    """Print what would run, and what of it is finished in `out`; of a launcher's processes the first one prints."""
+    if rank():
+        return
+    with warn_on(console):
+        plans = make_plans(studies)
+    console.print(studies.design.render_plans(plans, studies.machine))
+    if studies.design.one_plan and len(studies.variants) > 1:
+        console.print(_list_studies(studies, plans[0]), highlight=False)
+    for variant in studies.variants:
+        name = studies.file.stem + variant.suffix
+        for folder, ks in find_finished(out, name, variant.pipeline, studies.machine).items():
+            done = f"K={', '.join(map(str, ks))} finished" if ks else "begun"
+            say(console, f"{variant.label}: {done} in {out / folder}, if no image has changed")
+
+
+def _list_studies(studies: Studies, plan: StudyPlan) -> str:
+    """All studies, of which one has been planned, and their time together."""
+    variants = studies.variants
+    runs = sum(len(variant.pipeline.k) for variant in variants)
+    stages_1 = {variant.pipeline.seed for variant in variants}
+    stage_2 = sum(plan.stage_2_seconds(k) for variant in variants for k in variant.pipeline.k)
+    seconds = plan.decode_seconds + plan.stage_1_seconds * len(stages_1) + stage_2
+    which = studies.design.one_plan
+    text = f"That is the {which} of {len(variants)} studies with {runs} runs of stage 2, {duration(seconds)}:"
+    return "\n".join([text, *(variant.label for variant in variants)])
