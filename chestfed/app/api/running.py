@@ -76,8 +76,7 @@ def run(
     Returns
     -------
     Study, Comparison or Finished
-        A comparison if several methods or windows were run; of held-out sites or sets of partners what they come to,
-        with `answer`, `folder`, `results` and `studies`.
+        A comparison of methods or windows; the tables of held-out sites or sets of partners as `Finished`.
 
     Raises
     ------

@@ -11,6 +11,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.leaves.subsets.contributions import collect_contributions, describe_contributions
 from chestfed.results.evaluation.joining.contributions import Subset
+from chestfed.results.tables.collect import read_comparison
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.loading import load_pipeline

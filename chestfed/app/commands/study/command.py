@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -151,21 +152,38 @@ def study(
     keys |= _designs(target, k, target_images, subsets=subsets)
     overrides = options.join_overrides(set_, keys)
     with options.quick_imports():
-        from chestfed.app.studies import Session, show_plan
+        from chestfed.app.studies import Session
         from chestfed.learning.engines.declaration import rank
-        from chestfed.studies.experiment.loading import load_pipeline
-        from chestfed.studies.running import check
 
     path = bundled("pipelines") / DEFAULT_PIPELINE if pipeline is None else pipeline_file(pipeline)
     session = Session(open_console(quiet=rank() > 0), out, cache, tracking, tracking_uri, skip_unreadable, verbose)
-    if cluster is not None and tracking and tracking_uri is None:
-        session = replace(session, tracking=False)
+    _start(session, path, overrides, add_site or [], data, jobs=jobs, cluster=cluster, dry_run=dry_run)
+
+
+def _start(
+    session: Session,
+    path: Path,
+    overrides: Sequence[str],
+    added: Sequence[Path],
+    data: Path | None,
+    *,
+    jobs: int,
+    cluster: Path | None,
+    dry_run: bool,
+) -> None:
+    """Check the studies of a pipeline, and run them or show what would run."""
+    from chestfed.app.studies import show_plan
+    from chestfed.studies.experiment import loading
+    from chestfed.studies.running import check
+
+    unrecorded = cluster is not None and session.tracking and session.tracking_uri is None
+    session = replace(session, tracking=session.tracking and not unrecorded)
     executor = _choose_executor(jobs, cluster, session)
-    studies = check(load_pipeline(path, overrides, add_site or []), path, data, executor)
+    studies = check(loading.load_pipeline(path, overrides, added), path, data, executor)
     if dry_run:
-        show_plan(session.console, studies, out)
+        show_plan(session.console, studies, session.out)
         return
-    if session.tracking != tracking:
+    if unrecorded:
         text = "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server"
         say(session.console, text)
     session.run(studies)
