@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, GetJsonSchemaHandler, ValidationError, field_validator, model_validator
@@ -193,9 +194,10 @@ class PipelineFile(Conditions):
     def check_method(self, method: Method) -> None:
         """Raise `ConfigError` if the settings of a method do not go together, or not with what is common to all."""
         reasons = []
-        for check, settings in ((self.check_model, method.model or self.model), (self.check_federated, method)):
+        model = method.model or self.model
+        for check in (partial(self.check_model, model), partial(self.check_federated, method)):
             try:
-                check(settings)
+                check()
             except ValidationError as error:
                 reasons += [detail["msg"].removeprefix("Value error, ") for detail in error.errors()]
             except ValueError as error:
