@@ -18,7 +18,7 @@ from tests.command_line import call
 from tests.studies.training.test_resume_algorithms import SETTINGS
 from tests.studies.training.tiny_studies import SMALL
 
-DIGITS = bundled("pipelines") / "digits_ih.yaml"
+DIGITS, SAMPLES = (bundled("pipelines") / f"{name}.yaml" for name in ("digits_ih", "source_addition_samples"))
 #: A design in one file: the study with each value of weight decay.
 SEVENTH = """
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from chestfed.core.plugins import Options
 from chestfed.results.tables.run_folder import RunFolder
-from chestfed.studies.designs.design import Design, DesignSpec, Done, Finished, Variant
+from chestfed.studies.designs.design import Design, DesignSpec, Done, Finished, Takes, Variant
 
 
 class Decays(Options):
@@ -52,7 +52,8 @@ class DecaysDesign(Design):
         return Finished(folder, f"{len(done)} decays", tuple(one.result for one in done))
 
 
-DECAYS = DesignSpec("decays", DecaysDesign, Decays, description="train with each weight decay")
+ABOUT = "train with each weight decay"
+DECAYS = DesignSpec("decays", DecaysDesign, Decays, takes=frozenset({Takes.COLLECTION}), description=ABOUT)
 """
 
 
@@ -79,13 +80,13 @@ def as_options(settings: list[str]) -> list[str]:
 def test_design_of_another_package_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_design(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    settings = [*SETTINGS, "k=[1]", "decays={values: [0.0, 0.5]}"]
+    settings = [*SETTINGS, "k=[1]", "seeds=1", "selected=[fedavg]", "decays={values: [0.0, 0.5]}"]
     assert "decays" in schemas()["pipeline"]["properties"]
-    called = call("study", DIGITS, *as_options(settings), "--methods", "fedavg", "--no-tracking", "--out", "runs")
+    called = call("study", DIGITS, *as_options(settings), "--no-tracking", "--out", "runs")
     assert called.code == 0, called.err
     assert called.out.splitlines()[-1] == "2 decays"
     assert (tmp_path / "runs/decays/decays.csv").read_text().startswith("decay 0,0.")
-    python = chestfed.run("digits_ih", algorithm="fedavg", overrides=settings, out="python", quiet=True)
+    python = chestfed.run("digits_ih", overrides=settings, out="python", quiet=True)
     assert isinstance(python, Finished)
     assert read_files(tmp_path / "runs") == read_files(tmp_path / "python")
     with assert_refused(ConfigError, "unknown key", key="decays.value", suggestion="values"):
@@ -97,7 +98,7 @@ def test_design_of_another_package_is_run(tmp_path: Path, monkeypatch: pytest.Mo
 def test_every_design_has_variants() -> None:
     """Without a key every K is one study."""
     assert {"comparison", "held_out", "target_images", "alternatives"} <= {*DESIGNS.built_in}
-    assert len(list_variants(load_pipeline(DIGITS), DIGITS)) == 1
+    assert len(list_variants(load_pipeline(SAMPLES), SAMPLES)) == 1
 
 
 @pytest.mark.parametrize(
