@@ -51,7 +51,7 @@ def refuse_unsuitable(dataset: Dataset, body_parts: Collection[str] | None, for_
         _refuse_other_part(dataset, {*map(_normalize, body_parts)})
 
 
-def _refuse_other_part(dataset: Dataset, accepted: Collection[str]) -> None:
+def _refuse_other_part(dataset: Dataset, accepted: set[str]) -> None:
     """Accepted are an empty value, and an accepted part beside words that are no parts, as in PORT CHEST."""
     part = _read_word(dataset, "BodyPartExamined")
     words = {_normalize(word) for word in _WORD.findall(str(dataset.get("BodyPartExamined") or "").upper())}
