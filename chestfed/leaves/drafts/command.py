@@ -154,6 +154,7 @@ def _draft(
 def _list_open(console: Console, draft: Proposal, out: Path, name: str) -> None:
     """Everything that is open, with what answers it."""
     _show(console, draft)
+    console = open_console(stderr=True) if console.quiet else console  # what is open is no message to be left out
     say(console, f"\nopen: {plural(len(draft.questions), 'question')}", "yellow")
     for number, question in enumerate(draft.questions, start=1):
         say(console, f"{number}. {question.text}", "yellow")

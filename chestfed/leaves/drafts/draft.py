@@ -29,7 +29,7 @@ from chestfed.data.sites.label_files.text import FILE, ROW, empty_nan, unpacked
 from chestfed.data.sites.lexicon import VALUES, list_names, name_disease, suggest
 from chestfed.data.sites.tables.codebook import normalize_value
 from chestfed.data.sites.tables.dicom_headers import read_elements
-from chestfed.data.sites.tables.rows import find_sums
+from chestfed.data.sites.tables.rows import find_sums, read_rows
 from chestfed.data.sites.tables.schema import TableFormat
 from chestfed.leaves.drafts.codes import ask_policies, count_findings, propose_findings, propose_words
 from chestfed.leaves.drafts.columns import (
@@ -143,6 +143,9 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
         frame = frame.reset_index(drop=True)
         proposal.notes.append("rows are numbered through all sheets or files, from 0")
     proposal.frame = frame = _drop_nameless(proposal, frame)
+    roles = {"table": files}
+    if proposal.table.get("join"):
+        proposal.frame = frame = _join_files(proposal, labels, roles)
     for key in LISTED:
         if key in proposal.table:
             names = [proposal.check_column(f"--column {key}={name}", str(name)) for name in proposal.table[key]]
@@ -161,7 +164,7 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
     propose_label_columns(proposal)
     account_for_rest(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
-    return f"{line}{len(frame):,} rows in {labels.name}", {"table": files}
+    return f"{line}{len(frame):,} rows in {labels.name}", roles
 
 
 def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFrame:
@@ -196,6 +199,29 @@ def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFr
         (proposal.first if ": not read: " in note else proposal.notes).append(note)
     frame = empty_nan(opened.frame, [name for name in map(str, opened.frame) if list_names(name)])
     return frame.drop(columns=FILE, errors="ignore").set_index(ROW)
+
+
+def _join_files(proposal: Proposal, labels: Path, roles: dict[str, list[str]]) -> pd.DataFrame:
+    """The table with the columns of the files of `--set join=[...]`, which get a role each in `roles`.
+
+    Raises `ConfigError` or `SiteError` if a file cannot be joined.
+    """
+    root, joins = proposal.pictures.root, [dict(join) for join in proposal.table["join"]]
+    for number, join in enumerate(joins, start=1):
+        file = labels.parent / str(join.get("file"))
+        if not file.exists() or not file.resolve().is_relative_to(root):
+            raise ConfigError(f"--set join: no file {file} below {root}; 'file' is its path beside the table")
+        join["file"] = f"joined_{number}"
+        roles[join["file"]] = [glob.escape(file.resolve().relative_to(root).as_posix())]
+    proposal.table["join"] = joins
+    options = {key: proposal.table[key] for key in (*FileFormat.model_fields, "join") if key in proposal.table}
+    config = _make_site(proposal.name, str(root), roles, options)
+    assert config.table is not None
+    source, taken = Source(config, root), [name for join in config.table.join for name in join.columns]
+    rows = read_rows(source, labels, config.table, [*(n for n in proposal.headers if n not in taken), *taken])
+    if rows is None or source.problems:
+        raise SiteError(proposal.name, source.problems)
+    return rows.frame.drop(columns=FILE, errors="ignore").set_index(ROW)
 
 
 def _count_known(opened: OpenedTable | None) -> int:

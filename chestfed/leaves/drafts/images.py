@@ -14,9 +14,11 @@ import pandas as pd
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.data.dicom.file_kinds import image_ending
 from chestfed.data.dicom.tags import IMAGE_KEYS
+from chestfed.data.sites.label_files.text import convert
 from chestfed.data.sites.lexicon import name_disease, plain
 from chestfed.data.sites.tables.image_headers import find_other_patients, pair_headers
-from chestfed.leaves.drafts.matching import ImageMatch, Pictures, match_column
+from chestfed.data.sites.tables.schema import FIELD
+from chestfed.leaves.drafts.matching import ImageMatch, Pictures, match_column, try_images
 from chestfed.leaves.drafts.proposal import (
     ENOUGH,
     NONE,
@@ -47,6 +49,26 @@ def propose_images(proposal: Proposal, read_headers: Callable[[], pd.DataFrame],
     answer = proposal.get_answer("image")
     if answer == NONE:
         raise ConfigError("--column image=none: every row needs an image")
+    files = {file.rpartition("/")[2] for file in proposal.pictures.files}
+    if sum(name in files for name in proposal.headers) > 1:
+        line = "pd.read_csv('labels.csv', header=None, dtype=str).T.to_csv('new.csv', index=False, header=False)"
+        raise ConfigError(f"each image is a column of the table, not a row: {convert(line)}")
+    given = proposal.table.pop("images", {})
+    if given.keys() - {"elements", "unmatched", "header"}:
+        fields = [match[1] for match in FIELD.finditer(str(given.get("path", "")))]
+        column = answer or next((name for name in reversed(fields) if name in proposal.headers), None)
+        column = column or next(iter(find_called("image", proposal.headers)), proposal.headers[0])
+        _note_match(proposal, try_images(proposal.frame, column, given, proposal.pictures))
+        return []
+    elements = _find_images(proposal, answer, read_headers, roles)
+    proposal.rule |= given
+    return elements
+
+
+def _find_images(
+    proposal: Proposal, answer: str | None, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
+) -> list[str]:
+    """The elements of headers that became columns, where the user does not say how images are found."""
     names = [name for name in proposal.headers if name_disease(name) is None] if answer is None else [answer]
     hints = [*find_called("patient", proposal.headers), *find_called("study", proposal.headers)]
     attempts = [match_column(proposal.frame, name, proposal.pictures, hints) for name in names]
@@ -125,6 +147,8 @@ def _choose(proposal: Proposal, matches: Sequence[ImageMatch]) -> ImageMatch:
     if best is not None and not (doubt := _doubt_numbers(best, frame)):
         return best
     listed = "; ".join(f"{m.column}: {count(m.named, m.cells)} name a file" for m in matches[:8])
+    if strong:
+        listed += f". If a row has several images: {convert('pd.wide_to_long(frame, stubs, patient, visit)')}"
     options = (option("--column", f"image={m.column}") for m in matches[:8])
     proposal.ask(f"image column: {doubt} ({listed})", *options, about=[m.column for m in matches[:8]])
     return best or matches[0]
@@ -176,7 +200,8 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
         if many and cells.str.fullmatch(r"\d+").all() and cells.str.lstrip("0").isin(bare).mean() >= ENOUGH:
             return text + f"Those of '{name}' would without leading zeros: export that column as text"
         if lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH:
-            return text + f"Each cell of '{name}' names several images: write one row per image"
+            line = f"frame.assign({name}=frame['{name}'].str.split(';')).explode('{name}')"
+            return text + f"Each cell of '{name}' names several images, and needs a row for each: {convert(line)}"
         if cells.isin(begins).mean() >= ENOUGH:
             return (
                 text + f"The names of the files begin with those of '{name}': write one row per image, or put the "

@@ -10,6 +10,7 @@ import pandas as pd
 
 from chestfed.core.diseases import DISEASES, sort_names
 from chestfed.core.errors import ConfigError
+from chestfed.data.sites.label_files.text import convert
 from chestfed.data.sites.lexicon import (
     MAYBE_VALUES,
     NO_ANSWER,
@@ -36,6 +37,8 @@ MAYBE_NEGATIVE: Final = frozenset(v for v, meaning in {**VALUES, **MAYBE_VALUES}
 #: More different cells than this are no values of a label.
 _MOST_VALUES: Final = 12
 _SAMPLE: Final = 1000
+#: A finding with a score behind it, a sign in front, or in an object of JSON.
+_CODED: Final = r"\w\s*[:=]\s*\d*[.,]?\d+\s*(?:\W|$)|^[+-]\s*\w|^\[\{"
 #: Share of the cells that must have a known term, if the column is called like findings, or not.
 _TELLING, _TELLING_UNNAMED = 0.2, 0.5
 
@@ -43,6 +46,7 @@ _TELLING, _TELLING_UNNAMED = 0.2, 0.5
 def propose_label_columns(proposal: Proposal) -> None:
     """Note the labels in whatever form the table has them, with the annotators, the code book and the policies."""
     note_constants(proposal)
+    _refuse_coded(proposal)
     wide = _find_wide(proposal)
     labels = {name for names in wide.values() for name in names}
     terms = _find_terms(proposal, [name for name in proposal.free if name not in labels])
@@ -56,6 +60,20 @@ def propose_label_columns(proposal: Proposal) -> None:
         ask_policies(proposal, {}, "")
     else:
         _ask_for_labels(proposal)
+
+
+def _refuse_coded(proposal: Proposal) -> None:
+    """Raise `ConfigError` for findings with scores, signs or keys beside them, which would be read as present."""
+    for name in proposal.free:
+        cells = proposal.frame[name].dropna().head(_SAMPLE)
+        if cells.str.contains(_CODED).mean() > _TELLING_UNNAMED and any(map(list_names, cells.head(20))):
+            lines = {
+                "[": f"pd.json_normalize(frame.assign(x=frame['{name}'].map(json.loads)).explode('x')['x'])",
+                "+-": f"frame['{name}'].str.extractall(r'([+-])\\s*([^,;|]+)')",
+                "": f"frame['{name}'].str.extractall(r'([^:=|;,]+)[:=]([\\d.]+)')",
+            }
+            line = next(line for signs, line in lines.items() if not signs or cells.iloc[0][0] in signs)
+            raise ConfigError(f"'{name}': scores, signs or keys beside findings say what is present: {convert(line)}")
 
 
 def note_constants(proposal: Proposal) -> None:

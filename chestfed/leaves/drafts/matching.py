@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 
 from chestfed.core.errors import ConfigError
 from chestfed.data.dicom.file_kinds import (
@@ -150,6 +151,17 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
         if best is None or (match.named, match.files) > (best.named, best.files):
             best = match
     return best
+
+
+def try_images(frame: pd.DataFrame, column: str, keys: Mapping[str, object], pictures: Pictures) -> ImageMatch:
+    """What is found by the keys of `table.images` that the user gives. Raises `ConfigError` if they do not fit."""
+    try:
+        images = Images.model_validate({"roots": [pictures.folder or "."], **keys})
+        return _try_rule(frame, column, images, "given", pictures)
+    except ValidationError as error:
+        raise ConfigError("; ".join(f"--set images: {each['msg']}" for each in error.errors())) from None
+    except KeyError as error:
+        raise ConfigError(f"--set images: the table has no column {error}") from None
 
 
 #: The parts of a cell, cut at slashes, those of its file, without the ending where the cell has none, and that ending.

@@ -9,6 +9,7 @@ import pytest
 
 from tests.leaves.drafts.campaign import files, further, people, terms, wide
 from tests.leaves.drafts.campaign.maker import FURTHER, SHAPES, Case, Place
+from tests.leaves.drafts.campaign.review import REVIEW
 from tests.leaves.drafts.campaign.run import MOST_CALLS, describe, format_table, run
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -66,6 +67,28 @@ def test_further_exports_are_right() -> None:
     (RESULTS / "further_hospitals.md").write_text(text + "\n", encoding="utf-8")
     assert [outcome.name for outcome in outcomes if outcome.wrong or (outcome.calls and outcome.missing)] == []
     assert sum(outcome.right for outcome in outcomes) >= 0.9 * len(outcomes)
+
+
+@pytest.mark.parametrize("name", [name for name, (group, _) in REVIEW.items() if group == "forms"])
+def test_foreign_form_has_a_way(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, name, REVIEW[name])
+    outcome = describe(name, tmp_path.resolve())
+    assert outcome.right or "docs/convert.md" in outcome.text
+
+
+@pytest.mark.parametrize("name", ["two_sheets", "bids", "study_as_patient_pid", "split_in_test", "merged_names"])
+def test_table_of_the_review_is_right(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, name, REVIEW[name])
+    assert describe(name, tmp_path.resolve()).right
+
+
+@pytest.mark.campaign
+def test_review_has_no_silent_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, made in REVIEW.items():
+        monkeypatch.setitem(SHAPES, name, made)
+    outcomes = run(list(REVIEW))
+    assert [outcome.name for outcome in outcomes if outcome.wrong] == []
+    assert sum(outcome.right for outcome in outcomes) >= 0.82 * len(outcomes)
 
 
 def test_wrong_cell_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

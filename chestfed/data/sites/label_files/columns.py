@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 
 from chestfed.data.sites.label_files import text as limits
 from chestfed.data.sites.label_files.encodings import is_text
-from chestfed.data.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, nearest, row_numbers
+from chestfed.data.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, convert, nearest, row_numbers
 
 _AGAIN: Final = "export the table again"
+_EXPLODE: Final = convert("frame.explode('NAME'), then pd.json_normalize(frame['NAME'])")
 _BLOCK: Final = 1 << 12  # rows
 _MOST_COLUMNS: Final = 1 << 14
 
@@ -189,6 +190,7 @@ def _select_rows(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return _join_coco(first)
     if len(objects) == 1 and first.get("resourceType") == "Bundle":
         objects = [entry.get("resource", {}) for entry in first.get("entry", [])]
+    _refuse_nested(first, len(objects))
     if any("resourceType" in row for row in objects):
         objects = [_number_lists(row) for row in objects]
     if not any(isinstance(value, dict) for row in objects for value in row.values()):
@@ -198,6 +200,26 @@ def _select_rows(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
         raise UnreadableError(f"has more than {_MOST_COLUMNS:,} columns", "flatten it with pandas (docs/convert.md)")
     rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
     return [dict(zip(map(str, frame.columns), row, strict=True)) for row in rows]
+
+
+def _refuse_nested(first: Mapping[str, Any], count: int) -> None:
+    """Raise `UnreadableError` for one object that holds all, and for annotation tools', with what flattens them."""
+    load = "json.load(open('labels.json'))"
+    tables = [key for key, value in first.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if "_via_img_metadata" in first:
+        form, line = "a VIA project", f"pd.json_normalize(list({load}['_via_img_metadata'].values()))"
+    elif {"data", "annotations"} <= first.keys():
+        form, line = (
+            "a Label Studio export",
+            f"pd.json_normalize({load}, ['annotations', 'result'], [['data', 'image']])",
+        )
+    elif count == 1 and "resourceType" not in first and tables:
+        form, line = "one JSON object around the rows", f"pd.json_normalize({load}['{tables[0]}'])"
+    elif count == 1 and len(first) > 1 and all(isinstance(value, dict) for value in first.values()):
+        form, line = "one JSON object by image", "pd.read_json('labels.json', orient='index').reset_index()"
+    else:
+        return
+    raise UnreadableError(f"is {form}, not a list of rows", convert(f"{line}.to_csv('labels.csv', index=False)"))
 
 
 def _number_lists(value: Any) -> Any:
@@ -238,7 +260,9 @@ def _make_sheet(label: str, names: Sequence[str], columns: Iterable[pa.ChunkedAr
     sheet = Sheet(label, [], [], row_numbers(count))
     for name, cells in zip(names, columns, strict=True):
         if cells is None:
-            sheet.notes.append(f"{label}: column '{name}' is not read: it is not text, numbers, dates or lists")
+            sheet.notes.append(
+                f"{label}: column '{name}' is not read: it is not text, numbers, dates or lists; {_EXPLODE}"
+            )
         else:
             sheet.names.append(name)
             sheet.cells.append(cells)

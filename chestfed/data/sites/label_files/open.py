@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import traceback
 import zipfile
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ from chestfed.data.sites.label_files.text import (
     UnreadableError,
     as_frame,
     composed,
+    convert,
     unpacked,
 )
 from chestfed.data.sites.label_files.workbook import open_workbook
@@ -129,6 +131,7 @@ def _open_file(source: Source, path: Path, options: FileFormat, choose: Choose) 
         if start.startswith(b"PK"):
             _refuse_archive(data, path)
         return open_workbook(data, label, options.sheet, options.header_row)
+    _refuse_foreign(path)
     sheet = _open_text(source, path, options, choose)
     return None if sheet is None else [sheet]
 
@@ -145,6 +148,36 @@ def _read_start(path: Path) -> bytes:
         return start
     except (OSError, EOFError):  # named by the reader of text
         return b""
+
+
+#: How files begin that are no tables to this reader -> what they are, and the line of pandas that makes one.
+_FOREIGN: Final = {
+    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!doctype html|<html|<table|<style|<meta)": (
+        "is an HTML page, whatever its name ends with",
+        "pd.read_html('labels.xls')[0].to_csv('labels.csv', index=False)",
+    ),
+    rb"(?s)\s*<\?xml.*urn:schemas-microsoft-com:office:spreadsheet": (
+        "is a workbook in XML (SpreadsheetML)",
+        "save it as .xlsx; or rows = [[c.text for c in r.iter('{*}Data')] for r in ET.parse(f).iter('{*}Row')]",
+    ),
+    rb"\s*<\?xml": ("is XML", "rows = [element.attrib for element in ET.parse('labels.xml').iter('image')]"),
+    rb"(?s)\0{12}\xc2\xea\x81\x60|HEADER RECORD\*{7}LIB": (
+        "is a SAS file",
+        "pd.read_sas('labels.sas7bdat', encoding='latin-1').to_csv('labels.csv', index=False)",
+    ),
+}
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise `UnreadableError` for files of other programs, with what converts them."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(2000).removeprefix(b"\xef\xbb\xbf")
+    except OSError:  # named by the reader of text
+        return
+    for pattern, (message, line) in _FOREIGN.items():
+        if re.match(pattern, start, re.IGNORECASE):
+            raise UnreadableError(message, convert(line))
 
 
 def _open_text(source: Source, path: Path, options: FileFormat, choose: Choose) -> Sheet | None:

@@ -38,6 +38,11 @@ _START: Final = 1 << 20  # bytes that delimiter and header are looked for in
 _NULLS: Final = ["nan", "NaN"]
 
 
+def convert(line: str) -> str:
+    """Advice for a form that is not read: a line of pandas, and the page with more of them."""
+    return f"convert it with pandas: {line} (docs/convert.md)"
+
+
 class UnreadableError(Exception):
     """A file whose bytes cannot be read, or are not text; `advice` says what to do."""
 
@@ -105,6 +110,8 @@ def _with_line_feeds(text: bytes) -> bytes:
 #: A first line such as `sep=;`, which Excel writes and does not show.
 _SEPARATOR: Final = re.compile(rb"\"?sep=([^\r\n\"\x80-\xff])\"?\r?\n", re.IGNORECASE)
 _SNIFFED: Final = 100  # rows
+#: Blanks between columns of fixed width.
+_GAP: Final = re.compile(r"\S {2,}\S+.* {2,}\S")
 
 
 @dataclass
@@ -166,6 +173,9 @@ def cut_text(
         message = f"row {options.header_row} is not a header" if above else "has no header line"
         advice = "set table.header_row to the row with the column names" if above else "export the table again"
         return None, [Problem("empty file", label, message, None, advice)]
+    if len(names) == 1 and sum(bool(_GAP.search(line)) for line in start.splitlines()[:9]) > 2:
+        advice = convert("pd.read_fwf('labels.txt', dtype=str).to_csv('labels.csv', index=False)")
+        return None, [Problem("wrong delimiter", label, "has columns of fixed width, not delimited ones", None, advice)]
     names, width = _fit_header(start, names, delimiter)
     chosen = {*choose([composed(name) for name in names])}
     places = [place for place, name in enumerate(names) if composed(name) in chosen]

@@ -371,7 +371,7 @@ def _sheets(place: Place, second: bool) -> Case:
             place.folder / "labels.xlsx", {"Films": sheet, "People": [["Patient", "Sex", "Age"], *people.values()]}
         )
         join = "--set=join=[{file: labels.xlsx, sheet: People, key: [Patient], columns: [Sex, Age]}]"
-        return Case(tell_truth(made, roles=("view", "sex", "age")), "labels.xlsx", then=["--set=sheet=Films", join])
+        return Case(tell_truth(made, roles=("view", "sex", "age")), "labels.xlsx", first=["--set=sheet=Films", join])
     write_sheets(place.folder / "labels.xlsx", {"A": [["Film"] * 3 + ["Finding"] * 5, *sheet]})
     return Case(tell_truth(made, roles=("view",)), "labels.xlsx", then=["--set=header_row=2"])
 
