@@ -270,7 +270,7 @@ def test_column_without_a_role_is_listed(bring: Bring, tmp_path: Path) -> None:
 def test_quiet_prints_what_is_open(bring: Bring, tmp_path: Path) -> None:
     bring(lambda cells, n: {**cells, "exclude": n % 2})
     names = ("--images", "images", "--labels", "labels.csv", "--no-input")
-    result = call("--quiet", "site", "new", "hospital", *names, folder=tmp_path)
+    result = call("site", "new", "hospital", *names, "--quiet", folder=tmp_path)
     assert result.code == 2
     assert "'exclude'" in result.err
     assert not result.out.strip()
