@@ -90,7 +90,7 @@ def test_design_of_another_package_is_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert isinstance(python, Finished)
     assert read_files(tmp_path / "runs") == read_files(tmp_path / "python")
     with assert_refused(ConfigError, "unknown key", key="decays.value", suggestion="values"):
-        load_pipeline(DIGITS, [*settings[:-1], "decays={value: [0.0]}"])
+        load_pipeline(DIGITS, [*settings[:-1], "decays={values: [0.0], value: 1}"])
     with assert_refused(ConfigError, "invalid value", key="decays"):
         load_pipeline(DIGITS, [*settings, "seeds=2"])
 
