@@ -48,6 +48,7 @@ SECTIONS = [
     "Splits and labels",
     "What the labels mean here",
     "Patients and views",
+    "Shortcuts",
     "Image files",
     "Comparison with other sites",
     "How to reproduce",
