@@ -35,10 +35,11 @@ class WholeTable(Table):
             longest = [_longest(column) for column in self.columns]
             padding = 1 if sum(longest) + 3 * number < room else 0
             spare = room - sum(longest) - (2 * padding + 1) * number - 1
+            right = padding if self.box is not None else 1  # without a frame a space parts the numbers
             if spare < 0:
                 yield from (self.above, *self._list(), self.below)
                 return
-            self.padding, self.collapse_padding = (0, padding), False
+            self.padding, self.collapse_padding, self.pad_edge = (0, right, 0, padding), False, True
             for column, width in zip(self.columns, longest, strict=True):
                 column.width, column.min_width = width + spare // number, None
         yield from (self.above, *super().__rich_console__(console, options), self.below)
