@@ -144,6 +144,12 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
     results = [chestfed.evaluate(study, site, k=k, resamples=20, out=tmp_path / f"k{k}") for k in (1, 2)]
     for k, result in zip((1, 2), results, strict=True):
         assert result.auc["mean"] == pytest.approx(study.auc(k))
+        assert repr(result).count("\n") < 5
+        assert f"{result.auc['mean']:.3f}" in repr(result)
+    assert study.auc(1, "Edema") == study.auc(1, "oedema") == study.auc(1, "edema")
+    with assert_refused(ConfigError, "unnamed outputs") as error:
+        chestfed.evaluate(torch.nn.Identity(), site)
+    assert "diseases=" in str(error.value)
     with assert_refused(ConfigError, "no patients held out", site="chexpert"):
         chestfed.evaluate(study, site, split="held-out")
     (tmp_path / "taken").write_text("a file")

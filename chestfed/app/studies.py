@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
 from chestfed.app.commands.study.show import show_finished
-from chestfed.core.console import command, say, show_answer
+from chestfed.core.console import command, plural, say, show_answer
 from chestfed.core.output import output
 from chestfed.learning.engines.declaration import rank
-from chestfed.studies.designs.design import Finished
+from chestfed.studies.designs.design import Finished, Variant
 from chestfed.studies.running import Studies, make_plans, run
-from chestfed.studies.training.costs import duration
+from chestfed.studies.training.costs import estimated
 from chestfed.studies.training.plan import StudyPlan
 from chestfed.studies.training.reporting import Reporter, Reporters, Summary, use
 from chestfed.studies.training.run_files import find_finished
+
+#: At most so many studies are named in a line.
+_NAMED: Final = 6
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Session:
     tracking_uri: str | None = None  #: None: a store in `out`
     skip_unreadable: bool = False
     verbose: bool = False  #: whether all tables are printed
+    strict: bool = False  #: whether K of other versions are refused
 
     def run(self, studies: Studies) -> Finished | None:
         """Run all studies, or resume them, and print their table; None in a process that another leads."""
@@ -46,7 +52,7 @@ class Session:
         if record is not None:
             reporters.add(record)
         with bars, use(reporters):
-            finished = run(studies, self.out, self.cache, skip_unreadable=self.skip_unreadable)
+            finished = run(studies, self.out, self.cache, skip_unreadable=self.skip_unreadable, strict=self.strict)
         if finished is None:
             return None
         show_finished(console, finished, verbose=self.verbose)
@@ -107,7 +113,24 @@ def _list_studies(studies: Studies, plan: StudyPlan) -> str:
     runs = sum(len(variant.pipeline.k) for variant in variants)
     stages_1 = {variant.pipeline.seed for variant in variants}
     stage_2 = sum(plan.stage_2_seconds(k) for variant in variants for k in variant.pipeline.k)
-    seconds = plan.decode_seconds + plan.stage_1_seconds * len(stages_1) + stage_2
+    once = plan.decode_seconds + plan.feature_seconds
+    time_text = estimated(once + plan.stage_1_seconds * len(stages_1) + stage_2, plan.timings)
     which = studies.design.one_plan
-    text = f"That is the {which} of {len(variants)} studies with {runs} runs of stage 2, {duration(seconds)}:"
-    return "\n".join([text, *(variant.label for variant in variants)])
+    text = f"That is the {which} of {len(variants)} studies with {runs} runs of stage 2. {time_text}"
+    return f"{text}:\n{describe_variants(variants)}"
+
+
+def describe_variants(variants: Sequence[Variant]) -> str:
+    """What the studies are, in one line: their labels, or of many in how much they differ."""
+    if len(variants) <= _NAMED:
+        return ", ".join(variant.label for variant in variants)
+    kinds = {
+        "method": {variant.pipeline.method.partition(":I=")[0] for variant in variants},
+        "window": {variant.pipeline.federated.window for variant in variants},
+        "seed": {variant.pipeline.seed for variant in variants},
+    }
+    counts = {name: len(values) for name, values in kinds.items() if len(values) > 1}
+    if counts.get("method", 1) > 1 and math.prod(counts.values()) != len(variants):
+        counts.pop("window", None)  # which each method has its own of
+    text = " x ".join(plural(number, name) for name, number in counts.items())
+    return text if math.prod(counts.values()) == len(variants) else f"{len(variants)} studies: {text}".rstrip(": ")

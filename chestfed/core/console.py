@@ -12,7 +12,7 @@ from functools import cache
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chestfed.core.output import output
+from chestfed.core.output import add_result, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -52,11 +52,15 @@ def _read_width() -> int:
     return max(40, int(columns)) if columns.isdigit() else _WIDTH
 
 
-def show_answer(console: Console, text: str) -> None:
-    """Print the answer of a command, which is printed with --quiet too."""
-    quiet = console.quiet
-    console.quiet = quiet and output().mode != "quiet"
-    console.print(text.replace("−", "-"), style="bold")
+def show_answer(console: Console, text: str, **result: Any) -> None:
+    """Print the answer of a command, one line, which is printed with --quiet too; `result` is what programs get."""
+    add_result(answer=text, **result)
+    quiet, plain = console.quiet, text.replace("−", "-")
+    if output().mode == "quiet":
+        console.quiet, output().answered = False, True
+        say(console, plain)
+    else:
+        console.print(plain, style="bold", soft_wrap=True)
     console.quiet = quiet
 
 
@@ -70,7 +74,7 @@ def _console_class() -> type[Console]:
         """Whatever is printed, a table too, has no control characters but rich's own."""
 
         def print(self, *objects: Any, **about: Any) -> None:
-            if output().mode == "json" and not self.stderr:
+            if output().mode != "text" and not self.stderr and (self.quiet or output().mode == "json"):
                 output().collect(objects)
             else:
                 super().print(*objects, **about)

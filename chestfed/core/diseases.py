@@ -51,9 +51,14 @@ def check_name(name: str) -> str:
         hint = f"; did you mean '{plain}'?" if plain else ""
         text = "is not the name of a disease: 1 to 40 small letters, digits and underscores, the first a letter"
         raise UnknownNameError(f"'{name[:60]}' {text}{hint}", plain)
+    return check_column(name)
+
+
+def check_column(name: str) -> str:
+    """Check that tables have no column or row of this name; raises `ValueError` if they have."""
     if name in _RESERVED or name.endswith("_missing"):
         raise ValueError(
-            f"'{name}' cannot be the name of a disease, because tables use it: take another, as in my_{name}"
+            f"'{name}' cannot be the name of a disease or task, because tables use it: take another, as in my_{name}"
         )
     return name
 
@@ -83,6 +88,22 @@ def format_title(disease: str) -> str:
     if disease in _RESERVED:
         return disease  # the mean, beside the diseases
     return TITLES.get(disease) or _given_titles.get(disease) or disease.replace("_", " ").capitalize()
+
+
+#: What other data sets and models call these diseases.
+_ALIASES: Final[dict[str, str]] = {
+    "effusion": "pleural_effusion",
+    "oedema": "edema",
+    "pulmonary_edema": "edema",
+    "pulmonary_oedema": "edema",
+    "pulmonary_fibrosis": "fibrosis",
+}
+
+
+def recognize_name(text: str) -> str:
+    """The name that a text stands for, whatever its case and signs: of `Edema` and `oedema` it is edema."""
+    plain = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return _ALIASES.get(plain, plain)
 
 
 def sort_names(names: Iterable[str]) -> list[str]:

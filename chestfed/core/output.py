@@ -1,7 +1,7 @@
-"""How much a command prints: everything, with --quiet its answer alone, with --json one object for programs.
+"""How much a command prints: everything, with --quiet its answer in one line, with --json one object for programs.
 
 The object has `command`, `exit_code`, `error`, `messages`, `tables` (title, columns, rows of texts) and `result`, which
-each command describes.
+each command describes: its `answer` in a line, and numbers as numbers.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ class Output:
     messages: list[str] = field(default_factory=list)
     tables: list[dict[str, Any]] = field(default_factory=list)
     result: dict[str, Any] = field(default_factory=dict)
+    answered: bool = False  #: whether the answer was printed
+
+    @property
+    def last_line(self) -> str:
+        """What stands for the answer of a command that names none: the last line that it would have printed."""
+        return self.messages[-1].splitlines()[-1] if self.messages else ""
 
     def collect(self, objects: Iterable[object]) -> None:
         """Take what would be printed."""
@@ -55,8 +61,9 @@ def output() -> Output:
 
 
 def begin_output(mode: Mode = "text") -> None:
-    """Forget what an earlier command of this process left."""
-    _OUTPUT.set(Output(mode))
+    """Forget what an earlier command of this process left; with both options, --json counts."""
+    if mode != "quiet" or output().mode != "json":
+        _OUTPUT.set(Output(mode))
 
 
 def add_result(**values: Any) -> None:
@@ -67,6 +74,8 @@ def add_result(**values: Any) -> None:
 def encode(command: str, exit_code: int, error: str = "") -> str:
     """The JSON object; NaN is null."""
     current = output()
+    if current.last_line and not error:
+        current.result.setdefault("answer", current.last_line)
     about = {"command": command, "exit_code": exit_code, "error": error or None}
     content = {"messages": current.messages, "tables": current.tables, "result": current.result}
     return json.dumps(_make_plain(about | content), indent=2, ensure_ascii=False, allow_nan=False)

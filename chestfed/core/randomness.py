@@ -8,8 +8,12 @@ clients run, or how many processes decode images, changes nothing.
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import numpy as np
+
+#: The largest seed: tables hold 64-bit integers.
+MOST_SEED: Final = 2**63 - 1
 
 
 def stream_seed(seed: int, *name: str | int) -> int:

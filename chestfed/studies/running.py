@@ -30,7 +30,8 @@ from chestfed.studies.training.data.experiment import Experiment, check_cache, l
 from chestfed.studies.training.data.sites import StudySite, open_sites, resolve_data_root
 from chestfed.studies.training.plan import StudyPlan, plan_study
 from chestfed.studies.training.reporting import current, warn
-from chestfed.studies.training.run import StudyResult, run_study
+from chestfed.studies.training.run import StudyResult, name_folder, run_study
+from chestfed.studies.training.versions import refuse_other_versions
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,12 @@ def check(file: PipelineFile, path: Path, data: Path | None = None, executor: Ex
     return studies
 
 
-def run(studies: Studies, out: Path, cache: Path, *, skip_unreadable: bool = False) -> Finished | None:
+def run(
+    studies: Studies, out: Path, cache: Path, *, skip_unreadable: bool = False, strict: bool = False
+) -> Finished | None:
     """Run all studies, or resume them, and write their tables; None in a process that another leads.
+
+    With `strict`, a study is refused of which some K were trained with other versions, or on another processor.
 
     Raises
     ------
@@ -129,6 +134,9 @@ def run(studies: Studies, out: Path, cache: Path, *, skip_unreadable: bool = Fal
             Job(variant.label, studies.file.stem + variant.suffix, experiment, out)
             for variant, experiment in zip(studies.variants, experiments, strict=True)
         ]
+        for job in jobs if strict else ():
+            folder = name_folder(job.experiment, job.name, out)
+            refuse_other_versions(folder, job.experiment.pipeline.k, studies.machine)
         results = studies.executor(jobs, deployment)
     done = [Done(*parts) for parts in zip(studies.variants, experiments, results, strict=True)]
     finished = studies.design.finish(done, out)

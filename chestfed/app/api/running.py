@@ -12,6 +12,7 @@ from chestfed.app.api.arguments import Declarations, Part, PipelineSource
 from chestfed.core.bundled import site_file
 from chestfed.core.config import Document, as_path, listed
 from chestfed.core.errors import ConfigError
+from chestfed.core.python_words import speak_python
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _DEFAULT = "source_addition_samples"
 
 
+@speak_python
 def run(
     pipeline: PipelineSource | None = None,
     *,
@@ -44,10 +46,11 @@ def run(
     device: str | None = None,
     data: str | Path | None = None,
     out: str | Path = "runs",
-    cache: str | Path = "cache",
+    cache: str | Path = "auto",
     overrides: Sequence[str] = (),
     add_sites: Sequence[str | Path] = (),
     skip_unreadable: bool = False,
+    strict: bool = False,
     tracking: bool = False,
     quiet: bool = False,
 ) -> Study | Comparison | Finished:
@@ -72,6 +75,8 @@ def run(
         Studies, or K of one, that run at a time in processes of their own.
     data, overrides
         Folder that contains the sites' folders; any keys, as after `--set`: `["federated.window=8"]`.
+    strict
+        Refuse a study of which some K were trained with other versions, or on another processor.
 
     Returns
     -------
@@ -112,6 +117,7 @@ class _Request:
     overrides: Sequence[str]
     add_sites: Sequence[str | Path]
     skip_unreadable: bool
+    strict: bool
     tracking: bool
     quiet: bool
 
@@ -155,7 +161,8 @@ def _run(request: _Request) -> Study | Comparison | Finished:
     refuse_several("chestfed.run()")
     root, out = arguments.optional_path(request.data, "data"), as_path(request.out, "out")
     cache, console = as_path(request.cache, "cache"), open_console(quiet=request.quiet)
-    session = Session(console, out, cache, request.tracking, skip_unreadable=request.skip_unreadable)
+    choices = {"skip_unreadable": request.skip_unreadable, "strict": request.strict}
+    session = Session(console, out, cache, request.tracking, **choices)
     path = source.path if isinstance(source, Document) else source
     executor = Jobs(jobs) if jobs > 1 else Executor()
     return _open(session.run(check(loading.load_pipeline(source, settings, added), path, root, executor)))
@@ -193,7 +200,11 @@ class Tuned:
     trials: pd.DataFrame
     result: Study | Comparison | Finished
 
+    def __repr__(self) -> str:
+        return f"<Tuned: {len(self.trials):,} trials, selected settings in {self.file}\n{self.result!r}>"
 
+
+@speak_python
 def tune(
     pipeline: PipelineSource = _DEFAULT,
     *,
@@ -203,7 +214,7 @@ def tune(
     device: str | None = None,
     data: str | Path | None = None,
     out: str | Path = "runs",
-    cache: str | Path = "cache",
+    cache: str | Path = "auto",
     overrides: Sequence[str] = (),
     skip_unreadable: bool = False,
     tracking: bool = False,

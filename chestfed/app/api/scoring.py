@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from chestfed.app.api.arguments import optional_path
 from chestfed.core.config import as_path, listed
 from chestfed.core.errors import ConfigError
+from chestfed.core.python_words import speak_python
 from chestfed.results.evaluation.intervals import DEFAULT
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from chestfed.studies.scoring.scorer import Declared, Scorer
 
 
+@speak_python
 def evaluate(
     model: str | Path | Study | nn.Module,
     site: str | Path | Site,
@@ -39,7 +41,7 @@ def evaluate(
     batch_norm: Literal["own", "stored"] | None = None,
     device: str = "auto",
     out: str | Path | None = None,
-    cache: str | Path = "cache",
+    cache: str | Path = "auto",
     resamples: int = 2000,
     interval: MethodName = DEFAULT,
 ) -> Evaluation:
@@ -84,6 +86,7 @@ def evaluate(
     return done
 
 
+@speak_python
 def compare(
     *models: str | Path | Study,
     k: int | None = None,

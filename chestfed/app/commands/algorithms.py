@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chestfed.core.console import open_console, say, text_table
+from chestfed.core.console import open_console, say, show_answer, text_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,9 +116,14 @@ def _print_all(console: Console) -> None:
     for name in OBJECTIVES.names:
         objective = OBJECTIVES.find(name)
         console.print(f"  {name}: {objective.text} ({objective.kind})")
+    names = {family: [name for name, _ in rows] for family, rows in families().items()}
     say(console, "To run the sample study with another one:  chestfed study --methods scaffold")
     say(console, "One algorithm in detail, with its options:  chestfed algorithms scaffold")
     say(console, "Your own:  chestfed study --methods package.module:Name  (docs/own_method.md)")
+    every = [name for of_family in names.values() for name in of_family]
+    show_answer(
+        console, f"{len(every)} algorithms: {', '.join(every)}", algorithms=names, objectives=[*OBJECTIVES.names]
+    )
 
 
 def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
@@ -139,3 +144,5 @@ def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
     parts = (inspect.getdoc(module) or "").split("\n\n")
     text = "\n\n".join(part if part.startswith((" ", "-")) else " ".join(part.split()) for part in parts)
     console.print(f"\n{module.__name__}:\n{text}")
+    defaults = {key: field.default for key, field in fields.items()}
+    show_answer(console, f"{name}: {spec.title}", family=spec.family, options=defaults, **describe_spec(spec))

@@ -9,7 +9,6 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.core.console import open_console, say, show_answer
-from chestfed.core.output import add_result
 from chestfed.results.evaluation.intervals import DEFAULT
 
 
@@ -62,5 +61,4 @@ def compare(
         console.print(resolution)
     say(console, f"written to {folder}: differences.csv")
     answer = compare_models(rows)
-    add_result(answer=answer, folder=str(folder), differences=rows)
-    show_answer(console, answer)
+    show_answer(console, answer, folder=str(folder), differences=rows)

@@ -13,7 +13,7 @@ import typer
 from chestfed.app.commands import options
 from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import list_runs, suggest
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.intervals import DEFAULT
 
@@ -103,7 +103,7 @@ def evaluate(
     split: Split = "valid",
     protocol: Protocol = "frontal-image",
     out: Out = None,
-    cache: options.Cache = Path("cache"),
+    cache: options.Cache = options.AUTO,
     k: options.K = None,
     output_names: OutputNames = None,
     output_type: OutputType = None,
@@ -172,6 +172,7 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
     console.print(render(done))
     files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet, methods.md"
     say(console, f"written to {folder}: {files}\ntook {seconds:.0f} s")
+    show_answer(console, done.answer, folder=str(folder), **done.numbers)
 
 
 def _check_exists(model: str) -> None:

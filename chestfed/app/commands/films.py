@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.console import command, open_console, say, text_table
+from chestfed.core.console import command, open_console, say, show_answer, text_table
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ConfigError
 
@@ -42,6 +42,8 @@ def films_list() -> None:
         say(console, f"{check}: {_CHECKS[check]}")
     show, get = command("films", "show"), command("films", "get")
     say(console, f"hospital, license, citation: {show} NAME; download: {get} NAME --data DIR")
+    numbers = {name: {"films": release.films, "bytes": release.size} for name, release in releases().items()}
+    show_answer(console, f"{len(numbers)} releases: {', '.join(numbers)}", releases=numbers)
 
 
 def films_show(name: Name) -> None:
@@ -67,6 +69,8 @@ def films_show(name: Name) -> None:
         part = "" if file.part is None else f", part {file.part}"
         say(console, f"  {file.name} ({size_text(file.size)}{part}): {file.url}")
         say(console, f"    {'; '.join(digests) or 'no digest is known'}")
+    text = f"{release.title}: {release.films:,} films, {size_text(release.size) if release.files else 'by hand'}"
+    show_answer(console, text, films=release.films, bytes=release.size, license=release.license)
 
 
 def films_get(
@@ -95,7 +99,7 @@ def films_get(
 
     if data is None:
         raise ConfigError("where should the films be? Give a folder with --data DIR, or set CHESTFED_DATA")
-    console = open_console()
+    console, counts = open_console(), dict[str, int]()
     for release in [find_release(name) for name in names]:
         with StepBars(console) as bars:
 
@@ -103,7 +107,7 @@ def films_get(
                 bars.show(what, done >> 20, max(total >> 20, 1), unit="MB")
 
             fetched = fetch_release(release, data, part=part, trust=trust_first_download, progress=show)
-        place = data / release.folder
+        place, counts[release.folder] = data / release.folder, fetched
         say(
             console,
             f"{release.title}: {f'{fetched} files downloaded to' if fetched else 'already complete in'} {place}",
@@ -111,3 +115,4 @@ def films_get(
         say(console, f"license: {release.license}")
         say(console, f"cite: {release.citation}")
         say(console, f"next: {command('site', 'check', f'site_configs/{release.site}', '--data', data)}")
+    show_answer(console, f"{sum(counts.values())} files downloaded to {data}", downloaded=counts)

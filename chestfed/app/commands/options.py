@@ -18,6 +18,7 @@ from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import list_pipelines, list_runs, list_sites, run_path, site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
+from chestfed.data.images.place import AUTO as AUTO
 from chestfed.results.evaluation.intervals import MethodName
 
 if TYPE_CHECKING:
@@ -69,7 +70,13 @@ Config = Annotated[
     ),
 ]
 Data = Annotated[Path | None, optional(envvar="CHESTFED_DATA", help="Folder that contains the sites' folders.")]
-Cache = Annotated[Path, typer.Option(rich_help_panel=RARE, help="Folder for decoded images and results about them.")]
+Cache = Annotated[
+    Path,
+    typer.Option(
+        rich_help_panel=RARE,
+        help="Folder for decoded images. auto: ./cache if it has the site, else beside the data.",
+    ),
+]
 Workers = Annotated[
     int | None, optional(min=1, rich_help_panel=RARE, help="Processes that decode images. Default: one per core.")
 ]

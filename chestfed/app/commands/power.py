@@ -10,7 +10,7 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.core.bundled import list_pipelines, run_path
-from chestfed.core.console import open_console, plural, say, text_table
+from chestfed.core.console import open_console, plural, say, show_answer, text_table
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def power(
         times = find_times(assumptions, difference, count, comparisons)
         text = "no number of patients shows it" if times is None else f"{times:.3g} times these test patients"
         say(console, f"With {plural(count, 'seed')}: {text}.")
+    needed_text = "no number of seeds shows" if needed is None else f"{plural(needed, 'seed')} show"
+    result = {"seeds_needed": needed, "difference": difference, "rows": table.to_dict("records")}
     if csv is not None:
         from chestfed.core.checkpoint import write_text
         from chestfed.results.evaluation.estimates import as_csv
@@ -112,6 +114,7 @@ def power(
     if figure is not None:
         _draw(table, difference, figure)
         say(console, f"written to {figure}")
+    show_answer(console, f"With this test set {needed_text} a difference of {difference:g}", **result)
 
 
 def _read_numbers(text: str) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 
 
 def report(
@@ -52,6 +52,8 @@ def report(
     drawn = page.parent / f"{page.stem}-figures" if figures else None
     written = write_report(folder, page, drawn, pictures=pictures, interval=interval)
     console = open_console()
-    say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
     if drawn is not None:
         say(console, f"{len(written.pictures)} figures, as PNG and SVG, in {drawn}")
+    size = page.stat().st_size
+    about = {"page": str(page), "bytes": size, "figures": len(written.pictures) if drawn is not None else 0}
+    show_answer(console, f"written to {page} ({size / 1e6:.1f} MB); open it in a browser", **about)

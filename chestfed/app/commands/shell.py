@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 from chestfed.core.errors import ChestfedError
 from chestfed.core.output import begin_output, encode, output
 from chestfed.core.processes.stopping import Stopped
@@ -92,12 +92,12 @@ class Root(Commands):
         try:
             result = super().invoke(ctx)
         except typer.Exit as ended:
-            _print_json(ctx, ended.exit_code)
+            _end_output(ctx, ended.exit_code)
             raise
         except ChestfedError as error:
-            _print_json(ctx, 1, str(error))
+            _end_output(ctx, 1, str(error))
             raise
-        _print_json(ctx, 0)
+        _end_output(ctx, 0)
         return result
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
@@ -118,9 +118,12 @@ class Root(Commands):
                 self.commands[name].hidden = False
 
 
-def _print_json(ctx: typer.Context, code: int, error: str = "") -> None:
+def _end_output(ctx: typer.Context, code: int, error: str = "") -> None:
+    """Print what --json collected, or the line of a command that has not named its answer."""
     if output().mode == "json":
         print(encode(ctx.invoked_subcommand or "", code, error))
+    elif output().mode == "quiet" and not output().answered and not error and output().last_line:
+        show_answer(open_console(), output().last_line)
 
 
 def show_all_help(ctx: typer.Context, value: bool) -> None:
@@ -145,7 +148,7 @@ def _set_json(value: bool) -> None:
 
 _SHARED: Final = {
     "quiet": typer.Option(
-        "--quiet", "-q", callback=_set_quiet, is_eager=True, help="Print the answer and errors only."
+        "--quiet", "-q", callback=_set_quiet, is_eager=True, help="Print the answer, one line, and errors only."
     ),
     "json_": typer.Option("--json", callback=_set_json, is_eager=True, help="Print one JSON object."),
     "help_all": typer.Option(

@@ -50,7 +50,7 @@ def register_samples(clients: Sequence[Samples], test: Samples) -> tuple[str, in
     images, labels = (np.concatenate(arrays) for arrays in zip(*trained, strict=True))
     digest = hashlib.blake2b(digest_size=8)
     for array in (images, labels, holders, *tested):
-        digest.update(array.tobytes())
+        digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     name = f"in_memory_{digest.hexdigest()}"
     train = Part(ArrayPixels(images), label_patterns(labels), clients=holders, labels=labels)
     scored = Part(ArrayPixels(tested[0]), label_patterns(tested[1]), labels=tested[1])

@@ -31,7 +31,7 @@ class Pixels(Protocol):
         """
 
     def digest(self, row: int) -> bytes:
-        """16 bytes that identify the image: of its pixels; of an image in a file, of its path and length."""
+        """16 bytes that identify the image: of shape and pixels; of an image in a file, of path, length and time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,9 @@ class ArrayPixels:
         return np.array(self.images[row], order="C")
 
     def digest(self, row: int) -> bytes:
-        """Of the pixels."""
-        return hashlib.blake2b(self.read(row).tobytes(), digest_size=16).digest()
+        """Of shape and pixels: the same bytes are another image in another shape."""
+        pixels = self.read(row)
+        return hashlib.blake2b(f"{pixels.shape}".encode() + pixels.tobytes(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +98,9 @@ class FilePixels:
             ) from None
 
     def digest(self, row: int) -> bytes:
-        """Of the path below the root and the file's length: decoding a million photographs first would take hours."""
-        file, length = self.files[row], -1
+        """Of path below the root, length and time of the file: reading a million photographs first would take hours."""
+        file, stamp = self.files[row], ""
         with suppress(OSError):  # reading it raises the error
-            length = (self.root / file).stat().st_size
-        return hashlib.blake2b(f"{file}:{length}".encode(), digest_size=16).digest()
+            status = (self.root / file).stat()
+            stamp = f"{status.st_size}:{status.st_mtime_ns}"
+        return hashlib.blake2b(f"{file}:{stamp}".encode(), digest_size=16).digest()

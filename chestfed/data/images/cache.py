@@ -15,6 +15,7 @@ from chestfed.data.images.database import KEY, Database, digest_pixels, unpack_k
 from chestfed.data.images.decode import prepare_image
 from chestfed.data.images.file_store import Files, Kind, SiteStore, Table, open_database
 from chestfed.data.images.levels import Stored
+from chestfed.data.images.place import find_cache
 from chestfed.data.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def fill_cache(
 
 def lacking_bytes(table: Table, cache_root: Path, preprocess: Preprocess) -> int:
     """Bytes of the pixels of these rows minus those of this site that are cached, if no two files are equal."""
-    database = open_database(cache_root, table.name)
+    database = open_database(find_cache(cache_root, table.name, table.root), table.name)
     cached = database.count(pixels(preprocess).name, "number >= 0") if database.file.exists() else 0
     return max(0, table.frame["image"].nunique() - cached) * preprocess.size**2
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,9 +41,10 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
         patients: np.ndarray,
         rows: np.ndarray,
         augment: Augment | None = None,
+        transform: Callable[[Tensor], Any] | None = None,
     ) -> None:
         self._places = np.flatnonzero(images.records >= 0)  # the others have no readable image
-        self._images, self._augment = images, augment
+        self._images, self._augment, self._transform = images, augment, transform
         self.diseases = diseases
         self.labels = np.array(labels[self._places], np.float32)
         self.patients = np.array(patients[self._places], np.int64)
@@ -49,8 +53,14 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __repr__(self) -> str:
+        patients = len(np.unique(self.patients))
+        return f"ImageDataset({len(self):,} images of {patients:,} patients, {', '.join(self.diseases)})"
+
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
         gray = self._images.read([int(self._places[index])])
         if self._augment is not None:
             gray = self._augment.apply(gray, [int(torch.randint(2**32, ()))])
-        return normalize(gray)[0], torch.from_numpy(self.labels[index].copy())
+        image: Any = normalize(gray)[0]
+        image = image if self._transform is None else self._transform(image)
+        return image, torch.from_numpy(self.labels[index].copy())

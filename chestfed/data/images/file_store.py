@@ -33,6 +33,7 @@ from chestfed.core.processes.workers import parallel_map
 from chestfed.data.images.database import FILES, KEY, Database, Row, is_shared, unpack_keys
 from chestfed.data.images.decoding.compressed import MAX_BYTES
 from chestfed.data.images.levels import Stored
+from chestfed.data.images.place import find_cache
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +133,8 @@ class SiteStore:
     """
 
     def __init__(self, cache_root: Path, table: Table) -> None:
-        self.database, self._table = open_database(cache_root, table.name), table
+        place = find_cache(cache_root, table.name, table.root)
+        self.database, self._table = open_database(place, table.name), table
         self.database.create()
 
     @cached_property

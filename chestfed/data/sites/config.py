@@ -12,6 +12,7 @@ from chestfed.core.config import Document, StrictModel, check_document, expand_p
 from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, give_titles, nearest_hint
 from chestfed.core.errors import ConfigError, UnknownNameError, nearest
 from chestfed.core.plugins import Choice, Options
+from chestfed.core.randomness import MOST_SEED
 from chestfed.data.images.levels import CHEST, InvertedBy
 from chestfed.data.sites.label_files.options import FileFormat
 from chestfed.data.sites.left_out import Rows
@@ -58,7 +59,7 @@ class Splits(StrictModel):
     official: bool = Field(True, description="use the official splits of the data set; false: every image is in train")
     valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to valid")
     test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to test")
-    seed: int = Field(1, ge=0, description="seed of these two random splits by patient")
+    seed: int = Field(1, ge=0, le=MOST_SEED, description="seed of these two random splits by patient")
     file: str | None = Field(
         None,
         min_length=1,

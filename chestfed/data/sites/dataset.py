@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -15,14 +16,19 @@ import pandas as pd
 from chestfed.core.bundled import site_file
 from chestfed.core.config import as_path, listed
 from chestfed.core.errors import ConfigError
+from chestfed.core.python_words import speak_python
 from chestfed.data.sites.config import SiteConfig, load_site_config
 from chestfed.data.sites.opening import open_site
 from chestfed.data.sites.reader import SPLITS, VIEWS
 from chestfed.data.sites.table import SiteTable
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chestfed.data.images.dataset import ImageDataset
 
+#: What others call the splits.
+_SPLITS: Final = {"validation": "valid", "val": "valid", "training": "train", "testing": "test"}
 #: A word for several views.
 _FRONTAL: Final = ("pa", "ap", "frontal")
 
@@ -63,12 +69,14 @@ class Site:
         """One row per image, columns as in `docs/design.md`. It names patients and files: keep it where they are."""
         return self.site_table.frame
 
+    @speak_python
     def dataset(
         self,
         split: str = "train",
-        size: int = 320,
+        size: int | Sequence[int] = 320,
         views: str | Sequence[str] | None = None,
         *,
+        transform: Callable[[Tensor], Any] | None = None,
         augment: bool = False,
         skip_unreadable: bool = False,
         workers: int | None = None,
@@ -79,11 +87,13 @@ class Site:
         Parameters
         ----------
         split
-            train, valid, test, or all.
+            train, valid (or validation), test, or all.
         size
-            Side of the square images, in pixels.
+            Side of the square images in pixels, as 224 or (224, 224).
         views
             A view, several, or `frontal` for all frontal ones; default: the views that the YAML keeps.
+        transform
+            Called with each image float32 `[3, size, size]`, which is normalized with ImageNet's mean and deviation.
         augment
             Apply chestfed's random rotation, shift and scale.
         skip_unreadable
@@ -105,21 +115,22 @@ class Site:
         from chestfed.data.images.dataset import ImageDataset
         from chestfed.data.images.preprocess import Preprocess
 
-        if size not in range(32, 2049):
-            raise ConfigError(f"size={size}: choose 32 to 2048 pixels")
-        places = self._select_rows(split, views)
+        side = _read_side(size)
+        places = self._select_rows(_SPLITS.get(split, split), views)
         frame = self.table.iloc[places].reset_index(drop=True)
         images = fill_cache(
             self.site_table.with_frame(frame),
             self.cache,
-            Preprocess(size=int(size)),
+            Preprocess(size=side),
             workers=workers,
             skip_unreadable=skip_unreadable,
             progress=progress,
         )
         patients, _ = pd.factorize(self.table["patient"])
         labels = self.site_table.labels()[places]
-        return ImageDataset(images, self.diseases, labels, patients[places], places, Augment() if augment else None)
+        return ImageDataset(
+            images, self.diseases, labels, patients[places], places, Augment() if augment else None, transform
+        )
 
     def _select_rows(self, split: str, views: str | Sequence[str] | None) -> np.ndarray:
         """Rows of the table, int `[n]`."""
@@ -138,8 +149,25 @@ class Site:
         return np.flatnonzero(mask.to_numpy(dtype=bool))
 
 
+def _read_side(size: int | Sequence[int]) -> int:
+    """The side in pixels, from a number or from two equal ones."""
+    sides = list(size) if isinstance(size, Sequence) or hasattr(size, "__len__") else [size]
+    try:
+        numbers = {operator.index(side) for side in sides}
+    except TypeError:
+        numbers = set()
+    if len(numbers) != 1 or len(sides) > 2:
+        text = "give one whole number, or two equal ones: images are square"
+        raise ConfigError(f"size={size!r}: {text}", kind="not a size", key="size")
+    (side,) = numbers
+    if side not in range(32, 2049):
+        raise ConfigError(f"size={size!r}: choose 32 to 2048 pixels", kind="not a size", key="size")
+    return side
+
+
+@speak_python
 def load_site(
-    config: str | Path, data: str | Path | None = None, *, cache: str | Path = "cache", overrides: Sequence[str] = ()
+    config: str | Path, data: str | Path | None = None, *, cache: str | Path = "auto", overrides: Sequence[str] = ()
 ) -> Site:
     """Open a site: read and check its label files. No image is decoded yet.
 
@@ -150,7 +178,7 @@ def load_site(
     data
         The folder that holds the sites' folders, as for `--data`; default: `$CHESTFED_DATA`.
     cache
-        Folder for decoded images.
+        Folder for decoded images; `auto`: `cache` in the working folder if it holds the site, else beside the data.
     overrides
         Keys of the YAML, as for `--set`: `["uncertain=missing"]`.
 

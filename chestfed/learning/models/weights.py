@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -28,7 +29,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
+        _refuse_bomb(path)
         stored = torch.load(path, map_location="cpu", weights_only=True)
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(f"{path} cannot be read: {_unreadable(path, error)}") from None
     for key in ("state_dict", "model_state_dict", "model"):  # common wrappers
@@ -38,6 +42,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not named or not stored or not all(isinstance(part, Tensor) for part in stored.values()):
         raise ConfigError(f"{path}: not a state dict: names and tensors are needed")
     return stored
+
+
+def _refuse_bomb(path: Path) -> None:
+    """Refuse an archive that would unpack to more than it is: torch stores its tensors uncompressed."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        entries, size = archive.infolist(), path.stat().st_size
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or sum(e.file_size for e in entries) > size:
+        raise ConfigError(
+            f"{path}: refused: it is compressed, which torch.save does not do, so its size says nothing of what it "
+            "unpacks to. Save the state dict again with torch.save, or as safetensors",
+            kind="compressed weights",
+            file=path.name,
+        )
 
 
 def _unreadable(path: Path, error: Exception) -> str:

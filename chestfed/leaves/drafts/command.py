@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from chestfed.app.commands.options import optional
-from chestfed.core.console import command, open_console, plural, say
+from chestfed.core.console import command, open_console, plural, say, show_answer
 from chestfed.core.errors import ConfigError, SiteError
 
 if TYPE_CHECKING:
@@ -162,6 +162,8 @@ def _list_open(console: Console, draft: Proposal, out: Path, name: str) -> None:
             say(console, f"     {answer}")
     book = f", or enter MEANING and yes in {_name_book(name, out)}," if draft.codes else ""
     say(console, f"Add these options to the command{book} and run it again")
+    text = f"{plural(len(draft.questions), 'open question')}: {'; '.join(item.text for item in draft.questions)}"
+    show_answer(console, text.replace("\n", " "), questions=[item.text for item in draft.questions])
 
 
 def _ask(console: Console, questions: Sequence[Question], options: dict[str, Any]) -> None:
@@ -273,6 +275,8 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     for note in table.notes:
         say(console, f"note: {note}", "yellow")
     say(console, f"next:\n  {check}\n  {command('study', '--add-site', *place)}")
+    images = len(table.frame)
+    show_answer(console, f"written to {path}: {images:,} images", file=str(path), images=images)
 
 
 def is_terminal() -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.console import command, open_console, plural, say
+from chestfed.core.console import command, open_console, plural, say, show_answer
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def submit(
     notes: Annotated[str, options.optional(help="Shown on the page.")] = "",
     out: Annotated[Path | None, options.optional(help="The file. Default: BENCHMARK-METHOD.zip.")] = None,
     data: Data = None,
-    cache: options.Cache = Path("cache"),
+    cache: options.Cache = options.AUTO,
 ) -> None:
     """Write the one file that a method is submitted to a benchmark with.
 
@@ -71,7 +71,8 @@ def submit(
     write_submission(target, header, scores)
     rows = f"{len(scores):,} rows of scores" if len(scores) else "AUCs alone, which cannot be verified"
     say(console, f"{chosen.name}: {about.name}, {plural(len(folders), 'seed')}, {rows}")
-    say(console, f"written to {target}\nnext: {command('leaderboard', target.parent, '--benchmark', benchmark)}")
+    say(console, f"next: {command('leaderboard', target.parent, '--benchmark', benchmark)}")
+    show_answer(console, f"written to {target}", file=str(target), seeds=len(folders), rows=len(scores))
 
 
 def leaderboard(
@@ -89,7 +90,7 @@ def leaderboard(
         options.optional(metavar="NAME", help="Write this benchmark's Croissant datasheet instead."),
     ] = None,
     data: Data = None,
-    cache: options.Cache = Path("cache"),
+    cache: options.Cache = options.AUTO,
 ) -> None:
     """Verify the submissions in a folder, compute their AUCs again, and write one page and a CSV.
 
@@ -109,7 +110,7 @@ def leaderboard(
         chosen, file = load_benchmark(datasheet)
         target = output or Path(f"{chosen.name}.json")
         write_json(target, make_datasheet(chosen, file))
-        say(console, f"written to {target}")
+        show_answer(console, f"written to {target}", file=str(target))
         return
     files = [] if folder is None else sorted(file for file in folder.glob("*.zip") if file.is_file())
     if folder is None or not files:
@@ -124,10 +125,12 @@ def leaderboard(
     board, page = make_board(files, chosen, splits, baseline), output or folder / "leaderboard.html"
     write_text(page, render_board(board))
     write_text(page.with_suffix(".csv"), as_csv(board.rows))
-    say(console, f"{chosen.name}: {plural(len(board.entries), 'submission')}, {len(board.refused)} refused")
     for name, reason in board.refused.items():
         say(console, f"refused: {name}: {reason}", "yellow")
     say(console, f"written to {page} and {page.with_suffix('.csv').name}")
+    text = f"{chosen.name}: {plural(len(board.entries), 'submission')}, {len(board.refused)} refused"
+    counts = {"page": str(page), "submissions": len(board.entries), "refused": len(board.refused)}
+    show_answer(console, text, **counts)
     if strict and board.refused:
         raise typer.Exit(2)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from chestfed.core.console import command, open_console, say
+from chestfed.core.console import command, open_console, say, show_answer
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def samples(
         summaries = write_hospitals(out, seed=seed, size=size, progress=bars.drawing)
     for summary in summaries:
         say(console, str(summary))
-    say(console, f"SYNTHETIC phantoms, no patients: written to {out}")
+    images = {summary.folder.name: summary.images for summary in summaries}
+    show_answer(console, f"SYNTHETIC phantoms, no patients: {sum(images.values())} images in {out}", images=images)
 
 
 def _write_extra(console: Console, out: Path, extra: str, seed: int, size: str) -> None:

@@ -33,7 +33,7 @@ def format_rows(rows: Sequence[Row], delimiter: str = ",", newline: str = "\n") 
 
 
 def write_rows(path: Path, rows: Sequence[Row], *, delimiter: str = ",", encoding: str = "utf-8") -> None:
-    """Write rows as parquet, xlsx, feather, dta, JSON, JSON lines or CSV (.gz), the same bytes each time.
+    """Write rows as parquet, xlsx, feather, JSON, JSON lines or CSV (.gz), the same bytes each time.
 
     A row that lacks a column of another one has an empty cell there.
     """
@@ -44,8 +44,6 @@ def write_rows(path: Path, rows: Sequence[Row], *, delimiter: str = ",", encodin
         frame.to_parquet(path, index=False)
     elif ending == "feather":
         frame.to_feather(path)
-    elif ending == "dta":
-        frame.to_stata(path, write_index=False, version=118)
     elif ending == "xlsx":
         names = _list_columns(rows)
         write_sheets(path, {"Sheet1": [names, *([row.get(name) for name in names] for row in rows)]})

@@ -272,6 +272,8 @@ def _facts(run: RunFolder, results: Results) -> dict[str, str]:
         facts["trained at"] = ", ".join(devices) + ": each at its own images, over a server"
     if spent := privacy_spent(run):
         facts["privacy"] = spent
+    if unalike := results.about.get("made_unalike"):
+        facts["trained with"] = unalike
     if left_out := sum(run.about["quarantined"].values()):
         facts["left out"] = f"{left_out:,} unreadable images"
     if notes := [f"{site}: {note}" for site, devices in run.about["notes"].items() for note in devices]:

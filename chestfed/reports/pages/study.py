@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from chestfed.core.config import as_path
-from chestfed.core.diseases import format_title
+from chestfed.core.diseases import format_title, recognize_name
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MisplacedError, Part
 from chestfed.core.provenance import Origin
@@ -273,7 +273,7 @@ class Study:
 
         Of several seeds the mean: each seed, their mean, and the interval of the difference to the smallest K.
         """
-        self._check_disease(disease)
+        disease = self._find_disease(disease)
         ax, rows = ax or figures.new_axes(), self.table().query("disease == @disease")
         if len(self.seeds) > 1:
             draw_over_seeds(ax, self._results)
@@ -325,7 +325,7 @@ class Study:
 
     def plot_rounds(self, disease: str | None = None, ax: Axes | None = None) -> Axes:
         """AUC on the test images against communication rounds, per K: the mean, or one disease's."""
-        self._check_disease(disease or "mean")
+        disease = None if disease is None else self._find_disease(disease)
         ax = ax or figures.new_axes()
         ylabel = "mean AUC" if disease is None else f"AUC, {format_title(disease)}"
         figures.rounds(ax, list_auc_lines(self._run, disease or "mean"), ylabel)
@@ -334,7 +334,7 @@ class Study:
     def _plot_curves(
         self, draw: Callable[[Axes, list[Curve]], object], disease: str, k: int | None, ax: Axes | None
     ) -> Axes:
-        self._check_disease(disease)
+        disease = self._find_disease(disease)
         curves = list_curves(self._run, disease, None if k is None else [k])
         if not curves:
             raise ConfigError(f"{disease}: {_count(self._find_row(self.ks[-1], disease))} images: there is no curve")
@@ -357,16 +357,19 @@ class Study:
             )
         return self._runs[0]
 
-    def _check_disease(self, disease: str) -> None:
-        if disease not in (*self.diseases, "mean"):
-            text = f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}"
-            raise ConfigError(text, kind="no such disease", disease=disease)
+    def _find_disease(self, disease: str) -> str:
+        """The name in this study that a text stands for: `Edema` and `oedema` are edema."""
+        known, name = (*self.diseases, "mean"), recognize_name(disease)
+        if disease in known or name in known:
+            return disease if disease in known else name
+        text = f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}"
+        raise ConfigError(text, kind="no such disease", disease=disease)
 
     def _check_k(self, k: int) -> int:
         return int(self._runs[0].folder(k).name[1:])
 
     def _find_row(self, k: int, disease: str) -> pd.Series:
-        self._check_disease(disease)
+        disease = self._find_disease(disease)
         return self._results.view("study", k=self._check_k(k), disease=disease).iloc[0]
 
     def _require(self, view: str, frame: pd.DataFrame, otherwise: str) -> pd.DataFrame:

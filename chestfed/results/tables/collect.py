@@ -38,6 +38,7 @@ from chestfed.results.tables.frames import (
     read_row,
     write_frames,
 )
+from chestfed.results.tables.made_with import describe_makers
 from chestfed.results.tables.predictions import load_predictions, merge_seeds
 from chestfed.results.tables.run_folder import (
     ALTERNATIVES,
@@ -351,6 +352,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "methods": [describe_method(model.name, model.runs, model.k) for model in models] if compares else [],
         "machine": first.about["machine"],
         "versions": first.about["versions"],
+        "made_unalike": describe_makers(_list_makers(runs)),
         "runs": [
             {"run": model.name, "seed": run.settings.seed, "folder": run.path.name, "digest": run.digest}
             for model in models
@@ -363,6 +365,16 @@ def _knows_patients(run: RunFolder) -> bool:
     """Whether it is known whose the test images are; a public collection without that counts each image as one."""
     scored = run.about["scored"]
     return not run.configuration.get("collection") or scored["images"] != scored["patients"]
+
+
+def _list_makers(runs: Sequence[RunFolder]) -> list[tuple[str, Path, Sequence[int]]]:
+    """Of each run what stands before its K, its folder, and its finished K."""
+    several = len({(run.settings.method, run.settings.window) for run in runs}) > 1
+    names = [f"{run.settings.method}, I={run.settings.window}, " if several else "" for run in runs]
+    names = [
+        f"{name}seed {run.settings.seed}, " if len(runs) > 1 else name for name, run in zip(names, runs, strict=True)
+    ]
+    return [(name, run.path, run.ks) for name, run in zip(names, runs, strict=True)]
 
 
 def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:

@@ -4,7 +4,7 @@
         study.json                      identity: configuration, digests, versions
         sites.json, thumbnails.npz      what a report says of the sites
         k1/ k2/ ...                     per K: result.json, predictions.parquet, model.safetensors,
-                                        rounds.jsonl, seconds.jsonl, time.json, manifest.json
+                                        rounds.jsonl, seconds.jsonl, time.json, made_with.json, manifest.json
         table.csv, significance.csv     AUCs and differences, and others of `VIEWS`
         federation.json                 of a study over hospitals: who took part
         manifest.json                   which run this is, and digests of the files beside it; each K has its own
@@ -46,6 +46,7 @@ from chestfed.results.tables.files import (
     scored_frame,
 )
 from chestfed.results.tables.frames import TABLES, VIEWS, Row, read_row
+from chestfed.results.tables.made_with import MADE_WITH
 
 STUDY: Final = "study.json"
 SITES: Final = "sites.json"
@@ -76,7 +77,7 @@ COUNTERS: Final[tuple[Literal["bytes_up", "bytes_down", "images", "gradients"], 
     *("images", "gradients"),
 )
 #: What the manifest of a K is about.
-FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME, MISTAKES)
+FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME, MISTAKES, CHOICE, MADE_WITH)
 #: What no finished K is without; predictions are missing where scores stay at a hospital.
 NEEDED_OF_K: Final = (RESULT, MODEL_FILE, ROUNDS)
 

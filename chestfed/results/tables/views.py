@@ -373,6 +373,8 @@ def describe_stage_1(results: Results) -> str:
 def list_notes(results: Results) -> list[str]:
     """What stands below the table of AUCs."""
     notes = [f"paper: {results.about['paper']}"] if results.about["paper"] else []
+    if unalike := results.about.get("made_unalike"):
+        notes.append(unalike)
     if stage_1 := describe_stage_1(results):
         notes.append(stage_1)
     if fewer := list_left_out(results):

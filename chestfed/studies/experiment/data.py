@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
+from chestfed.core.diseases import check_column
 
 Share = Annotated[float, Field(ge=0, le=1)]
-TaskName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+TaskName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(check_column)]
 #: Of one site or collection.
 MOST_CLIENTS: Final = 10_000
 
@@ -134,6 +135,13 @@ class CollectionEntry(StrictModel):
     tasks: list[TaskName] = Field(
         ["positive"], min_length=1, description="names of the tasks in tables, one per column of labels"
     )
+
+    @field_validator("tasks")
+    @classmethod
+    def _names_tasks_once(cls, value: list[str]) -> list[str]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"name each task once; found {', '.join(value)}")
+        return value
 
     @model_validator(mode="after")
     def _check_noise(self) -> Self:

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
+from chestfed.core.randomness import MOST_SEED
 from chestfed.data.images.augment import Augment
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.models import MODELS, FeatureOptions, ModelOptions
@@ -23,6 +24,10 @@ from chestfed.studies.experiment.stage_2 import Federated, get_part_name
 COMMON: Final = (
     "stage 2, federated training: what the methods have in common; names in brackets are the papers' symbols"
 )
+_Seeds = (
+    Annotated[int, Field(ge=1, le=1000)]
+    | Annotated[list[Annotated[int, Field(ge=0, le=MOST_SEED)]], Field(min_length=1)]
+)
 
 
 class Method(Federated):
@@ -31,7 +36,10 @@ class Method(Federated):
     own_keys: ClassVar[frozenset[str]] = Federated.own_keys | {"name", "model", "tuning"}
 
     name: str = Field(
-        "", pattern=r"^[^\s,]*$", description="name in tables and after `--methods`; by default the algorithm's"
+        "",
+        pattern=r"^(\w[^\s,/\\<>\x00-\x20\x7f-\x9f]*)?$",
+        description="name in tables and after `--methods`, which begins with a letter or digit; by default the "
+        "algorithm's",
     )
     algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
         description="a name, or a mapping of `name` and the algorithm's own options"
@@ -72,8 +80,8 @@ class PipelineFile(Conditions):
         description="windows (local steps per round) to compare, for every method, as `--windows`; none: "
         "federated.window",
     )
-    seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = (
-        Field(1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`")
+    seeds: _Seeds = Field(
+        1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`"
     )
     design: Annotated[Options | None, Choice(DESIGNS, optional=True)] = Field(
         None,
@@ -131,6 +139,8 @@ class PipelineFile(Conditions):
             if len(set(values)) < len(values):
                 advice = "; give each entry a `name` of its own" if key == "methods" else ""
                 raise ValueError(f"{key}: name each once; found {', '.join(map(str, values))}{advice}")
+        if max(self.seed_list) > MOST_SEED:
+            raise ValueError(f"seeds: counted up from {self.seed}, the last one is above {MOST_SEED}")
         if unknown := sorted({*(self.selected or [])} - {*names}):
             raise ValueError(f"selected: {', '.join(unknown)}: not among the methods {', '.join(names)}")
         return self

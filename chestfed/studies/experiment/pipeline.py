@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES, DiseaseName
 from chestfed.core.plugins import Choice
+from chestfed.core.randomness import MOST_SEED
 from chestfed.data.images.augment import Augment
 from chestfed.data.images.preprocess import Preprocess
 from chestfed.data.sites.config import Titles
@@ -219,7 +220,7 @@ class Conditions(StrictModel):
         description="where the clients run: a name, or a mapping of `name` and the engine's options; null: torchrun if "
         "it started this process, else in-process. It does not change the result",
     )
-    seed: int = Field(1, ge=0, description="seed of everything except the samples")
+    seed: int = Field(1, ge=0, le=MOST_SEED, description="seed of everything except the samples")
 
     @field_validator("diseases")
     @classmethod

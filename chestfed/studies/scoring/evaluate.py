@@ -44,7 +44,7 @@ STORED: Final = ChosenStatistics()
 _SATURATED = 1e-15
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """One model on one site."""
 
@@ -79,6 +79,31 @@ class Evaluation:
         parts += [str(how.resamples), *self.summary.diseases]
         digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
         return f"{self.origin.prefix}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
+
+    @property
+    def answer(self) -> str:
+        """The mean AUC with its interval, on what it was measured."""
+        row = self.summary.row("mean" if len(self.summary.diseases) > 1 else self.summary.diseases[0], "auc")
+        what = "mean AUC" if len(self.summary.diseases) > 1 else "AUC"
+        value = "not defined" if pd.isna(row["value"]) else f"{row['value']:.3f}"
+        bounds = "" if pd.isna(row["low"]) else f" [{row['low']:.3f}, {row['high']:.3f}]"
+        where = f"{self.images:,} images of {self.summary.patients:,} patients of {self.site}, {self.split} split"
+        return f"{self.origin.short_mark}{what} {value}{bounds} on {where}"
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What programs read: counts, and of each disease and their `mean` every metric with its interval."""
+        metrics: dict[str, dict[str, dict[str, float | None]]] = {}
+        for row in self.summary.metrics.to_dict("records"):
+            bounds = {key: None if pd.isna(row[key]) else float(row[key]) for key in ("value", "low", "high")}
+            metrics.setdefault(str(row["disease"]), {})[str(row["metric"])] = bounds
+        counts = {"images": self.images, "left_out": self.left_out, "patients": self.summary.patients}
+        return {"site": self.site, "split": self.split, "data": str(self.origin), **counts, "metrics": metrics}
+
+    def __repr__(self) -> str:
+        aucs = ", ".join(f"{name} {'-' if auc is None else format(auc, '.3f')}" for name, auc in self.auc.items())
+        more = "auc, summary, predictions, notes"
+        return f"<Evaluation: {self.scorer.name} on {self.title}\n{self.answer}\nAUC: {aucs}\nit has {more}>"
 
     @property
     def headline(self) -> str:

@@ -9,19 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from chestfed.core.diseases import DISEASES, TITLES, check_name
+from chestfed.core.diseases import DISEASES, TITLES, check_name, recognize_name
 from chestfed.core.errors import ConfigError
 
 #: Stands for an output that is ignored.
 IGNORED: Final = "-"
-#: What other data sets and models call our diseases.
-_ALIASES = {
-    "effusion": "pleural_effusion",
-    "oedema": "edema",
-    "pulmonary_edema": "edema",
-    "pulmonary_oedema": "edema",
-    "pulmonary_fibrosis": "fibrosis",
-}
 
 
 def select_own_outputs(path: Path, carried: Sequence[str], declared: Sequence[str] | None) -> tuple[str, ...]:
@@ -95,11 +87,11 @@ def _plain(name: str) -> str:
 
 def _disease(name: str) -> str | None:
     """Our name of a disease; '-' for nothing, None if it cannot be one."""
-    plain = _plain(name)
+    plain = recognize_name(name)
     if not plain:
         return IGNORED
     try:
-        return check_name(_ALIASES.get(plain, plain))
+        return check_name(plain)
     except ValueError:
         return None
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from chestfed.studies.training.pretrain import new_network
 _TIMED_SECONDS = 0.1
 #: Side of the images that a step is timed on, if theirs are larger: time grows with their pixels.
 _TIMED_SIZE = 128
+#: Images whose features are taken together.
+_FEATURES_AT_ONCE = 4
 #: A machine is busy if more than this share of its cores had work already.
 _BUSY = 0.5
 
@@ -34,7 +36,9 @@ _BUSY = 0.5
 class Timings:
     """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored.
 
-    `load` is how many processes wanted a core before that, per core; None where the system does not say it.
+    On a processor they are its own time, over the threads that share it: what others compute meanwhile adds nothing.
+    `feature` is per image whose features a frozen network takes, once. `load` is how many processes wanted a core
+    before that, per core; None where the system does not say it.
     """
 
     parameters: int
@@ -44,6 +48,7 @@ class Timings:
     scored_image: float
     load: float | None
     uncompiled: bool = False  #: although training will be compiled
+    feature: float = 0.0
 
 
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
@@ -52,6 +57,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     network = new_network(pipeline, machine)
     whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
     width = load_frozen(model).width if isinstance(model, FeatureOptions) else None
+    seconds = partial(_seconds, threads=machine.threads if machine.device.type == "cpu" else 0)
 
     def step(images: int, training: bool, size: int) -> None:
         blank = np.zeros((images, tasks), np.float32)
@@ -80,12 +86,12 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     def per_image(images: int, training: bool) -> float:
         few = min(images, 2 if training else 1)  # one image may be too few to normalize a batch
         size = _choose_size(lambda size: step(few, training, size), whole)
-        first = _seconds(lambda: step(few, training, size), 0)
+        first = seconds(lambda: step(few, training, size), 0)
         fits = max(few, min(images, int(few * _TIMED_SECONDS / first)))  # a large network is timed on fewer images
         if fits == few:
             return first / few * (whole / size) ** 2
         step(fits, training, size)
-        return _seconds(lambda: step(fits, training, size)) / fits * (whole / size) ** 2
+        return seconds(lambda: step(fits, training, size)) / fits * (whole / size) ** 2
 
     of_batch = cache(lambda images: per_image(images, training=True) * images)
     return Timings(
@@ -96,7 +102,21 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         per_image(pipeline.evaluation.batch_size, training=False),
         load,
         machine.compile,
+        _time_features(model, whole, machine, seconds) if isinstance(model, FeatureOptions) else 0.0,
     )
+
+
+def _time_features(
+    model: FeatureOptions, size: int, machine: Machine, seconds: Callable[[Callable[[], object]], float]
+) -> float:
+    """Seconds in which a frozen network takes the features of an image."""
+    frozen = load_frozen(model)
+
+    def extract(images: int) -> None:
+        frozen.extract(torch.zeros((images, 3, size, size), device=machine.device)).sum().item()
+
+    extract(1)  # which loads what is loaded once
+    return seconds(lambda: extract(_FEATURES_AT_ONCE)) / _FEATURES_AT_ONCE
 
 
 def _choose_size(step: Callable[[int], None], whole: int) -> int:
@@ -130,13 +150,17 @@ class _Blank:
         return np.zeros((len(rows), *self.shape), self.dtype)
 
 
-def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS) -> float:
-    """The median time that an action takes, repeated until all together took `enough` seconds."""
+def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS, threads: int = 0) -> float:
+    """The median time that an action takes, repeated until all together took `enough` seconds.
+
+    With `threads`, the processor time of this process over them: that on an idle machine. 0: on the clock.
+    """
+    clock = time.process_time if threads else time.perf_counter
     times, started = list[float](), time.perf_counter()
     while not times or time.perf_counter() - started < enough:
-        before = time.perf_counter()
+        before = clock()
         action()
-        times.append(time.perf_counter() - before)
+        times.append((clock() - before) / max(1, threads))
     return float(np.median(times))
 
 
@@ -172,13 +196,13 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
 
 
 def estimated(total: float, timings: Timings) -> str:
-    """The whole time, and on a busy machine that it is one."""
-    text = (
-        f"Estimated total: {duration(total)}, from steps timed just now{' without torch.compile' * timings.uncompiled}"
-    )
+    """The whole time on an idle machine, and on a busy one what it becomes at the present load."""
+    how = f"from the processor time of steps timed just now{' without torch.compile' * timings.uncompiled}"
+    text = f"Estimated total: {duration(total)}, {how}"
     if timings.load is None or timings.load < _BUSY:
         return text
-    return f"{text} on a BUSY machine ({timings.load:.1f} processes per core): less on an idle one"
+    busy = duration(total * (1 + timings.load))
+    return f"{text}; about {busy} while this machine is as BUSY as now ({timings.load:.1f} processes per core)"
 
 
 def duration(seconds: float) -> str:

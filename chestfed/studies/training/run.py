@@ -79,6 +79,7 @@ from chestfed.studies.training.run_files import (
     write_result,
     write_rounds,
 )
+from chestfed.studies.training.versions import note_maker
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,7 @@ class RunningStudy:
         folder.mkdir(exist_ok=True)
         tell("k_started", k)
         started, resumed = time.monotonic(), (folder / STATE).exists()
+        note_maker(folder, self.experiment.machine, resumed=resumed)
         times = RoundTimes(folder / SECONDS, resumed=resumed)
 
         def report(history: History) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import cv2
+import imagecodecs
 import numpy as np
 import pydicom
 import pytest
@@ -12,10 +13,19 @@ from PIL import Image, ImageOps
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate, get_frame
-from pydicom.uid import ExplicitVRBigEndian, JPEG2000Lossless, JPEGLSLossless, RLELossless
+from pydicom.uid import (
+    ExplicitVRBigEndian,
+    JPEG2000Lossless,
+    JPEGExtended12Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    RLELossless,
+)
 
 from chestfed.core.errors import ImageError
 from chestfed.data.images.decode import decode
+from chestfed.data.images.decoding import dicom_pixels
 from chestfed.data.images.decoding.compressed import refuse_missing_end
 from chestfed.data.images.decoding.polarity import MEAN_FILM
 from chestfed.data.images.levels import Stored
@@ -196,6 +206,43 @@ def test_compressed_dicom_has_equal_pixels(tmp_path: Path, syntax: str, encoder:
     packed = dicom(stored, WindowCenter="2047", WindowWidth="4096")
     packed.compress(syntax, encoding_plugin=encoder)
     np.testing.assert_array_equal(decode(save(packed, tmp_path / "b.dcm")), plain)
+
+
+@each("signed", [0, 1])
+@each("syntax", [JPEGLosslessSV1, JPEGLossless])
+def test_lossless_jpeg_has_equal_pixels(tmp_path: Path, syntax: str, signed: int) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    form = {"PixelRepresentation": signed, "WindowCenter": 2047 - 2048 * signed, "WindowWidth": "4096"}
+    values = (stored.astype(int) - 2048 * signed).astype(np.int16)
+    plain = decode(save(dicom(stored, **form, PixelData=values.tobytes()), tmp_path / "a.dcm"))
+    packed = dicom(stored, **form)
+    packed.file_meta.TransferSyntaxUID = syntax
+    packed.PixelData = encapsulate([imagecodecs.ljpeg_encode(values.view(np.uint16) & 0xFFF, bitspersample=12)])
+    np.testing.assert_array_equal(decode(save(packed, tmp_path / "b.dcm")), plain)
+
+
+def test_lossy_jpeg_of_12_bits_is_near(tmp_path: Path) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    plain = decode(save(dicom(stored, WindowCenter="2047", WindowWidth="4096"), tmp_path / "a.dcm"))
+    packed = dicom(stored, WindowCenter="2047", WindowWidth="4096")
+    packed.file_meta.TransferSyntaxUID = JPEGExtended12Bit
+    stream = imagecodecs.jpeg8_encode(stored, level=98, bitspersample=12)
+    packed.PixelData = encapsulate([stream])
+    gray = decode(save(packed, tmp_path / "b.dcm"))
+    assert np.abs(gray.astype(int) - plain.astype(int)).max() <= 2
+    packed.PixelData = encapsulate([stream[: len(stream) // 2] + b"\xff\xd9"])
+    with assert_refused(ImageError, "damaged"):
+        decode(save(packed, tmp_path / "c.dcm"))
+
+
+def test_every_jpeg_of_pydicom_is_decoded() -> None:
+    for name in ("JPEG-lossy.dcm", "JPGExtended.dcm", "MR_small_jpeg_ls_lossless.dcm", "SC_rgb_jpeg_gdcm.dcm"):
+        dataset = pydicom.dcmread(str(get_testdata_file(name, download=False)))
+        pixels = dicom_pixels._read_pixels(dataset)
+        assert pixels.shape[:2] == (dataset.Rows, dataset.Columns)
+    reference = pydicom.dcmread(str(get_testdata_file("MR_small.dcm", download=False))).pixel_array
+    packed = pydicom.dcmread(str(get_testdata_file("MR_small_jpeg_ls_lossless.dcm", download=False)))
+    np.testing.assert_array_equal(dicom_pixels._read_pixels(packed), reference)
 
 
 def test_jpeg_ls_without_its_end_is_refused(tmp_path: Path) -> None:

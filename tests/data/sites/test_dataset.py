@@ -135,3 +135,21 @@ def test_the_example_in_the_docs_runs(tiny_hospitals: Path, tmp_path: Path, monk
     exec(compile(code, "docs/images.md", "exec"), names)
     assert names["images"].shape[1:] == (3, 320, 320)
     assert names["labels"].shape[1:] == (5,)
+
+
+def test_sizes_splits_and_transforms_are_as_written(site: chestfed.Site) -> None:
+    doubled = site.dataset("training", size=(32, 32), transform=lambda image: image * 2)  # type: ignore[arg-type]
+    plain = site.dataset("train", size=32)
+    assert torch.equal(doubled[0][0], plain[0][0] * 2)
+    assert len(doubled) == len(plain)
+    assert "72 images of 18 patients" in repr(plain)
+    for size in ((32, 64), 31, 32.5, "32", (32, 32, 32)):
+        with assert_refused(ConfigError, "not a size", key="size"):
+            site.dataset("train", size=size)  # type: ignore[arg-type]
+
+
+def test_errors_name_arguments_of_python(tmp_path: Path, home: Path) -> None:
+    with pytest.raises(SiteError) as caught:
+        chestfed.load_site(home / "site.yaml", data=tmp_path / "nowhere")
+    assert "data=" in str(caught.value)
+    assert "--data" not in str(caught.value)

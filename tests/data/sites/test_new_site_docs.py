@@ -138,7 +138,7 @@ def test_the_commented_example_is_read(tmp_path: Path) -> None:
 def test_the_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     for keys in (*(model.model_fields for model in (TableFormat, Columns, Images, Join)), ROLES):
-        for name in set(keys) - {"table_name", "encoding"}:
+        for name in set(keys) - {"encoding"}:
             assert re.search(rf"^[-# ]*{name}:", text, re.MULTILINE), name
 
 

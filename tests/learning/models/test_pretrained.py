@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch import hub
 from chestfed.core.errors import ConfigError
 from chestfed.learning.models import pretrained
 from chestfed.learning.models.pretrained import IMAGENET, find_initial_weights
+from chestfed.learning.models.weights import read_weights
 from tests.cases import assert_refused
 
 
@@ -63,3 +65,14 @@ def test_unpublished_network_is_refused() -> None:
 
 def test_other_names_are_files() -> None:
     assert find_initial_weights("start.pth", "small") == Path("start.pth")
+
+
+def test_compressed_weights_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"a": torch.zeros(10_000)}, tmp_path / "plain.pt")
+    assert read_weights(tmp_path / "plain.pt")["a"].shape == (10_000,)
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "small.pt", "w", 8) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was opened"))
+    with assert_refused(ConfigError, "compressed weights", file="small.pt"):
+        read_weights(tmp_path / "small.pt")

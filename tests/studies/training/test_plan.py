@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from chestfed.app.studies import describe_variants
 from chestfed.core.bundled import bundled
 from chestfed.core.provenance import Origin
 from chestfed.learning.engines.torchrun import Options
@@ -19,6 +21,8 @@ from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.plan import Counted, StudyPlan, propose_settings
 from tests.cases import each
 
+FEATURES = ["model={name: features, network: densenet121}", "preprocess.size=64"]
+
 
 def test_median_of_repeated_steps_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, lengths = [0.0], iter([50.0, 1.0, 1.0, 2.0, 1.0])
@@ -28,6 +32,40 @@ def test_median_of_repeated_steps_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     assert costs._seconds(act, 55.0) == 1.0
+
+
+def test_time_of_others_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, own = [0.0], [0.0]
+
+    def act() -> None:
+        clock[0] += 11.0  # at a load of ten
+        own[0] += 1.0
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "process_time", lambda: own[0])
+    assert costs._seconds(act, 55.0, threads=1) == 1.0
+    assert costs._seconds(act, 55.0, threads=2) == 0.5
+
+
+def test_features_count_once_per_image() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", FEATURES).resolve()
+    timings = costs.time_steps(pipeline, prepare_machine(pipeline.runtime))
+    assert timings.feature > 0
+    client = Counted("a", rows=30, positives=(1,), negatives=(1,), images=20)
+    plans = [StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, replace(timings, feature=f)) for f in (0, 7)]
+    assert plans[1].feature_seconds == 7 * 40
+    assert plans[1].training_seconds - plans[0].training_seconds == pytest.approx(7 * 40)
+
+
+def test_many_studies_are_one_line() -> None:
+    pipelines = [
+        SimpleNamespace(method=method, seed=seed, federated=SimpleNamespace(window=8))
+        for method in ("a", "b", "c")
+        for seed in range(90)
+    ]
+    variants: Any = [SimpleNamespace(pipeline=pipeline, label="x") for pipeline in pipelines]
+    assert describe_variants(variants) == "3 methods x 90 seeds"
+    assert describe_variants(variants[:2]) == "x, x"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def doctor(
     console = open_console()
     console.print(table)
     problems = sum(finding.state == "problem" for finding in findings)
-    show_answer(console, f"{plural(problems, 'problem')}; see the lines above" if problems else "chestfed can run here")
+    named = ", ".join(finding.subject for finding in findings if finding.state == "problem")
+    text = f"{plural(problems, 'problem')}: {named}" if problems else "chestfed can run here"
+    show_answer(console, text, problems=problems)
     if problems:
         raise typer.Exit(1)
 

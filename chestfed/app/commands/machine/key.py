@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import VARIABLE, default_file, key_for, make_key, read_key
 
@@ -82,11 +82,13 @@ def _show_or_make(console: Console, new: Path | None) -> None:
     else:
         file = Path(given).expanduser() if given else default_file()
         if not given and not file.exists():
-            say(console, f"no key yet; it is created with the first result about real patients: {file}")
+            text = f"no key yet; it is created with the first result about real patients: {file}"
+            show_answer(console, text, file=str(file), fingerprint=None)
             return
-    say(console, f"file         {file}\nfingerprint  {read_key(file).fingerprint}")
     if new is not None:
         say(console, f"to use it, set {VARIABLE}={file}")
+    fingerprint = read_key(file).fingerprint
+    show_answer(console, f"fingerprint {fingerprint}, file {file}", file=str(file), fingerprint=fingerprint)
 
 
 def write_names(console: Console, site: Path, data: Path, out: Path) -> None:
@@ -98,7 +100,8 @@ def write_names(console: Console, site: Path, data: Path, out: Path) -> None:
     key = key_for(public=table.phantoms)
     names = sorted({key.name("shared patient", str(patient).strip()) for patient in table.frame["patient"]})
     write_json(out, {"site": table.name, "key": key.fingerprint, "patients": names})
-    say(console, f"{len(names)} patients, names by key {key.fingerprint}: {out}")
+    text = f"{len(names)} patients, names by key {key.fingerprint}: {out}"
+    show_answer(console, text, patients=len(names), fingerprint=key.fingerprint, file=str(out))
 
 
 def count_common(console: Console, files: Sequence[Path]) -> None:
@@ -114,7 +117,7 @@ def count_common(console: Console, files: Sequence[Path]) -> None:
         )
     common = len(set(first.patients) & set(second.patients))
     sizes = f"{first.site} has {len(first.patients)}, {second.site} {len(second.patients)}"
-    say(console, f"{common} patients in common; {sizes}")
+    show_answer(console, f"{common} patients in common; {sizes}", common=common)
 
 
 class _Names(NamedTuple):

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from chestfed.core.console import command, open_console, say, text_table
-from chestfed.core.output import add_result
+from chestfed.core.console import command, open_console, plural, say, show_answer, text_table
+
+_Numbers = tuple[float | None, float | None, float | None]
+_NONE: _Numbers = (None, None, None)
 
 
 def runs(
@@ -25,13 +27,14 @@ def runs(
         chestfed runs
     """
     rows, console = list(_list_studies(folder)), open_console()
-    add_result(runs=rows)
     if not rows:
-        say(console, f"{folder}: no studies. Run one: {command('study')}")
+        show_answer(console, f"{folder}: no studies. Run one: {command('study')}", runs=[])
         return
     cells = [(row["name"], row["date"], row["state"], row["gain"]) for row in rows]
     console.print(text_table("", ("name", "date", "state", "gain"), (), cells, light=True))
     say(console, f"a page of one: {command('report', rows[0]['name'])}")
+    numbers = [{**row, "gain": row.pop("difference")} for row in rows]
+    show_answer(console, f"{plural(len(rows), 'run')} in {folder}, the latest: {rows[0]['name']}", runs=numbers)
 
 
 def _list_studies(folder: Path) -> Iterator[dict[str, Any]]:
@@ -43,17 +46,28 @@ def _list_studies(folder: Path) -> Iterator[dict[str, Any]]:
     for path in studies:
         date = datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")  # noqa: DTZ006 (user's clock)
         try:
-            state, gain = _describe_study(path)
+            state, numbers = _describe_study(path)
         except ChestfedError:
-            state, gain = "damaged", ""
-        yield {"name": path.name, "date": date, "state": state, "gain": gain}
+            state, numbers = "damaged", _NONE
+        yield {"name": path.name, "date": date, "state": state, "gain": _format_gain(*numbers)} | dict(
+            zip(("difference", "low", "high"), numbers, strict=True)
+        )
 
 
-def _describe_study(path: Path) -> tuple[str, str]:
+def _format_gain(difference: float | None, low: float | None, high: float | None) -> str:
     from chestfed.results.evaluation.intervals.interval import Interval
+    from chestfed.results.tables.grid import pair, signed
+
+    if difference is None:
+        return ""
+    interval = "" if low is None or high is None else f" {pair(Interval(low, high), 3, signed)}"
+    return f"{signed(difference)}{interval}".replace("−", "-")
+
+
+def _describe_study(path: Path) -> tuple[str, _Numbers]:
+    """The state, and the gain of the largest K with its interval."""
     from chestfed.results.tables.collect import read_comparison
     from chestfed.results.tables.frames import list_records, read_differences, select
-    from chestfed.results.tables.grid import pair, signed
     from chestfed.results.tables.run_folder import COMPARISON, RunFolder
 
     if (path / COMPARISON).is_file():
@@ -66,6 +80,5 @@ def _describe_study(path: Path) -> tuple[str, str]:
         differences = select(read_differences(path), "study")
     mean = next(iter(list_records(differences)[-1:]), None)
     if mean is None or mean["difference"] is None:
-        return state, ""
-    interval = "" if mean["low"] is None else f" {pair(Interval(mean['low'], mean['high']), 3, signed)}"
-    return state, f"{signed(mean['difference'])}{interval}".replace("−", "-")
+        return state, _NONE
+    return state, (mean["difference"], mean["low"], mean["high"])

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 
 EXTENDS = {
     "type": "string",
@@ -61,12 +61,13 @@ def schema(out: Out = Path("schemas")) -> None:
 
         chestfed schema schemas
     """
-    console = open_console()
+    console, files = open_console(), list[str]()
     out.mkdir(parents=True, exist_ok=True)
     for name, content in schemas().items():
         file = out / f"{name}.schema.json"
         file.write_text(json.dumps(for_editors(content), indent=2) + "\n", encoding="utf-8")
-        say(console, str(file))
+        files.append(str(file))
     say(console, "To let an editor check a YAML, make this its first line:")
     line = f"# yaml-language-server: $schema={(out / 'pipeline.schema.json').resolve()}"
     say(console, line)
+    show_answer(console, f"written to {' and '.join(files)}", files=files)

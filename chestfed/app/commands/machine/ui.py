@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 from chestfed.core.errors import ChestfedError, first_line
 
 _HOST: Final = "127.0.0.1"
@@ -44,7 +44,8 @@ def ui(
     except OSError as error:
         text = f"port {port} of this machine cannot be used: {error.strerror}. Choose another with --port"
         raise ChestfedError(text) from None
-    say(open_console(), f"MLflow on {address}\n(ready within seconds; Ctrl-C stops it)")
+    say(open_console(), "ready within seconds; Ctrl-C stops it")
+    show_answer(open_console(), f"MLflow on {address}", address=address)
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", _HOST, "--port", str(port)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ def site_check(
     fix_splits: FixSplits = False,
     images: Images = True,
     out: Out = None,
-    cache: options.Cache = Path("cache"),
+    cache: options.Cache = options.AUTO,
     workers: options.Workers = None,
 ) -> None:
     """Check a site's labels and images, and report all problems at once, with file and row.
@@ -66,6 +66,9 @@ def site_check(
     if out is not None:
         files = " and ".join(str(file) for file in write_files(report, out))
         say(console, f"written to {files}. {NOTE}")
+    inspected = report.check
+    numbers = {"passed": inspected.passed, "errors": len(inspected.errors), "warnings": len(inspected.warnings)}
+    show_answer(console, f"{inspected.title} ({inspected.site}): {report.verdict}", **numbers)
     raise typer.Exit(0 if report.check.passed else 1)
 
 
@@ -98,7 +101,7 @@ def site_card(
     against: options.Against = None,
     out: Page = None,
     pictures: Pictures = None,
-    cache: options.Cache = Path("cache"),
+    cache: options.Cache = options.AUTO,
     workers: options.Workers = None,
 ) -> None:
     """Write a card of a site as an HTML page and as Markdown, without names of patients and images.
@@ -124,6 +127,8 @@ def site_card(
     say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB; open it in a browser) and {text}")
     if pictures and not report.check.synthetic:
         say(console, "The page shows images of real patients: check the license of the data set before you share it.")
+    result = {"page": str(page), "text": str(text), "passed": report.check.passed}
+    show_answer(console, f"{report.check.title}: check {report.verdict}; card: {page}", **result)
 
 
 def _load(config: Path, against: Sequence[Path] | None) -> list[SiteConfig]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_answer
 
 
 def site_stats(
@@ -53,6 +53,10 @@ def site_stats(
     if csv is not None:
         write_text(csv, frame.to_csv(index=False, float_format="%.4f"))
         say(console, f"written to {csv}")
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    images = {survey.table.name: len(survey.table.frame) for survey in surveys}
+    counted = ", ".join(f"{name} {number:,} images" for name, number in images.items())
+    show_answer(console, counted, images=images, rows=rows)
 
 
 def site_table(
@@ -85,10 +89,6 @@ def site_table(
         say(console, f"{row.pop('file')}:{row.pop('row')}  {row.pop('image')}")
         for name, text in row.items():
             say(console, f"    {name}: {text}")
-    say(
-        console,
-        f"{len(rows):,} of {len(survey.table.frame):,} images. Names images and quotes cells: keep it at the site.",
-    )
     if csv is not None:
         write_text(csv, rows.to_csv(index=False))
         say(console, f"written to {csv}; keep it at the site")
@@ -96,3 +96,5 @@ def site_table(
         unread = contact_sheet(survey, places, sheet)
         lost = f"; {unread:,} images cannot be read" if unread else ""
         say(console, f"written to {sheet}{lost}; it shows images of the site: keep it at the site")
+    text = f"{len(rows):,} of {len(survey.table.frame):,} images. Names images and quotes cells: keep it at the site"
+    show_answer(console, text, shown=len(rows), images=len(survey.table.frame))

@@ -107,13 +107,21 @@ OnCluster = Annotated[
         "--jobs run at a time.",
     ),
 ]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        rich_help_panel=RARE,
+        help="Refuse a study of which some K were trained with other versions, or on another processor.",
+    ),
+]
 
 
 def study(
     pipeline: File = None,
     data: options.PipelineData = None,
     out: options.Out = Path("runs"),
-    cache: options.Cache = Path("cache"),
+    cache: options.Cache = options.AUTO,
     dry_run: options.DryRun = False,
     skip_unreadable: options.SkipUnreadable = False,
     tracking: options.Tracking = True,
@@ -133,6 +141,7 @@ def study(
     target: Target = None,
     jobs: Jobs = 1,
     cluster: OnCluster = None,
+    strict: Strict = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
@@ -156,7 +165,8 @@ def study(
         from chestfed.learning.engines.declaration import rank
 
     path = bundled("pipelines") / DEFAULT_PIPELINE if pipeline is None else pipeline_file(pipeline)
-    session = Session(open_console(quiet=rank() > 0), out, cache, tracking, tracking_uri, skip_unreadable, verbose)
+    console = open_console(quiet=rank() > 0)
+    session = Session(console, out, cache, tracking, tracking_uri, skip_unreadable, verbose, strict)
     _start(session, path, overrides, add_site or [], data, jobs=jobs, cluster=cluster, dry_run=dry_run)
 
 

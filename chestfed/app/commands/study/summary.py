@@ -33,7 +33,7 @@ def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
     parts.append(_make_table(results))
     texts = [answer.meaning, answer.calibration, "" if _shows_gains(results) else answer.gains, answer.resolution]
     texts += [f"{answer.advice} {repeat}".strip(), state_settings(results.about.get("methods", []))]
-    texts += [_explain_brackets(results), _list_missing(results)]
+    texts += [_explain_brackets(results), _list_missing(results), results.about.get("made_unalike", "")]
     parts += [Text(_plain(text)) for text in texts if text]
     if describe_chance(results):
         text = "Warning: mean AUCs below 0.5 where the model was trained: reversed labels, or too little training"

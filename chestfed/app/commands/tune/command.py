@@ -21,7 +21,7 @@ def tune(
     ] = 3,
     data: options.PipelineData = None,
     out: options.Out = Path("runs"),
-    cache: options.Cache = Path("cache"),
+    cache: options.Cache = options.AUTO,
     dry_run: options.DryRun = False,
     skip_unreadable: options.SkipUnreadable = False,
     tracking: options.Tracking = True,

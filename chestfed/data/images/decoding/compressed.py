@@ -37,13 +37,16 @@ _J2K: Final = b"\xff\x4f\xff\x51"
 #: How a JP2 file begins, which wraps such a stream in boxes.
 _JP2: Final = b"\0\0\0\x0cjP  "
 #: Start of frame: JPEG's without DHT, JPG and DAC, and that of JPEG-LS.
-_FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), 0xF7)
+_JPEG_LS: Final = 0xF7
+_FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), _JPEG_LS)
 _SCAN: Final = 0xDA
 _SCANS: Final = re.compile(b"\xff\xda")
 #: What says something about a picture and is no part of it: dates, names, thumbnails.
 _ABOUT: Final = (*range(0xE0, 0xF0), 0xFE)
 #: What libjpeg reports of damage, before it goes on with a guess.
 _DAMAGE: Final = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
+#: Compressed data of no picture, without a marker.
+_NO_DATA: Final = bytes(range(1, 255)) * 8
 #: Markers without a length.
 _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
 
@@ -169,6 +172,29 @@ def decode_jpeg(stored: bytes, scale: int) -> np.ndarray:
     if gray is None or any(words in report for words in _DAMAGE):
         raise ImageError("damaged or truncated JPEG", kind="damaged")
     return np.asarray(gray)
+
+
+def decode_deep_jpeg(stored: bytes) -> np.ndarray:
+    """The values uint8 or uint16 `[h, w]` or `[h, w, 3]` of a JPEG of up to 16 bits, also a lossless one, or a JPEG-LS.
+
+    Raises `ImageError` if it is none, or the decoder reports damage.
+    """
+    from imagecodecs import Jpeg8Error, JpeglsError, jpeg8_decode, jpegls_decode
+
+    frame = next((code for code, _ in _list_segments(stored) if code in _FRAMES), None)
+    read = jpegls_decode if frame == _JPEG_LS else jpeg8_decode
+
+    try:
+        values = np.asarray(read(stored))
+        # libjpeg-turbo makes up what is missing, and imagecodecs drops its reports: if the data end early, the picture
+        # depends on what follows them.
+        end = stored.rfind(_EOI)
+        same = frame == _JPEG_LS or np.array_equal(values, read(stored[:end] + _NO_DATA + stored[end:]))
+    except (Jpeg8Error, JpeglsError):
+        same = False
+    if not same:
+        raise ImageError("damaged or truncated JPEG", kind="damaged")
+    return values
 
 
 def jpeg_digest(stream: bytes) -> bytes:

@@ -23,6 +23,7 @@ from chestfed.data.images.decoding.compressed import (
     MAX_INFLATED,
     bare_jpeg_2000,
     check_size,
+    decode_deep_jpeg,
     decode_jpeg,
     read_precision,
     read_size,
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     from pydicom.dataset import Dataset
     from pydicom.uid import UID
 
-#: Decoders of transfer syntaxes where pydicom's first choice makes up what damage has taken: JPEG-LS.
-_DECODERS: Final = {f"1.2.840.10008.1.2.4.{number}": "pyjpegls" for number in (80, 81)}
+#: JPEG of more than 8 bits, or lossless, and JPEG-LS: decoded without pydicom, of whose plugins one is under the GPL,
+#: and one makes up what damage has taken.
+_DEEP_JPEG: Final = tuple(f"1.2.840.10008.1.2.4.{number}" for number in (51, 57, 70, 80, 81))
 _GRAY: Final = ("MONOCHROME1", "MONOCHROME2")
 #: What pydicom returns as RGB.
 _COLOR: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
@@ -149,8 +151,13 @@ def _read_pixels(dataset: Dataset) -> np.ndarray:
 
     gray = str(dataset.PhotometricInterpretation) in _GRAY
     run_length = gray and _read_syntax(dataset) == RLELossless
-    decoder = _DECODERS.get(_read_syntax(dataset), "")
-    pixels: np.ndarray = _run_length(dataset) if run_length else pixel_array(dataset, decoding_plugin=decoder)
+    pixels: np.ndarray
+    if _read_syntax(dataset) in _DEEP_JPEG:
+        pixels = _read_deep_jpeg(dataset)
+    elif run_length:
+        pixels = _run_length(dataset)
+    else:
+        pixels = pixel_array(dataset)
     del dataset.PixelData  # as large as the pixels
     if pixels.ndim != (2 if gray else 3):
         raise ImageError(f"the pixels have {pixels.ndim} dimensions, expected height and width", kind="several images")
@@ -173,17 +180,36 @@ def _make_pixels_square(gray: np.ndarray, aspect: float) -> np.ndarray:
     return cv2.resize(gray, size, interpolation=cv2.INTER_LINEAR)
 
 
+def _read_deep_jpeg(dataset: Dataset) -> np.ndarray:
+    """Stored values of a JPEG of 12 bits or a lossless one, with libjpeg-turbo, or of JPEG-LS, with CharLS."""
+    values = decode_deep_jpeg(_read_frame(dataset))
+    if values.ndim == 3:
+        if dataset.PhotometricInterpretation != "RGB":  # pydicom has no decoder for these either
+            raise ImageError("color DICOM file: a gray radiograph expected", kind="color")
+        return values
+    return _clear_unused_bits(values.astype(f"u{_read_integer(dataset, 'BitsAllocated') // 8}"), dataset)
+
+
+def _clear_unused_bits(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
+    """Values `[h, w]` with their sign, without the upper bits that are not stored, which may hold anything."""
+    kind, unused = (
+        "i" if dataset.PixelRepresentation else "u",
+        8 * stored.itemsize - _read_integer(dataset, "BitsStored"),
+    )
+    stored = stored.view(f"{kind}{stored.itemsize}")
+    return (stored << unused) >> unused if unused else stored
+
+
 def _run_length(dataset: Dataset) -> np.ndarray:
     """What `dataset.pixel_array` gives of RLE, in half of its time: pydicom would copy the decoded picture twice."""
     from pydicom.pixels import get_decoder
 
     decoder = get_decoder(_read_syntax(dataset))
     (decoded, _), _ = capture_stderr(lambda: decoder.as_buffer(dataset))  # of its panics the plugin writes there
-    kind, allocated = "i" if dataset.PixelRepresentation else "u", _read_integer(dataset, "BitsAllocated")
     shape = _read_integer(dataset, "Rows"), _read_integer(dataset, "Columns")
-    stored: np.ndarray = np.frombuffer(decoded, f"<{kind}{allocated // 8}").reshape(shape)
-    unused = allocated - _read_integer(dataset, "BitsStored")  # upper bits, which may hold anything
-    return (stored << unused) >> unused if unused else stored
+    return _clear_unused_bits(
+        np.frombuffer(decoded, f"<u{_read_integer(dataset, 'BitsAllocated') // 8}").reshape(shape), dataset
+    )
 
 
 def _read_integer(dataset: Dataset, name: str) -> int:

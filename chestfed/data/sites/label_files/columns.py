@@ -1,12 +1,10 @@
-"""Columns of values as columns of strings: parquet, feather, Stata, SPSS, SQLite, and the objects of JSON."""
+"""Columns of values as columns of strings: parquet, feather, and the objects of JSON."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sqlite3
+import struct
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +18,11 @@ import pyarrow.parquet as pq
 
 from chestfed.data.sites.label_files import text as limits
 from chestfed.data.sites.label_files.encodings import is_text
-from chestfed.data.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, convert, nearest, row_numbers
+from chestfed.data.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, convert, row_numbers
 
 _AGAIN: Final = "export the table again"
 _EXPLODE: Final = convert("frame.explode('NAME'), then pd.json_normalize(frame['NAME'])")
-_BLOCK: Final = 1 << 12  # rows
+_ARROW: Final = b"ARROW1"
 _MOST_COLUMNS: Final = 1 << 14
 
 
@@ -59,62 +57,61 @@ def open_feather(path: Path, label: str) -> Sheet:
     Raises `UnreadableError` if it is damaged or too large.
     """
     try:
+        if _measure_feather(path) > limits.LARGEST:
+            raise UnreadableError(*TOO_LARGE)
         table = pyarrow.feather.read_table(path, memory_map=False)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError, struct.error):
         raise UnreadableError("is not a feather file, or is damaged", _AGAIN) from None
     if sum(_measure_expanded(chunk) for column in table.columns for chunk in column.chunks) > limits.LARGEST:
         raise UnreadableError(*TOO_LARGE)
     return _from_arrow(label, table)
 
 
-def open_statistics(path: Path, label: str) -> Sheet:
-    """A Stata or SPSS file, the labels of values in place of their numbers.
-
-    Raises `UnreadableError` if it is damaged, or pyreadstat is needed and not installed.
-    """
-    stata = path.suffix.lower() == ".dta"
-    if not stata and importlib.util.find_spec("pyreadstat") is None:
-        raise UnreadableError("is an SPSS file, which pyreadstat reads", "pip install pyreadstat, or save it as CSV")
-    try:
+def _measure_feather(path: Path) -> int:
+    """Bytes that the compressed buffers of an Arrow file state: each begins with its length before compression."""
+    total, content = 0, pa.OSFile(str(path)).read_buffer()
+    if content.slice(0, 6).to_pybytes() != _ARROW:  # the first version of feather has no compression
+        return 0
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(content.slice(8)))
+    while True:
         try:
-            frame = pd.read_stata(path) if stata else pd.read_spss(path)
-        except ValueError as error:  # labels of values that are not unique
-            if not stata or "labels" not in str(error):
-                raise
-            message = "two values of a column have the same label in this Stata file"
-            raise UnreadableError(message, "rename one of them, or save the file with numbers as CSV") from None
-    except UnreadableError:
-        raise
-    except Exception:  # their messages may quote a cell
-        raise UnreadableError("is not a Stata or SPSS file, or is damaged", _AGAIN) from None
-    return from_frame(label, frame)
+            message = messages.read_next_message()
+        except StopIteration:
+            return total
+        if message.type in ("record batch", "dictionary"):
+            body = memoryview(message.body)
+            for start in _list_buffers(message.metadata.to_pybytes(), is_dictionary=message.type == "dictionary"):
+                stated = struct.unpack_from("<q", body, start)[0] if start + 8 <= len(body) else 0
+                total += max(stated, 0)
 
 
-def open_sqlite(path: Path, label: str, name: str | None) -> Sheet:
-    """A table of an SQLite file, or the view that is named.
+def _list_buffers(message: bytes, *, is_dictionary: bool) -> list[int]:
+    """Places of the compressed buffers in the body of a message (Arrow's Message.fbs); none if none is compressed."""
 
-    Raises `UnreadableError` if it has several tables and none is named, is damaged or too large.
-    """
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
-            names = "select name, type from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
-            kinds = dict(file.execute(names).fetchall())
-            tables = [table for table, kind in kinds.items() if kind == "table"]
-            if name not in kinds if name is not None else len(tables) != 1:
-                hint = "" if name is None else f"no table '{name}'{nearest(name, kinds)}; "
-                message = f"{hint}the tables are {', '.join(kinds) or 'none'}"
-                raise UnreadableError(message, "set table.table_name in the site's YAML")
-            quoted = (name or tables[0]).replace('"', '""')
-            cursor = file.execute(f'select * from "{quoted}"')
-            columns, lines, total = [column[0] for column in cursor.description], [], 0
-            while block := cursor.fetchmany(_BLOCK):
-                total += sum(len(cell) if isinstance(cell, str | bytes) else 8 for row in block for cell in row)
-                if total > limits.LARGEST:
-                    raise UnreadableError(*TOO_LARGE)
-                lines += block
-    except sqlite3.Error:
-        raise UnreadableError("is not an SQLite file, or is damaged", _AGAIN) from None
-    return _from_values(label, columns, [[line[place] for line in lines] for place in range(len(columns))], len(lines))
+    def find(table: int, field: int) -> int | None:
+        """Where a field of a table is; None if the table lacks it."""
+        vtable = table - struct.unpack_from("<i", message, table)[0]
+        entry = 4 + 2 * field
+        offset = struct.unpack_from("<H", message, vtable + entry)[0] if entry < _read_short(message, vtable) else 0
+        return table + offset if offset else None
+
+    def follow(place: int | None) -> int:
+        if place is None:
+            raise ValueError("no such field")
+        return int(place + struct.unpack_from("<I", message, place)[0])
+
+    batch = follow(find(follow(0), 2))
+    batch = follow(find(batch, 1)) if is_dictionary else batch
+    if find(batch, 3) is None or find(batch, 2) is None:
+        return []
+    buffers = follow(find(batch, 2))
+    (count,) = struct.unpack_from("<I", message, buffers)
+    places = [struct.unpack_from("<qq", message, buffers + 4 + 16 * number) for number in range(count)]
+    return [start for start, length in places if length > 8]
+
+
+def _read_short(message: bytes, place: int) -> int:
+    return int(struct.unpack_from("<H", message, place)[0])
 
 
 def from_objects(label: str, objects: Sequence[Mapping[str, Any]]) -> Sheet:

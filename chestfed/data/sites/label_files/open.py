@@ -23,8 +23,6 @@ from chestfed.data.sites.label_files.columns import (
     from_objects,
     open_feather,
     open_parquet,
-    open_sqlite,
-    open_statistics,
     parse_json,
 )
 from chestfed.data.sites.label_files.options import FileFormat
@@ -47,8 +45,14 @@ from chestfed.data.sites.label_files.workbook import open_workbook
 FILE_NAME: Final = "file_name"
 _ENDINGS: Final = (
     *(".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".feather", ".arrow"),
-    *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".dta", ".sav", ".zsav", ".sqlite", ".sqlite3", ".db"),
+    *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
 )
+#: How files of other programs begin, for which `prepare` is needed.
+_BY_PREPARE: Final = {
+    (b"SQLite format 3\0",): "an SQLite file",
+    (b"<stata_dta>", b"\x71\x01\x01", b"\x72\x02\x01", b"\x73\x02\x01"): "a Stata file",
+    (b"$FL2", b"$FL3"): "an SPSS file",
+}
 _MOST_FILES: Final = 10_000
 
 
@@ -122,10 +126,10 @@ def _open_file(source: Source, path: Path, options: FileFormat, choose: Choose) 
         return [open_parquet(path, label)]
     if start.startswith((b"ARROW1", b"FEA1")):
         return [open_feather(path, label)]
-    if start.startswith(b"SQLite format 3\0"):
-        return [open_sqlite(path, label, options.table_name)]
-    if start.startswith((b"<stata_dta>", b"$FL2", b"$FL3")) or path.suffix.lower() == ".dta":
-        return [open_statistics(path, label)]
+    for beginnings, name in _BY_PREPARE.items():
+        if start.startswith(beginnings):
+            advice = "read it by a function of ten lines, which table.prepare names: docs/convert.md has them"
+            raise UnreadableError(f"is {name}, which chestfed does not read by itself", advice)
     if start.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         data = unpacked(path)
         if start.startswith(b"PK"):

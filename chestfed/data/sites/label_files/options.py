@@ -43,5 +43,4 @@ class FileFormat(StrictModel):
     sheet: str | None = Field(
         None, min_length=1, description="sheet of a workbook; default: all visible sheets with the same header"
     )
-    table_name: str | None = Field(None, min_length=1, description="table of an SQLite file; default: the only one")
     header_row: int = Field(1, ge=1, description="row of the column names; rows above it are not read")

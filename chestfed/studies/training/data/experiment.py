@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,6 +20,7 @@ from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.data.images.batches import Images, NoiseImages, PooledImages
 from chestfed.data.images.cache import CachedImages, fill_cache, lacking_bytes
 from chestfed.data.images.features import FeatureStore
+from chestfed.data.images.place import find_cache
 from chestfed.data.sites.stats import people
 from chestfed.data.sites.table import SiteTable
 from chestfed.learning.models import FeatureOptions
@@ -252,11 +254,14 @@ def _empty_test_error(table: SiteTable, key: str, split: str | None, pipeline: P
 
 def check_cache(experiments: Sequence[Experiment], cache_root: Path) -> None:
     """Make sure that what `load_images` decodes has room."""
-    if not cache_root.is_dir():  # a complete one may be there to read only
-        check_folder(cache_root, "--cache")
-    preprocess = experiments[0].pipeline.preprocess
-    needed = sum(lacking_bytes(table, cache_root, preprocess) for table, _ in _unite(experiments).values())
-    check_room(cache_root, needed, "the decoded images", "--cache")
+    preprocess, needed = experiments[0].pipeline.preprocess, Counter[Path]()
+    for table, _ in _unite(experiments).values():
+        folder = find_cache(cache_root, table.name, table.root)
+        needed[folder] += lacking_bytes(table, cache_root, preprocess)
+    for folder, size in needed.items():
+        if not folder.is_dir():  # a complete one may be there to read only
+            check_folder(folder, "--cache")
+        check_room(folder, size, "the decoded images", "--cache")
 
 
 def _unite(experiments: Sequence[Experiment]) -> dict[str, tuple[SiteTable, np.ndarray]]:
@@ -299,12 +304,13 @@ def load_images(
         images[name], places[name] = filled, place
         if filled.quarantined:
             quarantined[name] = list(filled.quarantined)
+    kept = next(iter(images.values())).database.file.parents[1]  # where the first site's images are
     cuts = {"": Cut(images, places, key)}
     separate = cache(lambda sites: separate_sites(sites, cuts[""].take, first.pipeline.overlap, key))
     loaded = []
     for experiment in experiments:
         sites, shared = separate(experiment.sites)
-        store, digest = open_features(experiment.pipeline, experiment.machine, cache_root)
+        store, digest = open_features(experiment.pipeline, experiment.machine, kept)
         cut = cuts.setdefault(digest, Cut(images, places, key, store))
         loaded.append(_load(replace(experiment, sites=sites, shared=shared, quarantined=quarantined), cut))
     return loaded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -299,12 +298,6 @@ def _format(
     shape(about, name)(make)
 
 
-def _sqlite(place: Place, rows: list[Row]) -> str:
-    with sqlite3.connect(place.folder / "labels.sqlite") as base:
-        pd.DataFrame(rows).to_sql("films", base, index=False)
-    return "labels.sqlite"
-
-
 def _split_files(place: Place, rows: list[Row]) -> str:
     for n in range(0, 36, 9):
         write_rows(place.folder / f"labels/part{n}.csv", rows[n : n + 9])
@@ -334,7 +327,6 @@ def _text(ending: str, encoding: str, delimiter: str = ",") -> Callable[[Place, 
     return save
 
 
-_format("sqlite", "one table of an SQLite file", _sqlite)
 _format("files_per_patient", "a csv for every few films", _split_files)
 _format("partitions", "parquet in partitions", _partitions)
 _format("text_tabs", "a .txt with tabs", _text("txt", "utf-8", "\t"))

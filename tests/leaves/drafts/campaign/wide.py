@@ -96,7 +96,6 @@ _CODES: dict[str, tuple[str, dict[int | None, Any], str, dict[str, str]]] = {
     "decimal_comma": ("1,0 and 0,0", {1: "1,0", 0: "0,0"}, "labels.csv", {}),
     "spaces": ("blanks around, in capitals", {1: "  YES ", 0: " No", -1: "Uncertain  "}, "labels.csv", {}),
     "marks": ("check marks and crosses", {1: "✓", 0: "✗"}, "labels.csv", {"✓": "positive", "✗": "negative"}),
-    "stata": ("Stata with numbers", {1: 1, 0: 0}, "labels.dta", {}),
 }  # fmt: skip
 for _name, (_about, _codes, _file, _book) in _CODES.items():
     _how = {"delimiter": ";"} if _name == "decimal_comma" else {}

@@ -1,0 +1,76 @@
+"""--quiet is one line of answer, --json has it with numbers as numbers, for every command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import Called, call
+
+SITE = "site_configs/synthetic/chexpert.yaml"
+
+
+def ask(folder: Path, *words: object) -> tuple[Called, dict[str, Any]]:
+    """What a command prints with --quiet, and what it gives programs."""
+    quiet = call(*words, "--quiet", folder=folder)
+    assert quiet.code in (0, 1), quiet.err
+    programs = json.loads(call(*words, "--json", folder=folder).out)
+    both = call(*words, "--json", "--quiet", folder=folder)
+    assert json.loads(both.out)["command"] == programs["command"]
+    assert quiet.out.count("\n") == 1, quiet.out
+    assert programs["result"]["answer"].replace("−", "-") == quiet.out.strip()
+    return quiet, programs["result"]
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (("algorithms",), {"algorithms", "objectives"}),
+        (("algorithms", "scaffold"), {"family", "options"}),
+        (("films",), {"releases"}),
+        (("films", "show", "hannover"), {"films", "bytes"}),
+        (("key",), {"file", "fingerprint"}),
+        (("schema", "schemas"), {"files"}),
+        (("cache", "list"), {"parts", "bytes"}),
+        (("cache", "prune"), {"freed", "damaged"}),
+        (("runs",), {"runs"}),
+        (("doctor",), {"findings", "problems"}),
+    ],
+)
+def test_commands_answer_in_a_line(tmp_path: Path, words: tuple[str, ...], keys: set[str]) -> None:
+    assert keys <= ask(tmp_path, *words)[1].keys()
+
+
+def test_commands_about_sites_answer(tmp_path: Path, tiny_hospitals: Path) -> None:
+    data = ("--data", tiny_hospitals)
+    _, result = ask(tmp_path, "site", "stats", SITE, *data)
+    assert result["images"]["chexpert"] > 0
+    _, result = ask(tmp_path, "site", "check", SITE, *data, "--no-images")
+    assert result["passed"] is (result["errors"] == 0)
+    _, result = ask(tmp_path, "site", "table", SITE, *data, "--sample", 3)
+    assert result["shown"] == 3
+
+
+def test_commands_about_runs_answer(tiny_study: Path) -> None:
+    run = next(path.parent.name for path in (tiny_study / "runs").glob("*/study.json"))
+    _, result = ask(tiny_study, "evaluate", run, "--site", SITE, "--data", "synthetic_hospitals", "--resamples", 0)
+    mean = result["metrics"]["mean"]["auc"]["value"]
+    assert 0 < mean < 1
+    assert f"{mean:.3f}" in result["answer"]
+    _, result = ask(tiny_study, "runs")
+    assert isinstance(result["runs"][0]["gain"], float)
+    _, result = ask(tiny_study, "report", run, "--out", tiny_study / "page.html")
+    assert result["bytes"] == (tiny_study / "page.html").stat().st_size
+
+
+def test_command_without_an_answer_prints_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("chestfed.app.commands.films.show_answer", lambda *_, **__: None)
+    quiet = chestfed("films", "--quiet")
+    assert quiet.out.count("\n") == 1
+    assert "--data DIR" in quiet.out
