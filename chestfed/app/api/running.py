@@ -73,10 +73,8 @@ def run(
         Numbers of clients; several training seeds, or how many from the pipeline's on, which are read together.
     jobs
         Studies, or K of one, that run at a time in processes of their own.
-    data, overrides
-        Folder that contains the sites' folders; any keys, as after `--set`: `["federated.window=8"]`.
-    strict
-        Refuse a study of which some K were trained with other versions, or on another processor.
+    data, overrides, strict
+        Folder that contains the sites' folders; any keys, as `["federated.window=8"]`; refuse K of other versions.
 
     Returns
     -------

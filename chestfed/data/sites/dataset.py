@@ -98,10 +98,8 @@ class Site:
             Apply chestfed's random rotation, shift and scale.
         skip_unreadable
             Leave out images that are missing or cannot be decoded, instead of raising an error.
-        workers
-            Processes that decode; default: one per core.
-        progress
-            Called as `progress(done, total)` while images are decoded.
+        workers, progress
+            Processes that decode, one per core by default; `progress(done, total)` is called meanwhile.
 
         Raises
         ------
