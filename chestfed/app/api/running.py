@@ -64,8 +64,7 @@ def run(
         What to compare: names, declarations, or mappings as in `methods` of a pipeline; windows (local steps per
         round). Without them the first selected method of the pipeline is run, with every K.
     algorithm, objective, model
-        What to train with: the name of a method of it, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox": 0.1}`, or
-        a declaration, also one that was made in a notebook.
+        The name of a method of it, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox": 0.1}`, or a declaration.
     clients, test, tasks
         Data sets of pairs of image and label (`chestfed.data.collections.memory.Samples`), one per client, and one to
         score, in place of the pipeline's hospitals; names of the tasks, one per column of labels.
