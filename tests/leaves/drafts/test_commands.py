@@ -69,8 +69,7 @@ def add_site(home: Path, shape: str, *more: object) -> str:
     labels = () if written.table is None else ("--labels", written.table)
     answers = {"--uncertain": "missing", "--blank": "negative" if shape in TERMS else "missing"}
     more = (*more, *(word for key, value in answers.items() if key not in more for word in (key, value)))
-    if shape != "wide":
-        more = (*more, "--no-split")
+    more = (*more, *(("--column", "ignore=Rippenfraktur") if shape == "wide" else ("--no-split",)))
     if shape == "readers" and "--raters" not in more:
         more = (*more, "--raters", "any")
     command = ("site", "new", f"st-{shape}", "--images", written.pictures, *labels, "--no-input", "--force", *more)
@@ -187,6 +186,7 @@ def test_real_among_synthetic_is_noted(home: Path, tmp_path: Path) -> None:
     for mark in written.folder.glob("SYNTHETIC*"):
         mark.unlink()
     new = ["site", "new", "real", "--images", written.pictures, "--labels", written.table, "--uncertain", "missing"]
+    new += ["--column", "ignore=Rippenfraktur"]
     assert "SYNTHETIC" not in chestfed(*new, "--no-input", "--out", tmp_path)
     plan = chestfed("study", "--add-site", tmp_path / "real.yaml", "--dry-run", *SMALL)
     assert "note: real is not synthetic, other sites are: the results say PARTLY SYNTHETIC" in plan
