@@ -1,8 +1,9 @@
 """What a plug-in is written with: the names of this module are stable.
 
 An algorithm declares an `AlgorithmSpec`, an objective an `ObjectiveSpec`, a network a `ModelSpec` (docs/own_method.md
-shows one of each), a collection of images a `CollectionSpec` (docs/collections.md), a reader a `SiteReader`
-(docs/own_reader.md). The names are imported when they are first used: a reader loads no PyTorch.
+shows one of each), a step of the exchange between clients and server a `StepSpec`, a collection of images a
+`CollectionSpec` (docs/collections.md), a reader a `SiteReader` (docs/own_reader.md). The names are imported when they
+are first used: a reader loads no PyTorch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chestfed.core.config import StrictModel
     from chestfed.core.errors import ChestfedError, Problem
+    from chestfed.core.plugins import Options
     from chestfed.core.plugins.leaves import Leaf
+    from chestfed.data.collections.declaration import Collection, CollectionSpec, Part
+    from chestfed.data.collections.pixels import ArrayPixels, FilePixels, Pixels
     from chestfed.data.sites.reader import (
         BLANK,
         NEGATIVE,
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
         translate,
         views,
     )
+    from chestfed.learning.algorithms.abilities import ANY_ROUND, AVERAGING, Can, Demand
     from chestfed.learning.algorithms.declaration import (
         AlgorithmSpec,
         ClientInfo,
@@ -48,7 +53,6 @@ if TYPE_CHECKING:
     from chestfed.learning.algorithms.variables import (
         Algorithm,
         CompositionalGradients,
-        Encoding,
         Finishing,
         Gradients,
         LocalStepAlgorithm,
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
         weighted_mean,
         with_parts,
     )
+    from chestfed.learning.exchange.step import Arrived, Package, Step, StepSpec
     from chestfed.learning.models.declaration import ModelOptions, ModelSpec
     from chestfed.learning.objectives.declaration import (
         DualEstimate,
@@ -75,6 +80,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ANY_ROUND",
+    "AVERAGING",
     "BLANK",
     "NEGATIVE",
     "POSITIVE",
@@ -85,12 +92,18 @@ __all__ = [
     "VIEWS",
     "Algorithm",
     "AlgorithmSpec",
+    "ArrayPixels",
+    "Arrived",
+    "Can",
     "ChestfedError",
     "ClientInfo",
+    "Collection",
+    "CollectionSpec",
     "CompositionalGradients",
     "DecentralizedOptions",
+    "Demand",
     "DualEstimate",
-    "Encoding",
+    "FilePixels",
     "Finishing",
     "Gradients",
     "Leaf",
@@ -100,8 +113,12 @@ __all__ = [
     "ModelSpec",
     "Objective",
     "ObjectiveSpec",
+    "Options",
+    "Package",
+    "Part",
     "PeerAlgorithm",
     "Personal",
+    "Pixels",
     "Point",
     "Pooled",
     "Population",
@@ -113,6 +130,8 @@ __all__ = [
     "SiteReader",
     "Sizes",
     "Source",
+    "Step",
+    "StepSpec",
     "StrictModel",
     "ages",
     "column_findings",
@@ -140,7 +159,18 @@ _MODULES = {
         "ChestfedError",
         "Problem",
     ),
+    "chestfed.core.plugins": ("Options",),
     "chestfed.core.plugins.leaves": ("Leaf",),
+    "chestfed.data.collections.declaration": (
+        "Collection",
+        "CollectionSpec",
+        "Part",
+    ),
+    "chestfed.data.collections.pixels": (
+        "ArrayPixels",
+        "FilePixels",
+        "Pixels",
+    ),
     "chestfed.data.sites.reader": (
         "BLANK",
         "NEGATIVE",
@@ -164,6 +194,12 @@ _MODULES = {
         "translate",
         "views",
     ),
+    "chestfed.learning.algorithms.abilities": (
+        "ANY_ROUND",
+        "AVERAGING",
+        "Can",
+        "Demand",
+    ),
     "chestfed.learning.algorithms.declaration": (
         "AlgorithmSpec",
         "ClientInfo",
@@ -175,7 +211,6 @@ _MODULES = {
     "chestfed.learning.algorithms.variables": (
         "Algorithm",
         "CompositionalGradients",
-        "Encoding",
         "Finishing",
         "Gradients",
         "LocalStepAlgorithm",
@@ -189,6 +224,12 @@ _MODULES = {
         "select",
         "weighted_mean",
         "with_parts",
+    ),
+    "chestfed.learning.exchange.step": (
+        "Arrived",
+        "Package",
+        "Step",
+        "StepSpec",
     ),
     "chestfed.learning.models.declaration": (
         "ModelOptions",

@@ -31,6 +31,8 @@ CHECKSUM: Final = "checksum"
 #: Seconds between two saves of a state, more if writing it would take more than this share of the time: that of all
 #: clients of a large network is gigabytes.
 SECONDS_BETWEEN_SAVES, SHARE_OF_SAVING = 60.0, 0.01
+#: Raised when states of unfinished training get other names: those of another version are trained again.
+STATE_VERSION: Final = 2
 
 
 class SaveTimes:
@@ -178,13 +180,21 @@ def save_state(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, o
     first = {_place(tensor): name for name, tensor in reversed([*tensors.items()])}
     same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
     save_checkpoint(
-        path, {name: tensor for name, tensor in tensors.items() if name not in same}, {**values, "same": same}
+        path,
+        {name: tensor for name, tensor in tensors.items() if name not in same},
+        {**values, "same": same, "version": STATE_VERSION},
     )
 
 
 def load_state(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The inverse of `save_state`, with the tensors on a device; raises as `load_checkpoint`."""
     stored, values = load_checkpoint(path)
+    if values.get("version") != STATE_VERSION:
+        raise DamagedError(
+            f"{path}: the unfinished training of another release of chestfed. Delete it to start this part again.",
+            kind="state of another release",
+            file=path.name,
+        )
     tensors = {name: tensor.to(device) for name, tensor in stored.items()}
     with report_damage(path):
         return tensors | {name: tensors[first] for name, first in values["same"].items()}, values

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from chestfed.core.plugins import Options
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
 from chestfed.learning.algorithms.variables import (
-    Encoding,
     Iterate,
     Move,
     Personal,
@@ -29,6 +29,8 @@ from chestfed.learning.engines.messages.requests import Work
 from chestfed.learning.engines.peers import PeerEngine
 from chestfed.learning.engines.server import ServerEngine
 from chestfed.learning.engines.topology import build_graph
+from chestfed.learning.exchange.exchange import Exchange
+from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.studies.experiment.ranges import declared_range
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
@@ -53,7 +55,7 @@ STEP, STAGES, ROUNDS, TOLERANCE, LOOK_EVERY = 0.1, 8, 500, 1e-6, 25
 WINDOW_1, WINDOW_8 = "window 1: it ends at the optimum", "window 8: it ends at the optimum"
 NEARER = "window 1: it ends nearer to the optimum than it begins"
 _ENDS = {"any window": (WINDOW_1, WINDOW_8), "window 1": (WINDOW_1,), "no": (NEARER,)}
-MEAN = "`averages`: the server's step takes the weighted mean of the updates and nothing else"
+MEAN = "`ROBUST`: the server's step takes the weighted mean of the updates and nothing else"
 COUNTS = "the server's step counts every client by its weight, in any order"
 TRAINED = "every weight that is scored is trained"
 BETTER = "the clients' own points are better for them than the start"
@@ -97,9 +99,9 @@ class _Trial(Contract):
         #: Primal and dual variables of the problem; a pool of scores stands in the place of dual ones.
         self.sizes = (WEIGHTS, math.prod(self.pool or [0])) if minimizes else (PRIMAL, DISEASES)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
-        claimed = () if self.composed or spec.personal else _ENDS.get(spec.exact, ())
+        claimed = () if self.composed or Can.OWN_POINTS in spec.can else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
-        unclaimed |= (set() if spec.averages else {MEAN}) | (set() if spec.personal else {BETTER})
+        unclaimed |= (set() if Can.ROBUST in spec.can else {MEAN}) | (set() if Can.OWN_POINTS in spec.can else {BETTER})
         self.unclaimed = frozenset(unclaimed | ({COUNTS} if spec.decentralized or spec.pooled else set()))
 
     def engine(
@@ -125,10 +127,11 @@ class _Trial(Contract):
             pool=self.pool,
         )
         rule: Any = spec.build(options or self.options, setting)
-        self.fleet = LocalFleet.of(clients, rule, graph)
+        exchange = Exchange(tuple(spec.steps(options or self.options)))
+        self.fleet = LocalFleet.of(clients, rule, graph, exchange)
         if graph is not None:
             return PeerEngine(rule, self.fleet, graph, "synchronous", seed=0)
-        return ServerEngine(rule, self.fleet, _weights(len(parts)))
+        return ServerEngine(rule, self.fleet, _weights(len(parts)), exchange=exchange)
 
     def start(self, engine: Engine[Any]) -> EngineState:
         state: EngineState = engine.start_stage(self.origin, _NOTHING)
@@ -149,10 +152,9 @@ class _Trial(Contract):
         message: Move = engine.algorithm.message(server)
         turns: list[int] = state.turns.tolist()
         work = self.fleet.ask_all(lambda number: Work(turns[number], message, state.buffers))
-        updates = [answer.update for answer in work.values()]
-        if isinstance(engine.algorithm, Encoding):
-            updates = [engine.algorithm.decode(message, update) for update in updates]
-        return engine, server, updates
+        parts = [Package(answer.update, answer.buffers) for answer in work.values()]
+        arrived = Arrived(parts, _weights(len(parts)), Package(message, state.buffers))
+        return engine, server, [part.update for part in engine.exchange.at_server(arrived).parts]
 
     @rule("the declaration has known values, and its objective is of a kind that it takes")
     def is_declared(self) -> str | None:
@@ -194,7 +196,7 @@ class _Trial(Contract):
                 node = rule.local_round(start, oracle)
                 return {"node": start, "node after its steps": node, "message": rule.message(node, 0)}
             message = rule.message(state.server)
-            update, client = rule.local_round(message, start, oracle)
+            update, client = engine.exchange.local_round(rule, message, start, oracle)
         return {"server": state.server, "client": client, "message": message, "update": update}
 
     @rule("a round changes no tensor that it was given")
@@ -230,8 +232,8 @@ class _Trial(Contract):
     def trains_what_is_scored(self) -> str | None:
         engine = self.engine()
         is_personal = isinstance(engine, ServerEngine) and isinstance(engine.algorithm, Personal)
-        if is_personal != bool(self.spec.personal):
-            return "`personal` is declared and the rule has no `local_point`, or the other way round"
+        if is_personal != (Can.OWN_POINTS in self.spec.can):
+            return "`OWN_POINTS` is declared and the rule has no `local_point`, or the other way round"
         for name, point in self.points(engine, self.run(engine, 2)).items():
             still = (point.primal == self.origin.primal).nonzero().flatten().tolist()
             if still:
@@ -250,7 +252,11 @@ class _Trial(Contract):
         """What is scored, by the client, or by `the server`."""
         common = engine.current(state)
         local = engine.local_points(state, common)
-        return local if self.spec.personal == "only" else local | {"the server": common}
+        return (
+            local
+            if Can.OWN_POINTS in self.spec.can and Can.SERVER_POINT not in self.spec.can
+            else local | {"the server": common}
+        )
 
     @rule("the bytes sent are those of the formula")
     def bytes_match(self) -> str | None:
@@ -270,11 +276,11 @@ class _Trial(Contract):
             f"'{formula}' comes to {expected} bytes of float64, the type of the weights here; {record.bytes_up} went up"
         )
 
-    @rule("scores of images are read only where `sends_scores` is declared")
+    @rule("scores of images are read only where `SCORES` is declared")
     def declares_scores(self) -> str | None:
         self.run(self.engine(), 1)
         reads = any(host.client.reads for host in self.fleet.hosts)  # type: ignore[attr-defined]
-        if reads == self.spec.sends_scores:
+        if reads == (Can.SCORES in self.spec.can):
             return None
         return "`logits`, `labels` or `remembered` are read" if reads else "declared, and nothing is read"
 
@@ -310,7 +316,7 @@ class _Trial(Contract):
         after = rule.server_round(start, [from_named_tensors(update, unmoved)], [1.0])
         if torch.allclose(rule.current(after).primal, self.origin.primal):
             return None
-        return "an update equal to the message moves the server: with `averages` clients send new values, not changes"
+        return "an update equal to the message moves the server: with `ROBUST` clients send new values, not changes"
 
     @rule("a saved state resumes bit by bit")
     def resumes(self) -> str | None:
@@ -339,7 +345,7 @@ class _Trial(Contract):
         def end(step: float = STEP, options: Options | None = None) -> dict[str, Tensor]:
             engine = self.engine(step=step, options=options)
             state = self.run(engine, 3)
-            if self.spec.personal:
+            if Can.OWN_POINTS in self.spec.can:
                 return {name: point.primal for name, point in self.points(engine, state).items()}
             return named_tensors(engine.finish_stage(state).point)
 

@@ -141,12 +141,12 @@ CHECKS: list[Callable[[ModuleType], None]] = [
 #: name -> (text in the source, its replacement).
 MUTANTS: dict[str, tuple[str, str]] = {
     "buffers are averaged without weights": (
-        "([work.buffers for work in done], weights,",
-        "([work.buffers for work in done], [1 / len(done)] * len(done),",
+        "weighted_mean([part.buffers for part in arrived.parts], arrived.weights),\n            loss",
+        "weighted_mean([part.buffers for part in arrived.parts], [1 / len(done)] * len(done)),\n            loss",
     ),
     "the first client's buffers are kept": (
-        "weighted_mean(*self._combine([work.buffers for work in done], weights, state.buffers))",
-        "done[0].buffers",
+        "weighted_mean([part.buffers for part in arrived.parts], arrived.weights),\n            loss",
+        "done[0].buffers,\n            loss",
     ),
     "averaged buffers are not sent on": (
         "Federation(server, result.buffers,",
@@ -178,8 +178,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "Statistics(int(state.turns[number]), state.server.primal,",
     ),
     "statistics are averaged without weights": (
-        "self._combine(statistics, weights,",
-        "self._combine(statistics, [1 / len(weights)] * len(weights),",
+        "for part in statistics], weights,",
+        "for part in statistics], [1 / len(weights)] * len(weights),",
     ),
     "statistics are not charged": ("*((up, down) if self._sends else (0, 0))", "0, 0"),
     "statistics are charged where nothing is sent": ("*((up, down) if self._sends else (0, 0))", "up, down"),
@@ -189,11 +189,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "the loss is averaged without weights": (
         "sum(weight * work.loss for weight",
-        "sum(work.loss / len(updates) for weight",
-    ),
-    "drift is that of the first client": (
-        "spread([update.primal for update in updates])",
-        "spread([updates[0].primal])",
+        "sum(work.loss / len(done) for weight",
     ),
     "alpha is estimated without weights": (
         "self.algorithm.restart(point, duals, list(self._scale_weights(answers).values()))",

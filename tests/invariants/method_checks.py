@@ -1,4 +1,4 @@
-"""Minimizers, personal algorithms and rules around rules against plain loops in float64, on noisy unequal clients.
+"""Minimizers, personal algorithms and steps of an exchange against plain loops in float64, on noisy unequal clients.
 
 A check takes the module, or a mutant of it. `MUTANTS` are slips that at least one check must notice.
 """
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from chestfed.learning.algorithms.minimization.fedprox import FedProx
-from chestfed.learning.algorithms.variables import Encoding, Personal, Point, Preparing
+from chestfed.learning.algorithms.variables import Personal, Point, Preparing, Stateless
+from chestfed.learning.exchange.exchange import Exchange
+from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.testing.quadratics import ExactGradients, problems
 
 WEIGHTS, LR, ROUNDS, D = (0.1, 0.2, 0.3, 0.4), 0.05, 4, 5
@@ -47,27 +49,32 @@ class Loop:
         return exact(self.k, w) + noise(self.k, self.batch)
 
 
-def run(make: Callable[[int], Any], rounds: int = ROUNDS, start: Tensor = START) -> tuple[Any, list[Any], Any]:
+def run(
+    make: Callable[[int], Any], rounds: int = ROUNDS, start: Tensor = START, step: Any = None
+) -> tuple[Any, list[Any], Any]:
     """The server's state, the clients' and the rule at the server; `make(client)` builds a rule, -1 the server's."""
-    rule, rules = make(-1), [make(k) for k in range(4)]
+    rule, rules, exchange = make(-1), [make(k) for k in range(4)], Exchange(() if step is None else (step,))
     oracles = [
         ExactGradients(PARTS[k].gradients, lambda batch, k=k: noise(k, batch), PARTS[k].loss)  # type: ignore[misc]
         for k in range(4)
     ]
     server = rule.start_stage(Point(start, NONE))
-    clients = [client_rule.start_client(Point(start, NONE)) for client_rule in rules]
+    clients: list[Any] = [exchange.start_client(client_rule, Point(start, NONE)) for client_rule in rules]
+    kept = exchange.start_server(Point(start, NONE))
     for _ in range(rounds):
         if isinstance(rule, Preparing):
             point = rule.current(server)
             server = rule.prepared(server, [rule.prepare(point, oracle) for oracle in oracles], WEIGHTS)
         message = rule.message(server)
         ends = [
-            client_rule.local_round(message, c, o) for client_rule, c, o in zip(rules, clients, oracles, strict=True)
+            exchange.local_round(client_rule, message, c, o)
+            for client_rule, c, o in zip(rules, clients, oracles, strict=True)
         ]
         updates, clients = [end[0] for end in ends], [end[1] for end in ends]
-        if isinstance(rule, Encoding):
-            updates = [rule.decode(message, update) for update in updates]
-        server = rule.server_round(server, updates, WEIGHTS)
+        packages = [Package(update, NONE) for update in updates]
+        arrived = exchange.at_server(Arrived(packages, WEIGHTS, Package(message, NONE)))
+        after = rule.server_round(server, [part.update for part in arrived.parts], arrived.weights)
+        server, kept = exchange.move(server, after, kept)
     return server, clients, rule
 
 
@@ -212,7 +219,7 @@ def check_ditto(module: ModuleType) -> None:
 def check_server_optimizers(module: ModuleType) -> None:
     for kind in ("momentum", "adagrad", "adam", "yogi"):
         options = module.ServerOptimizer(kind=kind, lr=0.3, momentum=0.8, second=0.95, tau=1e-2)
-        server, _, _ = run(lambda k, options=options: options.around(FedProx(3, LR)))  # type: ignore[misc]
+        server, _, _ = run(lambda k: FedProx(3, LR), step=module.build({"server_optimizer": options}))
         x, m, v, loops = START, ZERO, torch.full_like(ZERO, 1e-4), [Loop(k) for k in range(4)]
         for _ in range(ROUNDS):
             delta = mean([fedavg(x, loop, 3) for loop in loops]) - x
@@ -228,12 +235,11 @@ def check_server_optimizers(module: ModuleType) -> None:
             }[kind]
             x = x + 0.3 * m / (v.sqrt() + 1e-2)
         equal(server.primal, x)
-        equal(server.server.primal, x)
 
 
 def check_top_k(module: ModuleType) -> None:
     options = module.Compression(kind="top_k", share=0.3)  # two of five numbers
-    server, clients, _ = run(lambda k: options.around(FedProx(3, LR)))
+    server, clients, _ = run(lambda k: FedProx(3, LR), step=module.build({"compression": options}))
     x, errors, loops = START, [ZERO] * 4, [Loop(k) for k in range(4)]
     for _ in range(ROUNDS):
         sent = []
@@ -247,23 +253,35 @@ def check_top_k(module: ModuleType) -> None:
         x = x + mean(sent)
     equal(server.primal, x)
     for client, error in zip(clients, errors, strict=True):
-        equal(client.error.primal, error)
+        equal(client.steps[0].primal, error)
 
 
 def check_8_bits(module: ModuleType) -> None:
-    rule = module.Compression(kind="8_bits").around(FedProx(1, 1.0))
+    rule, step = FedProx(1, 1.0), module.build({"compression": module.Compression(kind="8_bits")})
     change = torch.tensor([1.27, -0.005, 0.0, 0.634, -1.0], dtype=torch.float64)
     message, means = Point(START, NONE), ZERO.clone()
     for number in range(400):
         oracle = ExactGradients(lambda w, dual: (-change, dual))
         oracle.batches = number  # the rounding is another
-        update, _ = rule.local_round(message, rule.start_client(message), oracle)
+        update, _ = Exchange((step,)).local_round(rule, message, rule.start_client(message), oracle)
         assert update.values.primal.dtype == torch.int8
-        decoded = rule.decode(message, update).primal - START
+        decoded = step.decode(message, update).primal - START
         assert (decoded - change).abs().max() <= 0.01 + 1e-9  # a level is 1.27 / 127
         means += decoded / 400
     assert (means - change).abs().max() < 1.5e-3  # it is right on average
     equal(update.primal.abs().amax(), change.abs().amax())
+
+
+def check_statistics(module: ModuleType) -> None:
+    ends = [Point(START + k, NONE) for k in range(3)]
+    arrived = Arrived([Package(end, NONE) for end in ends], [1 / 3] * 3, Package(Point(START, NONE), NONE))
+    measured = module.Statistics().at_server(arrived)
+    np.testing.assert_allclose(measured.sizes, [np.linalg.norm(end.primal) for end in ends])
+    np.testing.assert_allclose(measured.drift, D * 2 / 3)  # -1, 0 and 1 in every number
+    final = module.Statistics().at_server(
+        Arrived([Package(Stateless(), NONE)] * 2, [0.5] * 2, Package(Stateless(), NONE))
+    )
+    assert (final.sizes, np.isnan(final.drift)) == ((), True)
 
 
 Mutants = dict[str, tuple[str, str]]
@@ -331,7 +349,7 @@ TABLE: dict[str, tuple[list[Callable[[ModuleType], None]], Mutants]] = {
             "pull is towards the moving point": ("reference=message.primal", "reference=w"),
         },
     ),
-    "around.server_optimizer": (
+    "server_optimizer": (
         [check_server_optimizers],
         {
             "momentum is damped": (
@@ -343,7 +361,17 @@ TABLE: dict[str, tuple[list[Callable[[ModuleType], None]], Mutants]] = {
             "v starts at zero": ("torch.full_like(point.primal, self.tau**2)", "torch.zeros_like(point.primal)"),
         },
     ),
-    "around.compression": (
+    "statistics": (
+        [check_statistics],
+        {
+            "drift is that of the first client": ("drift=spread(vectors)", "drift=spread(vectors[:1])"),
+            "sizes are those of the first client": (
+                "for vector in vectors], drift",
+                "for vector in vectors[:1]], drift",
+            ),
+        },
+    ),
+    "compression": (
         [check_top_k, check_8_bits],
         {
             "error is forgotten": ("change = change + errors[name].flatten()", "pass"),
@@ -354,5 +382,5 @@ TABLE: dict[str, tuple[list[Callable[[ModuleType], None]], Mutants]] = {
         },
     ),
 }
-CHECKS = {name: checks for name, (checks, _) in TABLE.items()}
-MUTANTS = {name: mutants for name, (_, mutants) in TABLE.items()}
+CHECKS = {f"{'algorithms' if '.' in name else 'exchange'}.{name}": checks for name, (checks, _) in TABLE.items()}
+MUTANTS = {f"{'algorithms' if '.' in name else 'exchange'}.{name}": mutants for name, (_, mutants) in TABLE.items()}

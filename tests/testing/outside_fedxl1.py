@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.plugins import Algorithm, AlgorithmSpec, ObjectiveSpec, Options, weighted_mean
+from chestfed.plugins import Algorithm, AlgorithmSpec, Can, ObjectiveSpec, Options, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ FEDXL1 = AlgorithmSpec(
     sends="d + P",
     sent="w, scores",
     exact="no",
-    sends_scores=True,
+    can=frozenset({Can.SCORES}),
     build=lambda options, setting: FedXL1(setting.window, setting.local_lr, setting.pool),
     rule=FedXL1,
 )

@@ -17,6 +17,7 @@ from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from chestfed.learning.algorithms.personal.local_parts import Client, LocalParts, Shared
 from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.exchange.step import Arrived, Step
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.cross_entropy import CrossEntropy
 from chestfed.testing import algorithms
@@ -161,15 +162,17 @@ class OtherName(FedProx):
         return Weights(update.primal), client
 
 
-class SendsTwice(FedProx):
+class Twice(Step):
     """An update is longer than the weights until it is decoded."""
 
-    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
-        update, client = super().local_round(message, client, gradients)
-        return Point(torch.cat([update.primal, update.primal]), update.dual), client
+    def at_client(self, update: Point, message: Point, kept: Any, draw: Any) -> tuple[Point, Any]:
+        return Point(torch.cat([update.primal, update.primal]), update.dual), kept
 
-    def decode(self, message: Point, update: Point) -> Point:
-        return Point(update.primal[: len(message.primal)], update.dual)
+    def at_server(self, arrived: Arrived) -> Arrived:
+        size = len(arrived.before.update.primal)
+        halves = [Point(part.update.primal[:size], part.update.dual) for part in arrived.parts]
+        parts = [replace(part, update=half) for part, half in zip(arrived.parts, halves, strict=True)]
+        return replace(arrived, parts=parts)
 
 
 def broken(rule: type[FedProx], **changes: Any) -> list[str]:
@@ -196,7 +199,7 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         (NumberAsState, algorithms.TENSORS),
         (Forgetful, "a saved state resumes bit by bit"),
         (Largest, algorithms.MEAN),
-        (ReadsScores, "scores of images are read only where `sends_scores` is declared"),
+        (ReadsScores, "scores of images are read only where `SCORES` is declared"),
         (Changes, algorithms.MEAN),
     ):
         assert name in broken(rule, exact="no"), rule
@@ -223,8 +226,7 @@ def test_scores_are_exchanged_by_a_plug_in(tmp_path: Path) -> None:
 
 def test_updates_are_decoded_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithms, "ROUNDS", 20)
-    spec = replace(FEDAVG, name="x", sends="2d", exact="no")
-    spec = replace(spec, build=lambda options, setting: SendsTwice(setting.window, setting.local_lr))
+    spec = replace(FEDAVG, name="x", sends="2d", exact="no", steps=lambda options: (Twice(),))
     assert {algorithms.COUNTS, algorithms.MEAN} <= set(check_algorithm(spec))
 
 

@@ -4,7 +4,7 @@
 like its paper's pseudocode. `ALGORITHMS` finds them by name.
 
 Here are the min-max ones and the reference; `minimization`, `compositional`, `personal` and `decentralized` have the
-others, `around` what any averaging algorithm can have besides.
+others. What any averaging algorithm can have besides are steps of its exchange (`chestfed.learning.exchange`).
 """
 
 from __future__ import annotations

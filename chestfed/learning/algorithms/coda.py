@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.learning.algorithms import coda_plus
+from chestfed.learning.algorithms.abilities import ANY_ROUND
 from chestfed.learning.algorithms.coda_plus import CodaPlus
 from chestfed.learning.algorithms.declaration import ProximalOptions, Setting
 from chestfed.learning.algorithms.variables import Point, weighted_mean
@@ -63,5 +64,5 @@ CODA = replace(
     options=Options,
     build=build,
     rule=Coda,
-    averages=False,  # the best alpha between two stages is a mean over the clients that know it
+    can=ANY_ROUND,  # the best alpha between two stages is a mean over the clients that know it
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from chestfed.learning.algorithms.abilities import AVERAGING, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, MinMaxOptions, ProximalOptions, Setting
 from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, descend_, mean_of
 
@@ -108,9 +109,7 @@ CODA_PLUS = AlgorithmSpec(
     options=ProximalOptions,
     build=build,
     rule=CodaPlus,
-    averages=True,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=AVERAGING | {Can.SUMMED},
 )
 
 NPA = replace(
@@ -123,7 +122,7 @@ NPA = replace(
     exact="any window",
     rule=None,
     pace="every step",
-    unequal_steps=False,
+    can=frozenset({Can.ROBUST, Can.SOME_CLIENTS}),
 )
 
 NPA_LARGE_BATCH = replace(
@@ -147,4 +146,5 @@ LOCAL_SGDA = replace(
     options=MinMaxOptions,
     build=build_sgda,
     rule=None,
+    can=AVERAGING,
 )

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, ProximalOptions, ServerStepOptions, Setting
 from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, descend_, mean_of
 
@@ -133,6 +134,5 @@ CODASCA = AlgorithmSpec(
     options=Options,
     build=build,
     rule=Codasca,
-    partial_rounds=True,
-    unequal_steps="full rounds",
+    can=frozenset({Can.SUMMED, Can.SOME_CLIENTS, Can.UNEQUAL_STEPS}),
 )

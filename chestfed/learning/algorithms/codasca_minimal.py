@@ -84,6 +84,5 @@ CODASCA_MINIMAL = replace(
     build=build,
     rule=CodascaMinimal,
     note="CODASCA's iterates up to rounding",
-    unequal_steps=False,
-    partial_rounds=False,  # c is derived from what all clients sent
+    can=frozenset(),  # c is derived from what all clients sent
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core.plugins import Options, Versioned
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.variables import Rule
 from chestfed.learning.objectives.declaration import ObjectiveKind
 
@@ -102,6 +103,10 @@ class Setting:
     pool: tuple[int, ...] = ()
 
 
+def _no_steps(options: object) -> Sequence[Any]:
+    return ()
+
+
 @dataclass(frozen=True)
 class AlgorithmSpec(Versioned):
     """One algorithm; what a declaration leaves out is as for FedAvg.
@@ -122,6 +127,8 @@ class AlgorithmSpec(Versioned):
         direction. A function where it depends on the options.
     bytes_sent
         Bytes of an update, a function of options and `Sizes`, where `sends` is not all: a compressed update.
+    steps
+        Steps of the exchange that belong to it, from its options: `chestfed.plugins.Step`.
     gradients
         Gradients that a client takes per round, I being its local steps and F the batches of a full pass: "2I + F". A
         function where it depends on the options.
@@ -143,21 +150,15 @@ class AlgorithmSpec(Versioned):
         A reference that holds all images in one place and sends nothing.
     pace
         Local steps per round.
-    averages
-        Whether the server's step takes nothing of the updates but their weighted mean, and nobody relies on its being
-        the mean exactly, as control variates do: `federated.aggregation` may then put a robust one in its place.
-    partial_rounds
-        Whether a round may go on without some clients, drawn (`federated.clients_per_round`) or absent
-        (`federated.absent`): what the server keeps stays what it should be, by means over those who answered, or by
-        the rule's `partial_round`.
-    unequal_steps
-        Whether clients may make different numbers of local steps (`federated.local_steps`); or only in rounds with all.
-    sends_scores
-        Whether clients send scores of single images, which a hospital's policy may forbid: a rule that reads `logits`,
-        `labels` or `remembered` of its gradients declares it.
-    personal
-        Whether clients have points of their own (the rule is `Personal`). also: beside a complete model of the server;
-        only: the server has none, and images of no client are scored with the weighted mean of the clients' points.
+    can
+        What it can beside what all can, see `Can`: `AVERAGING` is FedAvg's. ROBUST: the server's step takes nothing of
+        the updates but their weighted mean, and nobody relies on its being the mean exactly, as control variates do;
+        clients send new values, not changes. SUMMED: its step is right on a mean that arrives in place of all updates.
+        SOME_CLIENTS: what the server keeps stays what it should be in a round without some, by means over those who
+        answered, or by the rule's `partial_round`. OWN_POINTS: the rule is `Personal`; with SERVER_POINT beside a
+        complete model of the server, else images of no client are scored with the weighted mean of the clients' points.
+        SCORES: it reads `logits`, `labels` or `remembered`, and clients send scores, which a hospital's policy may
+        forbid.
     version
         Identifies the code of a declaration that stands in no file, as in a notebook: change it with the code.
     """
@@ -180,13 +181,10 @@ class AlgorithmSpec(Versioned):
     decentralized: bool = False
     pooled: bool = False
     pace: Pace = "window"
-    averages: bool = False
-    partial_rounds: bool = False
+    can: frozenset[Can] = frozenset()
     gradients: str | Callable[[Any], str] = "I"
     bytes_sent: Callable[[Any, Sizes], int] | None = None
-    unequal_steps: bool | Literal["full rounds"] = False
-    sends_scores: bool = False
-    personal: Literal["", "also", "only"] = ""
+    steps: Callable[[Any], Sequence[Any]] = _no_steps
 
     def formula(self, options: Options | None = None) -> str:
         """`sends` under these options, or the default ones."""

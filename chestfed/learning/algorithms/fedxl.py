@@ -30,6 +30,7 @@ from torch import Tensor
 
 from chestfed.core import plugins
 from chestfed.core.randomness import stream_seed
+from chestfed.learning.algorithms.abilities import ANY_ROUND, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, Stateless, weighted_mean
 
@@ -170,9 +171,7 @@ FEDXL1 = AlgorithmSpec(
     sent="w, scores of images, and how many of each class",
     build=build_linear,
     rule=FedXL,
-    sends_scores=True,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=ANY_ROUND | {Can.SCORES},
 )
 
 FEDXL2 = replace(

@@ -299,14 +299,6 @@ class Partial(Algorithm[Server, Message, Client], Protocol):
 
 
 @runtime_checkable
-class Encoding(Protocol):
-    """An algorithm whose clients send something else than a point or a change of it."""
-
-    def decode(self, message: Any, update: Any, /) -> Any:
-        """The update as `server_round`, the drift and robust means take it, given the message of the round."""
-
-
-@runtime_checkable
 class Preparing(Protocol[Server, Message]):
     """An algorithm whose clients send something at the server's point before the local steps of every round."""
 

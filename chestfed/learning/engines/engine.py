@@ -7,7 +7,7 @@ compute is their fleet's business (`fleet.py`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Generic, Protocol, TypeVar
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.errors import TrainingError
-from chestfed.learning.algorithms.variables import Point, Record, blocks, weighted_mean
+from chestfed.learning.algorithms.variables import Point, Record
 from chestfed.learning.engines.fleet import Fleet
 from chestfed.learning.engines.messages.requests import Start
 
@@ -130,13 +130,6 @@ class Engine(ABC, Generic[State]):
         self.fleet.ask_all(lambda number: Start(int(turns[number]), self.stage, point))
         turns[list(self.fleet.present)] += 1
         return turns
-
-
-def spread(vectors: Sequence[Tensor]) -> float:
-    """Mean squared distance to the mean."""
-    mean = weighted_mean(vectors, [1 / len(vectors)] * len(vectors))
-    sums = [(vector[block] - mean[block]).square_().sum() for block in blocks(mean) for vector in vectors]
-    return float(torch.stack(sums).sum(dtype=torch.float64)) / len(vectors) if sums else 0.0
 
 
 def refuse_outsized(sizes: Mapping[str, float], model: float) -> None:

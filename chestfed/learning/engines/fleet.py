@@ -16,6 +16,7 @@ from chestfed.learning.engines.host import NO_MEMORY, Client, Host
 from chestfed.learning.engines.messages.requests import Answer, Done, Export, Import, Request, Work, Worked
 from chestfed.learning.engines.sums.fixed_point import unweigh, weigh
 from chestfed.learning.engines.topology import Graph
+from chestfed.learning.exchange.exchange import PLAIN, Exchange
 
 _log = logging.getLogger("chestfed.learning.engines")
 
@@ -96,9 +97,11 @@ class LocalFleet(Fleet):
         self.names = tuple(host.client.name for host in hosts)
 
     @classmethod
-    def of(cls, clients: Sequence[Client], rule: Rule, graph: Graph | None = None) -> LocalFleet:
+    def of(
+        cls, clients: Sequence[Client], rule: Rule, graph: Graph | None = None, exchange: Exchange = PLAIN
+    ) -> LocalFleet:
         """The clients under one rule for all stages."""
-        return cls([Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)])
+        return cls([Host(client, lambda stage: rule, graph, number, exchange) for number, client in enumerate(clients)])
 
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         answers: dict[int, Answer] = {}

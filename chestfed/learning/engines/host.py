@@ -26,6 +26,7 @@ from chestfed.learning.algorithms.variables import (
 from chestfed.learning.engines.messages import requests
 from chestfed.learning.engines.messages.requests import Answer, Request
 from chestfed.learning.engines.topology import Graph
+from chestfed.learning.exchange.exchange import PLAIN, Exchange
 
 
 class Client(Protocol):
@@ -107,12 +108,19 @@ class Host:
         The algorithm's rule in a stage, counted from 0; with `steps=`, that of another number of local steps.
     graph, number
         Of a decentralized algorithm: the graph, and which of its nodes the client is.
+    exchange
+        The steps that an update passes before it is sent to a server.
     """
 
     def __init__(
-        self, client: Client, rule_of: Callable[..., Any], graph: Graph | None = None, number: int = 0
+        self,
+        client: Client,
+        rule_of: Callable[..., Any],
+        graph: Graph | None = None,
+        number: int = 0,
+        exchange: Exchange = PLAIN,
     ) -> None:
-        self.client, self.graph, self.number = client, graph, number
+        self.client, self.graph, self.number, self.exchange = client, graph, number, exchange
         self.stage = 0
         self.rule: Any = rule_of(0)
         self.snapshots: dict[int, Snapshot] = {0: Snapshot(None, tuple(client.positions()), memory=client.memory)}
@@ -158,7 +166,7 @@ class Host:
                 self._keep(request.after + 1, run.state)
                 return requests.Estimated(dual, run.images)
             case requests.Finish():
-                state = self._state_at(request.after)
+                state = self.exchange.own_state(self._state_at(request.after))
                 return requests.Finished(self.rule.final_message(state) if isinstance(self.rule, Finishing) else None)
             case requests.Export():
                 state = self._state_at(request.after)
@@ -180,13 +188,13 @@ class Host:
         state = self._state_at(turn)
         if state is None or not isinstance(self.rule, Personal):
             return point
-        located: Point = self.rule.local_point(point, state)
+        located: Point = self.rule.local_point(point, self.exchange.own_state(state))
         return located
 
     def start_at(self, point: Point) -> Record:
         """The state of the algorithm at this client, at the start of the stage."""
         if self.graph is None:
-            return self.rule.start_client(point)
+            return self.exchange.start_client(self.rule, point)
         return self.rule.start_node(point, *describe_edges(self.graph, self.number))
 
     def _state_at(self, turn: int) -> Record | None:
@@ -235,8 +243,7 @@ class Host:
         with self._running(request.after, request.buffers) as run:
             self._drop_before(request.after)
             rule = self._rule_of(self.stage, steps=request.steps) if request.steps else self.rule
-            pair: tuple[Move, Record] = rule.local_round(request.message, run.state, client.oracle)
-        update, state = pair
+            update, state = self.exchange.local_round(rule, request.message, run.state, client.oracle)
         buffers, loss = client.buffers(), client.mean_loss()
         parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
         self._refuse_not_finite(parts, f"client '{client.name}': its update")

@@ -21,11 +21,12 @@ from chestfed.learning.algorithms.variables import (
     mean_of,
     named_tensors,
 )
-from chestfed.learning.engines.engine import Engine, RoundRecord, refuse_outsized, spread
+from chestfed.learning.engines.engine import Engine, RoundRecord, refuse_outsized
 from chestfed.learning.engines.fleet import Fleet
 from chestfed.learning.engines.host import describe_edges
 from chestfed.learning.engines.messages.requests import Steps, Take
 from chestfed.learning.engines.topology import Graph
+from chestfed.learning.exchange.statistics import spread
 
 Schedule = Literal["synchronous", "random_edge", "round_robin"]
 

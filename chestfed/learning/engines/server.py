@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal
+from typing import Any, Generic, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from chestfed.core.errors import TrainingError
 from chestfed.learning.algorithms.variables import (
     Algorithm,
     Client,
-    Encoding,
     Finishing,
     Message,
     Partial,
@@ -23,15 +22,18 @@ from chestfed.learning.algorithms.variables import (
     Preparing,
     Restarting,
     Server,
+    Stateless,
     byte_count,
     from_named_tensors,
     named_tensors,
     weighted_mean,
 )
-from chestfed.learning.engines.aggregation import MEAN, Aggregation, Privacy
-from chestfed.learning.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
+from chestfed.learning.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized
 from chestfed.learning.engines.fleet import Fleet
 from chestfed.learning.engines.messages.requests import BestDual, Finish, Locate, Prepare, Statistics, Work
+from chestfed.learning.exchange.exchange import PLAIN, Exchange
+from chestfed.learning.exchange.statistics import spread
+from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.learning.models import FlatModule
 from chestfed.learning.objectives.declaration import ServerEstimate
 
@@ -49,12 +51,16 @@ Absent = Literal["wait", "drop"] | int
 
 @dataclass(frozen=True)
 class Federation(Generic[Server]):
-    """What the server keeps between rounds; `rounds` is the number of finished ones of the stage, int64 `[]`."""
+    """What the server keeps between rounds; `rounds` is the number of finished ones of the stage, int64 `[]`.
+
+    `kept` is what the steps of the exchange keep at the server.
+    """
 
     server: Server
     buffers: Tensor
     rounds: Tensor
     turns: Tensor
+    kept: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -94,13 +100,10 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
     participants
         `participants(number)` gives the numbers of the clients that take part in a round, counted from 0; None: all.
         Their weights are scaled to sum to 1.
-    aggregation
-        What takes the place of the weighted mean, of updates and of running statistics alike.
+    exchange
+        The steps that updates and running statistics pass before the server's own.
     absent
         Whether a round goes on without clients that do not answer, see `Absent`.
-    privacy
-        What clips the clients' changes and adds noise to their mean, for networks without buffers and algorithms whose
-        server's step takes nothing else; None: nothing does.
     steps
         `steps(round, client)` gives a client's local steps in a round, both counted from 0; None: the rule's window.
     """
@@ -115,23 +118,22 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         monitor: Callable[[Tensor, Tensor], Tensor] | None = None,
         sends: bool = True,
         participants: Callable[[int], Sequence[int]] | None = None,
-        aggregation: Aggregation = MEAN,
+        exchange: Exchange = PLAIN,
         absent: Absent = "wait",
-        privacy: Privacy | None = None,
         steps: Callable[[int, int], int] | None = None,
     ) -> None:
         super().__init__(fleet, stage)
         self.algorithm, self.weights = algorithm, weights
-        self._combine = aggregation
+        self.exchange = exchange
         self._participants = participants
         self._monitor = monitor
-        self._sends, self._absent, self._privacy, self._steps = sends, absent, privacy, steps
+        self._sends, self._absent, self._steps = sends, absent, steps
 
     def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation[Server]:
         """All clients and the server at the same point."""
         turns = self.start_clients(point, turns)
         server = self._with_ratios(self.algorithm.start_stage(point), buffers)
-        return Federation(server, buffers, torch.zeros((), dtype=torch.int64), turns)
+        return Federation(server, buffers, torch.zeros((), dtype=torch.int64), turns, self.exchange.start_server(point))
 
     def _with_ratios(self, server: Server, buffers: Tensor) -> Server:
         """The server's state with what its monitor sees in the current model."""
@@ -164,7 +166,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         else:
             server = self.algorithm.server_round(state.server, result.updates, result.weights)
         sent = len(result.sizes) if self._sends else 0
-        buffer_bytes, wide = _bytes(result.buffers), 2 if self._combine.rule == "secure_sum" else 1  # 64 bits a number
+        buffer_bytes, wide = _bytes(result.buffers), 2 if self.exchange.is_summed else 1  # 64 bits a number
         record = RoundRecord(
             result.gradients + spent.gradients,
             result.images + spent.images,
@@ -176,8 +178,9 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
             steps=tuple(steps.values()) if self._steps else (),
             absent=tuple(self.fleet.names[number] for number in chosen if number not in result.sizes),
         )
+        server, kept = self.exchange.move(state.server, server, state.kept)
         server = self._with_ratios(server, result.buffers)
-        return Federation(server, result.buffers, state.rounds + 1, turns), record
+        return Federation(server, result.buffers, state.rounds + 1, turns, kept), record
 
     def _prepare(self, state: Federation[Server], chosen: Sequence[int]) -> tuple[Federation[Server], RoundRecord]:
         """The state after what the clients of a `Preparing` algorithm send before their local steps; what that cost."""
@@ -209,38 +212,40 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         self, asked: Mapping[int, Work[Message]], state: Federation[Server], message: Message
     ) -> Round[Message]:
         """The round of those who answer, each with its update; of a secure sum only the mean is known."""
-        if self._combine.rule == "secure_sum":
+        if self.exchange.is_summed:
             work, numbers = self.fleet.ask_sum(asked, self.weights, self._enough(len(asked)))
             known = (work.buffers, work.loss, math.nan, math.nan, work.gradients, work.images)
             up = 2 * len(numbers) * byte_count(work.update)  # 64 bits a number
             return Round(dict.fromkeys(numbers, 0.0), [work.update], [1.0], *known, bytes_up=up)
         answers = self.fleet.ask(asked, self._enough(len(asked)))
         done, weights = list(answers.values()), list(self._scale_weights(answers).values())
-        updates = [work.update for work in done]
-        bytes_up = sum(map(byte_count, updates))
-        if isinstance(self.algorithm, Encoding):
-            updates = [self.algorithm.decode(message, update) for update in updates]
-        combined = self._combine(updates, weights, message)
-        if self._privacy is not None:
-            combined = [self._privacy(updates, weights, message, self.stage, int(state.rounds))], [1.0]
+        arrived = self._pass_steps([Package(work.update, work.buffers) for work in done], weights, message, state)
         return Round(
-            {number: float(update.primal.norm()) for number, update in zip(answers, updates, strict=True)},
-            *combined,
-            weighted_mean(*self._combine([work.buffers for work in done], weights, state.buffers)),
+            dict(zip(answers, arrived.sizes, strict=True)),
+            [part.update for part in arrived.parts],
+            arrived.weights,
+            weighted_mean([part.buffers for part in arrived.parts], arrived.weights),
             loss=sum(weight * work.loss for weight, work in zip(weights, done, strict=True)),
-            drift=spread([update.primal for update in updates]),
+            drift=arrived.drift,
             gradient_drift=spread([work.slope for work in done]),
             gradients=sum(work.gradients for work in done),
             images=sum(work.images for work in done),
-            bytes_up=bytes_up,
+            bytes_up=sum(byte_count(work.update) for work in done),
         )
+
+    def _pass_steps(
+        self, parts: Sequence[Package], weights: Sequence[float], sent: object, state: Federation[Server]
+    ) -> Arrived:
+        """What the server takes of these packages, the message `sent` and the state's buffers having gone down."""
+        before = Package(sent, state.buffers)
+        return self.exchange.at_server(Arrived(parts, weights, before, (self.stage, int(state.rounds))))
 
     def _enough(self, asked: int) -> int | None:
         """Answers that are enough for a round; None: all."""
         if self._absent == "wait":
             return None
         least = 1 if self._absent == "drop" else self._absent
-        return min(asked, max(least, self._combine.needs()))
+        return min(asked, max(least, self.exchange.least))
 
     def current(self, state: Federation[Server]) -> Point:
         return self.algorithm.current(state.server)
@@ -261,7 +266,9 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         up = sum(map(byte_count, sent)) if self._sends else 0
         weights = list(self._scale_weights(answers).values())
         if len(sent) == len(finals):
-            output = self.algorithm.stage_output(state.server, *self._combine(sent, weights, self.current(state)))
+            parts = [Package(final, state.buffers[:0]) for final in sent]
+            arrived = self._pass_steps(parts, weights, self.current(state), replace(state, buffers=state.buffers[:0]))
+            output = self.algorithm.stage_output(state.server, [part.update for part in arrived.parts], arrived.weights)
         else:
             output = self.algorithm.stage_output(state.server, finals, weights)
         end = self.with_statistics(output, state)
@@ -282,7 +289,8 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         up, down = sum(map(_bytes, statistics)), len(statistics) * _bytes(point.primal)
         images = sum(answer.images for answer in answers.values())
         weights = list(self._scale_weights(answers).values())
-        buffers = weighted_mean(*self._combine(statistics, weights, state.buffers))
+        arrived = self._pass_steps([Package(Stateless(), part) for part in statistics], weights, Stateless(), state)
+        buffers = weighted_mean([part.buffers for part in arrived.parts], arrived.weights)
         return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns)
 
     def restart(self, end: StageEnd) -> StageEnd:
@@ -304,7 +312,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
 
     def restored(self, tensors: Mapping[str, Tensor], like: Federation[Server]) -> Federation[Server]:
         state = from_named_tensors(like, tensors)
-        blank = self.algorithm.start_client(self.current(like))
+        blank = self.exchange.start_client(self.algorithm, self.current(like))
         self.fleet.restore(tensors, "client", state.turns.tolist(), self.stage, [blank] * len(self.weights))
         return state
 

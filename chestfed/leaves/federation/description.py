@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.declaration import Sizes, numbers_sent
 from chestfed.learning.models import NetworkGroups
 from chestfed.leaves.federation.handshake import code_of, hospitals_in, network_sizes
@@ -31,10 +32,6 @@ def describe(pipeline: Pipeline, name: str, results: str | None = None) -> list[
     """
     settings, stage_1, names = pipeline.federated, pipeline.pretrain, hospitals_in(pipeline)
     windows = ", ".join(f"{stage.rounds} rounds of {stage.window} steps" for stage in settings.schedule)
-    noise, summed = "none", settings.aggregation == "secure_sum"
-    if settings.privacy is not None:
-        noise = f"clipped to {settings.privacy.clip:g}, noise {settings.privacy.noise_multiplier:g} times that"
-        noise += "" if settings.privacy.noise == "secret" else " (from the seed: it protects nothing)"
     code = [
         f"  {part}: SHA-256 {sha256}, {len(files)} files: {', '.join(map(str, files[:3]))}{' ...' * (len(files) > 3)}"
         for part, (sha256, files) in code_of(pipeline).items()
@@ -48,7 +45,7 @@ def describe(pipeline: Pipeline, name: str, results: str | None = None) -> list[
         f"first weights: {pipeline.model.initial_weights or 'drawn from the seed'}",
         f"stage 1: {stage_1.epochs:g} epochs, batches of {stage_1.batch_size}",
         f"stage 2: {settings.spec.name}, for each number {windows}, batches of {settings.batch_size}",
-        f"aggregation: {'secure_sum (experimental)' if summed else settings.aggregation}; noise: {noise}",
+        f"before the server's step: {settings.exchange().describe()}",
         "leaves this hospital:",
         *(f"  {line}" for line in list_leaving(pipeline, name, results)),
         f"code that is not part of chestfed: {'' if code else 'none'}".rstrip(),
@@ -71,10 +68,10 @@ def list_leaving(pipeline: Pipeline, name: str, results: str | None) -> list[str
         lines.append(f"once: the network of stage 1, weights and buffers: {_bytes(4 * (d + b))}; mean losses")
     if role != "scored":
         groups = NetworkGroups(pipeline.model, j)
-        pool = getattr(settings.objective, "pool", 0) * 2 * j if settings.spec.sends_scores else 0
+        pool = getattr(settings.objective, "pool", 0) * 2 * j if Can.SCORES in settings.spec.can else 0
         formula = settings.spec.formula(settings.algorithm)
         update = numbers_sent(formula, Sizes.of(d, j, groups, pool=pool))
-        summed = settings.aggregation == "secure_sum"
+        summed = settings.exchange().is_summed
         each = 8 * (update + b + 3) if summed else 4 * (update + b + d + 2 * j)
         rounds = planned_rounds(pipeline, place)
         parts = f"{formula} numbers of the update; {b:,} buffers; "
@@ -82,10 +79,10 @@ def list_leaving(pipeline: Pipeline, name: str, results: str | None) -> list[str
         lines.append(f"each round: {parts}: {_bytes(each)}; {rounds:,} rounds: {_bytes(rounds * each)}")
         if settings.spec.decentralized:
             lines.append("each round: the update once per neighbor, and the point after the exchange")
-        if settings.spec.personal:
+        if Can.OWN_POINTS in settings.spec.can:
             lines.append(f"each evaluation: this hospital's own weights: {_bytes(4 * (d + 3 * j))}")
-        if settings.compression is not None:
-            lines.append(f"compressed: {settings.compression.model_dump(mode='json')}; less than that is sent")
+        codes = [step.describe() for step in settings.exchange().steps if step.place == "code"]
+        lines += [f"encoded: {code}; other bytes than these are sent" for code in codes]
     if results != "nothing":
         scores = f"probabilities, {8 * j} bytes an image" if results != "aucs" else "AUCs, intervals and counts"
         lines.append(

@@ -153,7 +153,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
 def _reasons_of_sums(pipeline: Pipeline) -> dict[str, bool | str]:
     """Why a pipeline with secure sums shows single updates: two sums of different hospitals differ by these."""
     settings = pipeline.federated
-    if settings.aggregation != "secure_sum":
+    if not settings.exchange().is_summed:
         return {}
     return {
         "k": len(pipeline.k) > 1 and "the difference of two secure sums is the update of the hospital that was added",

@@ -14,6 +14,7 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.core.randomness import MOST_SEED
 from chestfed.data.images.augment import Augment
 from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.exchange.exchange import Exchange, choose_steps
 from chestfed.learning.models import MODELS, FeatureOptions, ModelOptions
 from chestfed.studies.designs.design import DESIGNS, find_conflicts, list_keys
 from chestfed.studies.experiment.pipeline import Conditions, Pipeline, TuningRecord
@@ -61,7 +62,7 @@ class Method(Federated):
     @property
     def averages_statistics(self) -> bool:
         """Whether its server averages running statistics, as it does without noise on what it returns."""
-        return self.privacy is None and not ALGORITHMS.find(self.algorithm.name).decentralized
+        return Exchange(choose_steps(self)).takes_buffers and not ALGORITHMS.find(self.algorithm.name).decentralized
 
 
 class PipelineFile(Conditions):

@@ -14,6 +14,8 @@ from typing import Any, Self
 
 from pydantic.fields import FieldInfo
 
+from chestfed.core.config import StrictModel
+from chestfed.learning.exchange.exchange import list_fields
 from chestfed.studies.experiment.stage_2 import Federated
 
 #: The best value is at an edge if it lies in this outer share of the range, which then grows by `_WIDER` of its width.
@@ -132,7 +134,7 @@ def parse_space(value: Any) -> Space:
 
 
 def select_ranges(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Space]:
-    """What is searched for an algorithm: its options, keys of `federated`, `objective.` and `server_optimizer.` theirs.
+    """What is searched: the algorithm's options, keys of `federated`, those of objective and steps after their names.
 
     `chosen` are the pipeline's own ranges, which replace the declared ones; null: not searched.
     """
@@ -165,8 +167,9 @@ def list_options(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
 
     common = dict(fields("", settings))
     algorithm_options = {key: value for key, value in fields("", settings.algorithm) if key not in common}
-    around = {} if settings.server_optimizer is None else dict(fields("server_optimizer.", settings.server_optimizer))
-    return {**common, **algorithm_options, **dict(fields("objective.", settings.objective)), **around}
+    steps = [(key, getattr(settings, key)) for key in list_fields()]
+    of_steps = [option for key, part in steps if isinstance(part, StrictModel) for option in fields(f"{key}.", part)]
+    return {**common, **algorithm_options, **dict(fields("objective.", settings.objective)), **dict(of_steps)}
 
 
 def set_values(entry: Mapping[str, Any], settings: Federated, values: Mapping[str, float]) -> dict[str, Any]:
@@ -179,7 +182,7 @@ def set_values(entry: Mapping[str, Any], settings: Federated, values: Mapping[st
             changed[key] = value
             continue
         options = changed.get(part) or {}
-        if part != "server_optimizer" and (isinstance(options, str) or "name" not in options):
+        if part not in list_fields() and (isinstance(options, str) or "name" not in options):
             options = {"name": getattr(settings, part).name} | ({} if isinstance(options, str) else options)
         changed[part] = {**options, option: value}
     return changed

@@ -10,6 +10,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.data.collections.collection import COLLECTIONS
 from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.exchange.exchange import STEPS, chooses, list_specs
 from chestfed.learning.models import MODELS, FeatureOptions, load_frozen
 from chestfed.learning.models.pretrained import find_initial_weights
 from chestfed.learning.objectives import OBJECTIVES
@@ -81,6 +82,10 @@ def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, An
     """Without the keys that the algorithm does not use and refuses."""
     for key in idle_keys(pipeline.federated.spec):
         del data["federated"][key]
+    for spec in list_specs():
+        if STEPS.digest(spec.name) is not None and not chooses(spec, pipeline.federated):
+            for key in spec.fields:  # an installed step that is not chosen
+                del data["federated"][key]
     if pipeline.runtime.dtype == "float32":  # runs from before there was a choice stay valid
         del data["runtime"]["dtype"]
     return data
@@ -104,5 +109,6 @@ def plugin_digests(pipeline: Pipeline) -> dict[str, str]:
     ]
     if pipeline.collection is not None and ":" in pipeline.collection.name:  # others: by their content
         named.append((COLLECTIONS, pipeline.collection.name))
+    named += [(STEPS, spec.name) for spec in list_specs() if chooses(spec, settings)]
     digests = {name: catalogue.digest(name) for catalogue, name in named}
     return {name: digest for name, digest in digests.items() if digest is not None}

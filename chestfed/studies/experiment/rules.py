@@ -14,6 +14,7 @@ from torch import Tensor
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.declaration import DecentralizedOptions
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.engines.peers import refuse_running_statistics
@@ -113,7 +114,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     objective = build_objective(settings, population)
     if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
         yield (f"objective.pairs: {settings.spec.name} has all images in one place, as one site; remove this option")
-    if settings.spec.personal and run.alternatives is not None:
+    if Can.OWN_POINTS in settings.spec.can and run.alternatives is not None:
         yield f"alternatives: {settings.spec.name} has a model per hospital, and no common one to compare; remove this"
     if settings.spec.decentralized:
         try:
@@ -123,17 +124,11 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         if objective.dual_size:
             yield f"objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
     yield from engine_for(run.engine).problems(run)
-    if settings.privacy is not None:
-        settings.epsilon(1)  # refuses if there is no accountant
-        if buffers:
-            yield "model.norm: running statistics would leave without noise (federated.privacy); set group"
     yield from _problems_of_runtime(run)
     steps = settings.local_steps
     if steps is not None and steps.per_client is not None and len(steps.per_client) < k:
         yield f"federated.local_steps.per_client: {len(steps.per_client)} numbers for {k} clients; give one for each"
-    present, needed = settings.taking_part(k), settings.combination.needs()
-    if present < needed:
-        yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"
+    yield from settings.exchange().problems(settings.taking_part(k), buffers)
     for number in range(len(settings.schedule)):
         try:
             ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))

@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.learning.algorithms.around.compression import Compression
-from chestfed.learning.algorithms.around.server_optimizer import ServerOptimizer
 from chestfed.learning.algorithms.declaration import Setting
-from chestfed.learning.engines.aggregation import Aggregation, AggregationRule, Privacy, WeightMode, epsilon
 from chestfed.learning.engines.topology import Graph
+from chestfed.learning.engines.weights import WeightMode
+from chestfed.learning.exchange.exchange import Exchange, choose_steps, list_fields
 from chestfed.learning.objectives import OBJECTIVES, ObjectiveSpec
-from chestfed.studies.experiment.options.rounds import LocalSteps, PrivacyOptions, check_options, list_able
+from chestfed.studies.experiment.options.rounds import LocalSteps, check_demands
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,16 @@ class Stage:
     lr_factor: float
 
 
-#: Algorithms whose server takes nothing of a round but the weighted mean, as `aggregation: secure_sum` gives it.
-SUMMED: Final = ("fedavg", "fedprox", "scaffold", "coda_plus", "codasca")
+if TYPE_CHECKING:
+
+    class Steps(StrictModel):
+        """The keys of the steps of an exchange, see `chestfed.learning.exchange`; only they know their names."""
+
+else:
+    Steps = create_model("Steps", __base__=StrictModel, **list_fields())
 
 
-class Federated(StrictModel):
+class Federated(Steps):
     """Stage 2, federated training: algorithm, objective, schedule. Names in brackets are the papers' symbols.
 
     The experiments of the source paper keep window and stage length and divide the step sizes; its Theorems 1 and 2
@@ -97,34 +101,11 @@ class Federated(StrictModel):
     local_steps: LocalSteps | None = Field(
         None, description="local steps per round where clients differ; null: `window` everywhere"
     )
-    server_optimizer: ServerOptimizer | None = Field(
-        None, description="optimizer of the server on the clients' mean change; null: the algorithm's own step"
-    )
-    compression: Compression | None = Field(None, description="compression of what clients send; null: none")
-    aggregation: AggregationRule = Field(
-        "mean",
-        description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
-        "larger changes scaled down to the median norm of the round; median, trimmed_mean: of every number, with equal "
-        "weights. Not for algorithms that rely on the exact mean, such as codasca and scaffold. secure_sum: the mean "
-        "as a sum of integers, of which the server of a federation learns the sum alone; for fedavg, fedprox, "
-        "scaffold, coda_plus and codasca, with three clients or more",
-    )
-    trim: int | None = Field(
-        None,
-        ge=1,
-        description="number of largest, and of smallest, values that trimmed_mean leaves out; null: 1. A round needs "
-        "more than twice as many clients",
-    )
     absent: Literal["wait", "drop"] | Annotated[int, Field(ge=1)] = Field(
         "wait",
         description="what to do about a client that is late or whose answer cannot be used. wait: the round waits; "
         "drop: the round continues without it; a number: it does if at least so many others have answered. In a "
         "federation a hospital is late after `faults.late_after` seconds",
-    )
-    privacy: PrivacyOptions | None = Field(
-        None,
-        description="noise that hides a client's part in the weights; null: none. Needs the extra `privacy`, and an "
-        "algorithm whose server takes only the mean",
     )
     algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
         default="codasca",
@@ -160,28 +141,7 @@ class Federated(StrictModel):
                 f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
                 f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
             )
-        if self.clients_per_round is not None and not spec.partial_rounds:
-            raise ValueError(
-                f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
-                f"{list_able('partial_rounds')}"
-            )
-        if self.objective_spec.kind == "score pool" and self.stage_output == "average":
-            raise ValueError("stage_output: the next stage would begin with a mean of pools of scores; take another")
-        if spec.personal and self.stage_output != "last":
-            raise ValueError(f"stage_output: {spec.name} has a point per client; only `last` is possible")
-        check_options(self)
-        self._check_aggregation()
-        self._check_privacy()
-        if self.absent != "wait" and not spec.partial_rounds:
-            raise ValueError(
-                f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
-                f"{list_able('partial_rounds')}"
-            )
-        some = "absent" if self.absent != "wait" else "clients_per_round" if self.clients_per_round is not None else ""
-        if some and self.stage_output == "algorithm":
-            raise ValueError(
-                f"{some}: stage_output algorithm returns a mean over the iterates of all clients; take another one"
-            )
+        check_demands(self)
         if self.total_steps is not None and "stages" in self.model_fields_set:
             raise ValueError("stages: no effect beside total_steps; remove one")
         if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:
@@ -189,62 +149,9 @@ class Federated(StrictModel):
         if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
 
-    def _check_aggregation(self) -> None:
-        if self.aggregation == "secure_sum":
-            self._check_secure_sum()
-        elif self.aggregation != "mean" and not self.spec.averages:
-            raise ValueError(
-                f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
-                f"possible with {list_able('averages')}"
-            )
-        if self.weights != "uniform" and self.aggregation in ("median", "trimmed_mean"):
-            raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
-        if self.trim is not None and self.aggregation != "trimmed_mean":
-            raise ValueError("trim: only aggregation: trimmed_mean leaves values out; remove trim")
-
-    def _check_secure_sum(self) -> None:
-        reasons = {
-            "algorithm": self.spec.name not in SUMMED and f"it goes with {', '.join(SUMMED)}",
-            "compression": self.compression is not None and "encoded numbers cannot be summed",
-            "stage_output": self.stage_output not in ("last", "random_round") and "clients would send more in the open",
-        }
-        if conflicts := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
-            raise ValueError(f"aggregation: secure_sum: {'; '.join(conflicts)}")
-
-    def _check_privacy(self) -> None:
-        if self.privacy is None:
-            return
-        if not self.spec.averages:
-            raise ValueError(
-                f"privacy: {self.spec.name} sends what would leave without noise (control variates, dual variables of "
-                f"edges, states); noise is possible with {list_able('averages')}"
-            )
-        reasons = {
-            "algorithm": bool(self.spec.personal) and "points of clients would leave without noise",
-            "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
-            "aggregation": self.aggregation != "mean" and "epsilon is known for the mean alone",
-            "compression": self.compression is not None and "the noise is added to what the server decodes",
-            "absent": self.absent != "wait" and "who is absent would set the weights",
-            "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
-        }
-        if conflicts := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
-            raise ValueError(f"privacy: not with this {'; '.join(conflicts)}")
-
-    def noise(self, seed: int) -> Privacy | None:
-        """What clips and adds noise; `seed` is the study's."""
-        privacy = self.privacy
-        if privacy is None:
-            return None
-        return Privacy(privacy.clip, privacy.noise_multiplier, seed if privacy.noise == "seed" else None)
-
-    def epsilon(self, rounds: int) -> float | None:
-        """What so many rounds spend; None without privacy."""
-        return None if self.privacy is None else epsilon(self.privacy.noise_multiplier, rounds, self.privacy.delta)
-
-    @property
-    def combination(self) -> Aggregation:
-        """How the server combines what the clients send."""
-        return Aggregation(self.aggregation, self.trim or 1)
+    def exchange(self, seed: int = 0) -> Exchange:
+        """The steps between the clients' local work and the server's own; `seed` is the study's."""
+        return Exchange((*self.spec.steps(self.algorithm), *choose_steps(self, seed)))
 
     @property
     def spec(self) -> AlgorithmSpec:
@@ -330,10 +237,7 @@ class Federated(StrictModel):
             degree=max(degrees, default=0),
             returns_average=self.stage_output == "algorithm",
         )
-        rule = self.spec.build(self.algorithm, setting)
-        for option in (self.server_optimizer, self.compression):
-            rule = rule if option is None else option.around(rule)
-        return rule
+        return self.spec.build(self.algorithm, setting)
 
     @property
     def rounds(self) -> int:
@@ -343,6 +247,9 @@ class Federated(StrictModel):
     def steps(self) -> int:
         """Local steps of one client over all stages."""
         return sum(stage.rounds * stage.window for stage in self.schedule)
+
+
+list_fields(Federated.__annotations__)  # refuses an installed step that takes a key of these
 
 
 def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:

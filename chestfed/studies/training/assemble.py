@@ -16,7 +16,6 @@ from chestfed.core.plugins import Options
 from chestfed.data.images.batches import TrainBatches
 from chestfed.learning.algorithms.declaration import ClientInfo, Groups, UnknownGroups
 from chestfed.learning.algorithms.variables import Point
-from chestfed.learning.engines.aggregation import client_weights
 from chestfed.learning.engines.client import NetworkClient
 from chestfed.learning.engines.engine import Engine
 from chestfed.learning.engines.fleet import Fleet, LocalFleet
@@ -25,6 +24,8 @@ from chestfed.learning.engines.messages.shapes import Shapes
 from chestfed.learning.engines.peers import PeerEngine
 from chestfed.learning.engines.server import ClassMonitor, ServerEngine
 from chestfed.learning.engines.topology import Graph
+from chestfed.learning.engines.weights import client_weights
+from chestfed.learning.exchange.exchange import Exchange
 from chestfed.learning.models import FlatModule, NetworkGroups, reset_classifier
 from chestfed.learning.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
 from chestfed.studies.experiment.device import Machine
@@ -112,7 +113,8 @@ class Federation:
         memory = (self.samples[number] if remembered else 0, remembered)
         about = (size, dual, buffers, 1 + composed, self.graph, number)
         dtype = self.population.positive_ratio.dtype
-        return Shapes(self.rule(0, number), *about, dtype=dtype, memory=memory, pool=pool_shape(objective))
+        more: dict[str, Any] = {"memory": memory, "pool": pool_shape(objective), "exchange": self.exchange}
+        return Shapes(self.rule(0, number), *about, dtype=dtype, **more)
 
     def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last.
@@ -127,6 +129,11 @@ class Federation:
         more |= {"window": steps} if steps else {}
         return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
 
+    @property
+    def exchange(self) -> Exchange:
+        """The steps between the clients' local work and the server's own, the same in all stages."""
+        return self.settings.exchange(self.seed)
+
     def start(self, network: FlatModule) -> Point:
         """The point of all at the beginning: the network's weights; a, b and alpha are 0."""
         objective = self.objective()
@@ -138,8 +145,8 @@ class Federation:
         settings = self.settings
         rule, number = self.rule(stage), min(stage, len(settings.schedule) - 1)
         if self.graph is not None:
-            exchange: Any = getattr(settings.algorithm, "exchange", "synchronous")
-            return PeerEngine(rule, fleet, self.graph, exchange, self.seed)
+            edges: Any = getattr(settings.algorithm, "exchange", "synchronous")
+            return PeerEngine(rule, fleet, self.graph, edges, self.seed)
         return ServerEngine(
             rule,
             fleet,
@@ -148,9 +155,8 @@ class Federation:
             monitor=monitor,
             sends=not settings.spec.pooled,
             participants=make_participant_sampler(settings, self.seed, number, len(self.names)),
-            aggregation=settings.combination,
+            exchange=self.exchange,
             absent=settings.absent,
-            privacy=settings.noise(self.seed),
             steps=make_step_counts(settings, self.seed, number, self.rows),
         )
 
@@ -256,7 +262,8 @@ def make_member_host(
         samples=len(member.labels),
         loss_draws=federation.settings.objective_spec.draws,
     )
-    return Host(client, partial(federation.rule, number=number), federation.graph, number)
+    rule_of = partial(federation.rule, number=number)
+    return Host(client, rule_of, federation.graph, number, federation.exchange)
 
 
 def common_positive_ratio(ratios: np.ndarray, weights: Sequence[float]) -> Tensor:

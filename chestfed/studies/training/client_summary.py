@@ -20,7 +20,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.data.images.batches import Images, PooledImages
 from chestfed.data.images.features import FeatureImages
 from chestfed.data.sites.table import count_labels
-from chestfed.learning.engines.aggregation import client_weights
+from chestfed.learning.engines.weights import client_weights
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.data.clients import ClientData, TestSet
 from chestfed.studies.training.data.experiment import Experiment

@@ -191,7 +191,8 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     message, up, down = algorithm.message(algorithm.start_stage(point)), 0, 0
     if isinstance(algorithm, Preparing):
         up, down = byte_count(algorithm.prepare(point, BlankOracle())), byte_count(point) + numbers
-    update, _ = algorithm.local_round(message, algorithm.start_client(point), BlankOracle(pool_shape(objective)))
+    exchange, oracle = settings.exchange(), BlankOracle(pool_shape(objective))
+    update, _ = exchange.local_round(algorithm, message, exchange.start_client(algorithm, point), oracle)
     return up + byte_count(update) + numbers, down + byte_count(message) + numbers
 
 

@@ -19,6 +19,7 @@ from chestfed.core.checkpoint import SaveTimes, load_state, report_damage, save_
 from chestfed.core.errors import DamagedError
 from chestfed.core.manifest import Part
 from chestfed.core.processes import stopping
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.variables import Point, named_tensors
 from chestfed.learning.algorithms.variables import mean_of as mean_point
 from chestfed.learning.engines.engine import Engine, StageEnd
@@ -94,7 +95,7 @@ class Training:
             engine, state, output = self.engine, self.state, self.output
             beyond = self._end_stage()
             rule = self.settings.stage_output
-            last = self.stage == len(self.settings.schedule) and not self.settings.spec.personal
+            last = self.stage == len(self.settings.schedule) and Can.OWN_POINTS not in self.settings.spec.can
             if last and self.compare_outputs and rule != "random_round":
                 # Not counted as images or bytes: nothing is trained on it.
                 outputs = {"last": StageEnd(point, state.buffers), "average": engine.with_statistics(output, state)}
@@ -145,7 +146,7 @@ class Training:
     def locate(self, point: Point) -> Points:
         """What is scored where, given the server's point."""
         local = self.engine.local_points(self.state, point)
-        if not local or self.settings.spec.personal == "also":
+        if not local or Can.SERVER_POINT in self.settings.spec.can:
             return Points(point, local)
         weights = dict(zip(self.federation.names, self.federation.weights, strict=True))
         share = sum(weights[name] for name in local)  # others have left
@@ -212,7 +213,7 @@ def begin_training(
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
     state = engine.start_stage(start, buffers)
     compare = experiment.pipeline.evaluation.compare_outputs
-    compare = compare and federation.settings.aggregation != "secure_sum"  # clients would send statistics in the open
+    compare = compare and not federation.exchange.is_summed  # clients would send statistics in the open
     return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
 
 
@@ -292,16 +293,16 @@ def retrain_if_damaged(state: Path, train: Callable[[], Trains]) -> Trains:
     with stopping.defer_signals():
         try:
             return train()
-        except DamagedError:
+        except DamagedError as error:
             state.unlink()
-            warn(f"{state}: damaged, so this part is trained again")
+            what = "of another release" if error.kind == "state of another release" else "damaged"
+            warn(f"{state}: {what}, so this part is trained again")
             return train()
 
 
-def _account_privacy(pipeline: Pipeline, k: int, rounds: int) -> dict[str, float | None]:
+def _account_privacy(pipeline: Pipeline, k: int, rounds: int) -> dict[str, float]:
     """The privacy budget of the model, and together with those of smaller K, in which the same images are."""
-    settings = pipeline.federated
-    if settings.privacy is None:
-        return {}
+    settings, exchange = pipeline.federated, pipeline.federated.exchange()
     before = pipeline.k.index(k) * settings.rounds
-    return {"epsilon": settings.epsilon(rounds), "epsilon_of_all": settings.epsilon(before + rounds)}
+    of_all = exchange.account(before + rounds)
+    return {**exchange.account(rounds), **{f"{name}_of_all": value for name, value in of_all.items()}}

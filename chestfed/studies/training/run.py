@@ -38,6 +38,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, write_manifest
 from chestfed.core.plugins import freeze_plugins
 from chestfed.core.pseudonyms import refuse_key_within
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.models import FlatModule, build_model
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.tables.clients.influence import describe_loss
@@ -271,7 +272,7 @@ class RunningStudy:
     def score_hospitals(self, k: int) -> dict[str, Row]:
         """The finished model of K at the hospitals whose held-out patients are not the study's test set itself."""
         model, rows, network = self.folder / f"k{k}", {}, None
-        personal = bool(self.pipeline.federated.spec.personal)
+        personal = Can.OWN_POINTS in self.pipeline.federated.spec.can
         for name, test in self.experiment.hospitals.items():
             if test is self.experiment.test:
                 continue

@@ -82,7 +82,8 @@ def build_team(
         )
         for number, name in enumerate(federation.names)
     ]
-    hosts = [Host(client, federation.rule, federation.graph, number) for number, client in enumerate(clients)]
+    graph, exchange = federation.graph, federation.exchange
+    hosts = [Host(client, federation.rule, graph, number, exchange) for number, client in enumerate(clients)]
     monitor, objective = None, federation.objective()
     if isinstance(objective, ServerEstimate):
         batch = batches("auxiliary", device, mark).next()

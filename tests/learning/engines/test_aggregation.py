@@ -13,10 +13,12 @@ from scipy.stats import trim_mean
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.learning.algorithms.coda_plus import CodaPlus
 from chestfed.learning.algorithms.variables import Point, mean_of, named_tensors
-from chestfed.learning.engines.aggregation import Aggregation, AggregationRule, clip_changes, trimmed_mean
 from chestfed.learning.engines.fleet import LocalFleet
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.server import ServerEngine
+from chestfed.learning.exchange.aggregation import RobustMean, RobustRule, clip_changes, trimmed_mean
+from chestfed.learning.exchange.exchange import Exchange
+from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.experiment.rules import check_runs
@@ -52,14 +54,18 @@ def test_changes_are_clipped_at_their_median(values: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("rule", ["norm_clipping", "median", "trimmed_mean"])
-def test_equal_updates_stay(rule: AggregationRule) -> None:
+def test_equal_updates_stay(rule: RobustRule) -> None:
     update, sent = Point(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5])), Point(torch.zeros(3), torch.zeros(1))
-    (output,), weights = Aggregation(rule)([update] * 5, [0.2] * 5, sent)
-    torch.testing.assert_close(named_tensors(mean_of([output], weights)), named_tensors(update))
-    updates, weights = [update, sent], [0.3, 0.7]
-    assert Aggregation()(updates, weights, sent) == (updates, weights)
+    parts, before = [Package(update, torch.ones(2))] * 5, Package(sent, torch.zeros(2))
+    arrived = RobustMean(rule).at_server(Arrived(parts, [0.2] * 5, before))
+    (output,) = arrived.parts
+    torch.testing.assert_close(named_tensors(mean_of([output.update], arrived.weights)), named_tensors(update))
+    torch.testing.assert_close(output.buffers, torch.ones(2))
+    unequal = Arrived([*parts[:1], before], [0.3, 0.7], before)
+    plain = Exchange().at_server(unequal)
+    assert (plain.parts, plain.weights) == (unequal.parts, unequal.weights)
     with assert_refused(TrainingError, "too few updates", needed=5, received=4):
-        Aggregation("trimmed_mean", 2)([update] * 4, [0.25] * 4, sent)
+        RobustMean("trimmed_mean", 2).at_server(Arrived(parts[:4], [0.25] * 4, before))
 
 
 class _Flipped(CodaPlus):
@@ -71,7 +77,7 @@ class _Flipped(CodaPlus):
         return Point(primal, message.dual - 20 * (update.dual - message.dual)), client
 
 
-def _distance(aggregation: Aggregation, hostile: int) -> float:
+def _distance(hostile: int, *steps: RobustMean) -> float:
     """From the optimum of the five clients, which have one and the same problem, after 60 rounds."""
     problems = saddle.heterogeneous(5)[:1] * 5
     rules = [(_Flipped if number < hostile else CodaPlus)(4, 0.05, 0.05, output="average") for number in range(5)]
@@ -79,7 +85,8 @@ def _distance(aggregation: Aggregation, hostile: int) -> float:
         Host(QuadraticClient(f"c{number}", problem), lambda stage, rule=rule: rule)  # type: ignore[misc]
         for number, (problem, rule) in enumerate(zip(problems, rules, strict=True))
     ]
-    engine = ServerEngine(CodaPlus(4, 0.05, 0.05, output="last"), LocalFleet(hosts), [0.2] * 5, aggregation=aggregation)
+    rule, exchange = CodaPlus(4, 0.05, 0.05, output="last"), Exchange(steps)
+    engine = ServerEngine(rule, LocalFleet(hosts), [0.2] * 5, exchange=exchange)
     state = engine.start_stage(saddle.origin(problems), torch.zeros(2, dtype=torch.float64))
     for _ in range(60):
         state, _ = engine.run_round(state)
@@ -88,14 +95,14 @@ def _distance(aggregation: Aggregation, hostile: int) -> float:
 
 
 def test_hostile_clients_keep_the_optimum() -> None:
-    honest = _distance(Aggregation(), 0)
+    honest = _distance(0)
     for rule, trim in (("median", 1), ("trimmed_mean", 2)):
-        assert _distance(Aggregation(rule, trim), 2) == pytest.approx(honest, abs=1e-9)  # type: ignore[arg-type]
-    assert _distance(Aggregation("trimmed_mean", 1), 1) == pytest.approx(honest, abs=1e-9)
+        assert _distance(2, RobustMean(rule, trim)) == pytest.approx(honest, abs=1e-9)  # type: ignore[arg-type]
+    assert _distance(1, RobustMean("trimmed_mean", 1)) == pytest.approx(honest, abs=1e-9)
     start = saddle.distance(saddle.origin(saddle.heterogeneous(5)[:1]), saddle.heterogeneous(5)[:1])
     assert honest < 0.2 * start
-    assert _distance(Aggregation("norm_clipping"), 1) < 0.5 * start
-    assert _distance(Aggregation(), 1) > 10 * start
+    assert _distance(1, RobustMean("norm_clipping")) < 0.5 * start
+    assert _distance(1) > 10 * start
 
 
 def _pipeline(algorithm: str, *more: str) -> Pipeline:

@@ -17,9 +17,11 @@ from scipy.stats import kstest
 from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms.coda_plus import CodaPlus
 from chestfed.learning.algorithms.variables import Point, mean_of, named_tensors
-from chestfed.learning.engines.aggregation import Privacy, epsilon
 from chestfed.learning.engines.fleet import LocalFleet
 from chestfed.learning.engines.server import ServerEngine
+from chestfed.learning.exchange.exchange import Exchange
+from chestfed.learning.exchange.noise import Noise, epsilon
+from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.studies.experiment.rules import check_runs
 from chestfed.studies.training.loop import Trained
 from tests.cases import assert_refused
@@ -37,28 +39,38 @@ def point(row: np.ndarray) -> Point:
     return Point(torch.from_numpy(row[:4].copy()), torch.from_numpy(row[4:].copy()))
 
 
+def noisy_mean(step: Noise, updates: list[Point], weights: list[float], sent: Point, *place: int) -> Point:
+    """What the server's step takes in place of the updates."""
+    none = torch.zeros(0)
+    parts = [Package(update, none) for update in updates]
+    (part,) = step.at_server(Arrived(parts, weights, Package(sent, none), place or (0, 0))).parts  # type: ignore[arg-type]
+    result: Point = part.update
+    return result
+
+
 def vector(record: Point) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in named_tensors(record).values()])
 
 
 @given(ROWS, st.floats(1e-3, 1e4), st.integers(0, 4), st.booleans())
 def test_client_moves_the_mean_by_its_clip(rows, clip, who, uneven) -> None:  # type: ignore[no-untyped-def]
-    updates, silent = [point(row) for row in rows], Privacy(clip, 0.0)
+    updates, silent = [point(row) for row in rows], Noise(clip, 0.0)
     who %= len(updates)
     weights = [1 / len(updates)] * len(updates)
     if uneven:
         weights = [weight / 2 for weight in weights[:-1]]
         weights.append(1 - sum(weights))
     without = [SENT if number == who else update for number, update in enumerate(updates)]
-    moved = vector(silent(updates, weights, SENT)) - vector(silent(without, weights, SENT))
+    moved = vector(noisy_mean(silent, updates, weights, SENT)) - vector(noisy_mean(silent, without, weights, SENT))
     assert float(moved.norm()) <= clip * weights[who] * (1 + 1e-9) + 1e-9
 
 
 def test_clipping_keeps_short_changes() -> None:
     updates = [point(np.arange(6.0)), point(np.ones(6))]
     weights = [0.25, 0.75]
-    torch.testing.assert_close(vector(Privacy(1e9, 0.0)(updates, weights, SENT)), vector(mean_of(updates, weights)))
-    change = vector(Privacy(0.5, 0.0)(updates[:1], [1.0], SENT)) - vector(SENT)
+    kept = noisy_mean(Noise(1e9, 0.0), updates, weights, SENT)
+    torch.testing.assert_close(vector(kept), vector(mean_of(updates, weights)))
+    change = vector(noisy_mean(Noise(0.5, 0.0), updates[:1], [1.0], SENT)) - vector(SENT)
     expected = vector(updates[0]) - vector(SENT)
     torch.testing.assert_close(change, 0.5 * expected / expected.norm())
 
@@ -66,12 +78,12 @@ def test_clipping_keeps_short_changes() -> None:
 @pytest.mark.parametrize("seed", [3, None])
 def test_noise_is_normal_in_every_tensor(seed: int | None) -> None:
     start = Point(torch.zeros(100_000), torch.zeros(100_000))
-    noisy = Privacy(clip=0.5, noise_multiplier=3.0, seed=seed)([start] * 2, [0.7, 0.3], start, 0, 0)
+    noisy = noisy_mean(Noise(clip=0.5, noise_multiplier=3.0, seed=seed), [start] * 2, [0.7, 0.3], start)
     for tensor in (noisy.primal, noisy.dual):
         assert kstest(tensor.numpy() / (0.5 * 3.0 * 0.7), "norm").pvalue > 1e-6
     assert abs(float((noisy.primal * noisy.dual).mean())) < 0.02  # they are no copies of each other
-    again = Privacy(0.5, 3.0, seed)([start] * 2, [0.7, 0.3], start, 0, 0)
-    other = Privacy(0.5, 3.0, seed)([start] * 2, [0.7, 0.3], start, 0, 1)
+    again = noisy_mean(Noise(0.5, 3.0, seed), [start] * 2, [0.7, 0.3], start)
+    other = noisy_mean(Noise(0.5, 3.0, seed), [start] * 2, [0.7, 0.3], start, 0, 1)
     assert torch.equal(noisy.primal, again.primal) == (seed is not None)
     assert not torch.equal(noisy.primal, other.primal)
 
@@ -81,8 +93,8 @@ def test_noise_differs_by_round_and_repeats() -> None:
     rule = CodaPlus(2, 0.05, 0.05, output="last")
     clients = [QuadraticClient(f"c{number}", problem, buffers=0) for number, problem in enumerate(problems)]
 
-    def rounds(privacy: Privacy | None) -> list[torch.Tensor]:
-        engine = ServerEngine(rule, LocalFleet.of(clients, rule), [1 / 3] * 3, privacy=privacy)
+    def rounds(*steps: Noise) -> list[torch.Tensor]:
+        engine = ServerEngine(rule, LocalFleet.of(clients, rule), [1 / 3] * 3, exchange=Exchange(steps))
         state = engine.start_stage(saddle.origin(problems), torch.zeros(0, dtype=torch.float64))
         points = []
         for _ in range(2):
@@ -90,10 +102,8 @@ def test_noise_differs_by_round_and_repeats() -> None:
             points.append(engine.current(state).primal)
         return points
 
-    exact, noisy, again = (
-        rounds(options) for options in (Privacy(1e6, 0.0), Privacy(1e6, 1e-8, 1), Privacy(1e6, 1e-8, 1))
-    )
-    torch.testing.assert_close(exact, rounds(None))
+    exact, noisy, again = (rounds(options) for options in (Noise(1e6, 0.0), Noise(1e6, 1e-8, 1), Noise(1e6, 1e-8, 1)))
+    torch.testing.assert_close(exact, rounds())
     assert all(map(torch.equal, noisy, again))
     first, second = (result - other for result, other in zip(noisy, exact, strict=True))
     assert 0 < float(first.norm()) < 1

@@ -11,8 +11,8 @@ pytest.importorskip("opacus", reason="needs chestfed[privacy]")
 
 from chestfed.core.errors import TrainingError
 from chestfed.learning.algorithms.variables import Point
-from chestfed.learning.engines.aggregation import epsilon
 from chestfed.learning.engines.messages.requests import Worked
+from chestfed.learning.exchange.noise import epsilon
 from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
 from chestfed.leaves.federation.hospital.policy import check_pipeline
 from chestfed.leaves.federation.parcels import Parcel, Refused

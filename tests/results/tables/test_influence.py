@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chestfed.learning.engines.aggregation import WeightMode, client_weights
+from chestfed.learning.engines.weights import WeightMode, client_weights
 from chestfed.results.evaluation.estimates import Estimate
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.tables.clients.influence import (

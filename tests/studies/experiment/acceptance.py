@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.studies.experiment.stage_2 import Federated
@@ -53,8 +51,8 @@ def list_pairs() -> Iterator[tuple[str, str]]:
 def is_accepted(algorithm: str, objective: str, chosen: dict[str, Any]) -> bool:
     """Whether these go together."""
     try:
-        Federated.model_validate({"algorithm": algorithm, "objective": objective, **chosen})
-    except ValidationError:
+        Federated.model_validate({"algorithm": algorithm, "objective": objective, **chosen}).check()
+    except ValueError:
         return False
     return True
 

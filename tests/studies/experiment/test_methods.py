@@ -123,7 +123,7 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
         (TABLE_3, ["federated.window=2"], [], "--set federated.window: no effect"),
         (TABLE_3, ["methods.codasca.window=2"], [], "methods, codasca: window has no effect beside windows"),
         (DIGITS, ["federated.clients_per_round=2"], ["fedavg", "gossip"], "methods, gossip: clients_per"),
-        (DIGITS, ["federated.clients_per_round=2", "federated.stage_output=algorithm"], [], "clients_per_round: "),
+        (DIGITS, ["federated.clients_per_round=2", "federated.stage_output=algorithm"], [], "stage_output: "),
         (DIGITS, ["methods.*.objective=ratio_loss"], ["fedavg", "codasca"], "methods, codasca: objective: ratio_loss"),
         (SAMPLES, ["federated.momentum=1"], [], "unknown key 'federated.momentum'"),
         (SAMPLES, ["methods.codasca.momentum=1"], [], "it is an option of local_sgdm"),

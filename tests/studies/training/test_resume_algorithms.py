@@ -14,7 +14,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms import ALGORITHMS
-from chestfed.learning.algorithms.around.compression import Compression
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.coda import Coda
 from chestfed.learning.algorithms.declaration import Setting, Sizes, numbers_sent
 from chestfed.learning.algorithms.variables import Point
@@ -104,7 +104,7 @@ def test_interrupted_run_has_same_bits(
     assert again.points is not None
     assert whole.points is not None
     assert {*whole.points.local} == (
-        {"digits-1", "digits-2", "digits-3"} if pipeline.federated.spec.personal else set()
+        {"digits-1", "digits-2", "digits-3"} if Can.OWN_POINTS in pipeline.federated.spec.can else set()
     )
     assert all(torch.equal(point.primal, again.points.at(name).primal) for name, point in whole.points.local.items())
     assert (again.outputs.scores == whole.outputs.scores).all()
@@ -183,7 +183,7 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
     buffers = trained.outputs.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
-    d, pool = trained.network.size, trained.point.dual.numel() if pipeline.federated.spec.sends_scores else 0
+    d, pool = trained.network.size, trained.point.dual.numel() if Can.SCORES in spec.can else 0
     sent = numbers_sent(
         spec.formula(pipeline.federated.algorithm), Sizes.of(d, 1, NetworkGroups(pipeline.model, 1), pool=pool)
     )
@@ -326,7 +326,6 @@ def test_options_change_bytes_and_steps(tmp_path: Path) -> None:
     d = plain.network.size
     sizes = [trained.history[0]["bytes_up"] for trained in (plain, sparse, bits, unequal)]
     assert sizes == [3 * 4 * d, 3 * 8 * -(-d // 5), 3 * (d + 4), 3 * 4 * d]
-    assert [Compression(kind="top_k", share=0.2).size(d), Compression(kind="8_bits").size(d)] == [8 * -(-d // 5), d + 4]
     assert 0 < bits.history[0]["drift"] < 1.1 * plain.history[0]["drift"]  # of decoded points
     assert "steps" not in plain.history[0]
     assert {entry["gradients"] - sum(entry["steps"]) for entry in unequal.history} == {0}

@@ -21,6 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.compositional import local_sgdam
 from chestfed.learning.algorithms.compositional.local_sgdam import Client
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
@@ -123,7 +124,7 @@ LOCAL_SCGDAM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=LocalScgdam,
-    partial_rounds=True,
+    can=frozenset({Can.SOME_CLIENTS}),
     gradients="3I",
     note="off the optimum also where the clients' inner functions differ",
 )

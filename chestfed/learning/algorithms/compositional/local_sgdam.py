@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 
@@ -114,6 +115,5 @@ LOCAL_SGDAM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=LocalSgdam,
-    averages=True,
-    partial_rounds=True,
+    can=frozenset({Can.ROBUST, Can.SOME_CLIENTS}),
 )

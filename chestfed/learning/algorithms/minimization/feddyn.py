@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
+from chestfed.learning.algorithms.abilities import ANY_ROUND
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, descend_, weighted_mean
 
@@ -102,6 +103,5 @@ FEDDYN = AlgorithmSpec(
     options=Options,
     build=build,
     rule=FedDyn,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=ANY_ROUND,
 )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.plugins import Options
+from chestfed.learning.algorithms.abilities import ANY_ROUND
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, mean_of
 
@@ -65,6 +66,5 @@ FEDNOVA = AlgorithmSpec(
     exact="window 1",
     build=build,
     rule=FedNova,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=ANY_ROUND,
 )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from chestfed.core import plugins
+from chestfed.learning.algorithms.abilities import AVERAGING, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, descend_
 
@@ -64,9 +65,7 @@ FEDPROX = AlgorithmSpec(
     options=Options,
     build=build,
     rule=FedProx,
-    partial_rounds=True,
-    unequal_steps=True,
-    averages=True,
+    can=AVERAGING | {Can.SUMMED},
 )
 
 FEDAVG = replace(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from chestfed.core import plugins
+from chestfed.learning.algorithms.abilities import AVERAGING
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless
 
@@ -58,7 +59,5 @@ FEDSAM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=FedSam,
-    averages=True,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=AVERAGING,
 )

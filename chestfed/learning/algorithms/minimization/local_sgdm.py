@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
+from chestfed.learning.algorithms.abilities import AVERAGING
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless
 
@@ -71,9 +72,7 @@ LOCAL_SGDM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=LocalSgdm,
-    averages=True,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=AVERAGING,
 )
 
 LOCAL_SGDM_RATIO = replace(

@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
+from chestfed.learning.algorithms.abilities import ANY_ROUND
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, weighted_mean
 
@@ -103,8 +104,7 @@ MIME = AlgorithmSpec(
     options=Options,
     build=build,
     rule=Mime,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=ANY_ROUND,
 )
 
 MIME_LITE = replace(

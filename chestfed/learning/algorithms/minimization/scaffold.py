@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from chestfed.learning.algorithms.abilities import ANY_ROUND, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, ServerStepOptions, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 
@@ -92,6 +93,5 @@ SCAFFOLD = AlgorithmSpec(
     options=ServerStepOptions,
     build=build,
     rule=Scaffold,
-    partial_rounds=True,
-    unequal_steps=True,
+    can=ANY_ROUND | {Can.SUMMED},
 )

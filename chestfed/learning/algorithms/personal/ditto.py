@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
+from chestfed.learning.algorithms.abilities import AVERAGING, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, descend_
 
@@ -77,8 +78,5 @@ DITTO = AlgorithmSpec(
     options=Options,
     build=build,
     rule=Ditto,
-    averages=True,
-    partial_rounds=True,
-    unequal_steps=True,
-    personal="also",
+    can=AVERAGING | {Can.OWN_POINTS, Can.SERVER_POINT},
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from chestfed.core import plugins
 from chestfed.core.errors import ConfigError
+from chestfed.learning.algorithms.abilities import AVERAGING, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import (
     Algorithm,
@@ -117,10 +118,7 @@ FEDPER = AlgorithmSpec(
     sent="all weights but the classifier",
     build=partial(build, group="classifier"),
     rule=LocalParts,
-    averages=True,
-    partial_rounds=True,
-    unequal_steps=True,
-    personal="only",
+    can=AVERAGING | {Can.OWN_POINTS},
 )
 
 FEDREP = replace(

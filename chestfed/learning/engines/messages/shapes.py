@@ -17,6 +17,7 @@ from chestfed.learning.engines.messages import requests
 from chestfed.learning.engines.messages.requests import Answer, Request
 from chestfed.learning.engines.messages.wire import WireError
 from chestfed.learning.engines.topology import Graph
+from chestfed.learning.exchange.exchange import PLAIN, Exchange
 
 
 class BlankOracle:
@@ -66,6 +67,7 @@ class Shapes:
     dtype: torch.dtype = torch.float32
     memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
     pool: tuple[int, ...] = ()  #: of the objective, as in `Setting`
+    exchange: Exchange = PLAIN
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
@@ -131,7 +133,8 @@ class Shapes:
             case requests.BestDual():
                 return requests.Estimated(self.point.dual, 0)
             case requests.Finish():
-                final = self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None
+                own = self.exchange.own_state(self._state)
+                final = self._rule.final_message(own) if isinstance(self.rule, Finishing) else None
                 return requests.Finished(final)
             case requests.Export():
                 return requests.Exported(self._state, self._drawn, self._memory)
@@ -179,7 +182,7 @@ class Shapes:
     @cached_property
     def _state(self) -> Record:
         if self.graph is None:
-            return self._rule.start_client(self.point)
+            return self.exchange.start_client(self._rule, self.point)
         return self._rule.start_node(self.point, *describe_edges(self.graph, self.number))
 
     @cached_property
@@ -190,7 +193,7 @@ class Shapes:
     def _round(self) -> tuple[Move, Record]:
         """The update, and the client's new state."""
         try:
-            return self._rule.local_round(self._message, self._state, BlankOracle(self.pool))
+            return self.exchange.local_round(self._rule, self._message, self._state, BlankOracle(self.pool))
         except (RuntimeError, NotImplementedError) as error:
             raise ConfigError(
                 f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "

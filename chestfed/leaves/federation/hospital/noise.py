@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.variables import Record
-from chestfed.learning.engines.aggregation import Privacy, epsilon
 from chestfed.learning.engines.messages.requests import Worked
+from chestfed.learning.exchange.noise import Noise, epsilon
+from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.leaves.federation.parcels import Refused
 from chestfed.leaves.federation.settings import Policy
 from chestfed.studies.experiment.pipeline import Pipeline
@@ -23,9 +25,10 @@ from chestfed.studies.experiment.pipeline import Pipeline
 
 def add_noise(policy: Policy, worked: Worked[Any], message: Record) -> Worked[Any]:
     """An answer to local work on `message`, with its update clipped and noised, and without mean gradient and loss."""
-    noise = Privacy(policy.noise_clip, policy.noise_multiplier)
-    update: Any = noise([worked.update], [1.0], message)
-    return replace(worked, update=update, slope=torch.zeros_like(worked.slope), loss=0.0)
+    buffers = worked.buffers
+    arrived = Arrived([Package(worked.update, buffers)], [1.0], Package(message, buffers))
+    (noisy,) = Noise(policy.noise_clip, policy.noise_multiplier).at_server(arrived).parts
+    return replace(worked, update=noisy.update, slope=torch.zeros_like(worked.slope), loss=0.0)
 
 
 def check_epsilon(policy: Policy, rounds: int) -> float:
@@ -40,9 +43,9 @@ def list_unnoised(pipeline: Pipeline, place: int) -> Iterator[str]:
     """Why numbers would leave this hospital without noise, if there is any reason."""
     settings = pipeline.federated
     reasons = {
-        f"{settings.spec.name} sends more than its server averages": not settings.spec.averages,
-        f"{settings.spec.name} has points of its clients": bool(settings.spec.personal),
-        "encoded numbers cannot be noised": settings.compression is not None,
+        f"{settings.spec.name} sends more than its server averages": Can.ROBUST not in settings.spec.can,
+        f"{settings.spec.name} has points of its clients": Can.OWN_POINTS in settings.spec.can,
+        "encoded numbers cannot be noised": any(step.place == "code" for step in settings.exchange().steps),
         "stage_output algorithm sends more": settings.stage_output == "algorithm",
         "stage 1 is trained here": place == 0 and bool(pipeline.pretrain.epochs),
     }

@@ -265,7 +265,7 @@ class Participant:
             raise Refused("a client's state is neither given out nor taken in here", kind="client state")
         if isinstance(request, Locate | Take):
             policy.check_personal(self._hospital.file.policy)
-        if study.pipeline.federated.aggregation == "secure_sum" and not isinstance(request, Start):
+        if study.pipeline.federated.exchange().is_summed and not isinstance(request, Start):
             raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
         return Parcel({}, pack(self._carry_out(study, stage_2, request, question)))
 

@@ -83,7 +83,7 @@ def check_kind(pipeline: Pipeline, place: int, kind: str, test: object) -> None:
         raise Refused(f"{kind} is not asked of a hospital that is {role} in this study", kind="another role", role=role)
     if kind in ("open", "score") and test == "study" and role != "target":
         raise Refused("the study's test images are at the target", kind="another role", role=role)
-    if kind == "sum" and pipeline.federated.aggregation != "secure_sum":
+    if kind == "sum" and not pipeline.federated.exchange().is_summed:
         raise Refused("this study has no secure sums", kind="no secure sum")
 
 
@@ -101,7 +101,7 @@ def check_labels(pipeline: Pipeline, ratios: Tensor) -> None:
     """
     both = ((ratios > 0) & (ratios < 1)).sum(0)
     few = [name for name, count in zip(pipeline.tasks, both.tolist(), strict=True) if count < LEAST_MEMBERS]
-    if pipeline.federated.aggregation == "secure_sum" and few:
+    if pipeline.federated.exchange().is_summed and few:
         text = f"secure sum: fewer than three hospitals have images with and without {', '.join(few)}"
         raise Refused(text, kind="sum of few", diseases=few)
 
@@ -144,7 +144,7 @@ def _requests_of(pipeline: Pipeline, rule: Any) -> set[type[Request[Any]]]:
     settings = pipeline.federated
     if settings.spec.decentralized:
         return {requests.Start, requests.Steps, requests.Take}
-    if settings.aggregation == "secure_sum":
+    if settings.exchange().is_summed:
         return {requests.Start, requests.Work}
     averaged = settings.stage_output in ("average", "algorithm") or pipeline.evaluation.compare_outputs
     there = {

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.hospital.noise import list_unnoised
 from chestfed.leaves.federation.hospital.plan import MORE, REPEATS, bounds_of_steps, planned_models, planned_rounds
@@ -138,21 +139,17 @@ def _broken_limits(pipeline: Pipeline, place: int, policy: Policy) -> Iterator[s
     for key, (limit, amount) in most.items():
         if limit is not None and amount > limit:
             yield f"{key} is {limit}, the pipeline has {amount}"
-    if settings.spec.sends_scores and not policy.image_scores:
+    if Can.SCORES in settings.spec.can and not policy.image_scores:
         yield f"image_scores is false, and {settings.spec.name} sends scores of single training images"
-    if (settings.spec.personal or settings.spec.decentralized) and not policy.own_weights:
+    if (Can.OWN_POINTS in settings.spec.can or settings.spec.decentralized) and not policy.own_weights:
         yield f"own_weights is false, and {settings.spec.name} sends this hospital's own weights"
     if place == 0 and pipeline.pretrain.epochs and not policy.own_weights:
         yield "own_weights is false, and the network of stage 1 is trained at this hospital alone"
     if policy.noise == "local":
         yield from (f"noise is local, and {reason}" for reason in list_unnoised(pipeline, place))
-    present = {
-        "clipping": settings.aggregation == "norm_clipping" or settings.privacy is not None,
-        "secure_sum": settings.aggregation == "secure_sum",
-        "noise": settings.privacy is not None and settings.privacy.noise == "secret",
-    }
+    present = settings.exchange().protects
     for name in policy.require:
-        if not present[name]:
+        if name not in present:
             yield f"require: {name} is not in the pipeline"
 
 

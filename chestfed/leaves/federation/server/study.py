@@ -12,6 +12,7 @@ from typing import Any
 from chestfed.core.checkpoint import load_checkpoint, read_json, write_json
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import Part, write_manifest
+from chestfed.learning.algorithms.abilities import Can
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.parcels import Line
@@ -129,7 +130,7 @@ def run_over_hospitals(
 
 def _refuse_leaving_sums(pipeline: Pipeline, membership: Membership, without: Sequence[str]) -> None:
     """Raise `ConfigError` if hospitals leave secure sums that have begun."""
-    if without and pipeline.federated.aggregation == "secure_sum" and membership.record.formed:
+    if without and pipeline.federated.exchange().is_summed and membership.record.formed:
         text = f"--without {without[0]}: the difference of secure sums with and without it would be its update: wait"
         raise ConfigError(text, kind="secure sum", hospitals=list(without))
 
@@ -157,7 +158,11 @@ def finished_rounds(experiment: Experiment, folder: Path, changed: Sequence[str]
     A K under way whose algorithm cannot go on without a client is begun anew if hospitals have `changed`.
     """
     settings, rounds = experiment.pipeline.federated, dict[int, int | None]()
-    goes_on = settings.spec.partial_rounds and settings.stage_output != "algorithm" and settings.privacy is None
+    goes_on = (
+        Can.SOME_CLIENTS in settings.spec.can
+        and settings.stage_output != "algorithm"
+        and settings.exchange().takes_buffers
+    )
     for k in experiment.pipeline.k:
         state = folder / f"k{k}" / STATE
         if (folder / f"k{k}" / RESULT).exists():

@@ -1,34 +1,17 @@
-"""Options of a round in a pipeline: noise, and local steps where clients differ."""
+"""Options of a round in a pipeline: local steps where clients differ."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
 from chestfed.core.config import StrictModel
 from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.learning.algorithms.abilities import Can, Demand, find_conflicts
 
 if TYPE_CHECKING:
     from chestfed.studies.experiment.stage_2 import Federated
-
-
-class PrivacyOptions(StrictModel):
-    """Client-level differential privacy of the weights that stage 2 returns; docs/privacy.md says what it protects."""
-
-    clip: float = Field(
-        gt=0, description="largest norm of a client's change in a round; larger ones are scaled down to it [C]"
-    )
-    noise_multiplier: float = Field(
-        gt=0, description="standard deviation of the noise, relative to the most that one client can move the mean [z]"
-    )
-    delta: float = Field(1e-5, gt=0, lt=1, description="the delta for which epsilon is reported [delta]")
-    noise: Literal["secret", "seed"] = Field(
-        "secret",
-        description="source of the noise. secret: the system's entropy, so that no two runs are equal; seed: the "
-        "study's `seed`, the same bits with every engine. Only to measure what the noise "
-        "costs: it protects nothing, because the run folder has the seed",
-    )
 
 
 class LocalSteps(StrictModel):
@@ -52,29 +35,43 @@ class LocalSteps(StrictModel):
         return self
 
 
-def check_options(settings: Federated) -> None:
-    """Raise ValueError if steps, server optimizer or compression of a `Federated` do not go with its algorithm."""
-    spec, steps = settings.spec, settings.local_steps
-    some = settings.clients_per_round is not None or settings.absent != "wait"
-    if steps is not None and not spec.unequal_steps:
-        raise ValueError(
-            f"local_steps: all clients of {spec.name} make equal steps; others are possible with "
-            f"{list_able('unequal_steps')}"
-        )
-    if steps is not None and some and spec.unequal_steps == "full rounds":
-        raise ValueError(f"local_steps: {spec.name} needs all clients in a round if their steps differ")
-    for key in ("server_optimizer", "compression"):
-        if getattr(settings, key) is not None and not spec.averages:
-            raise ValueError(
-                f"{key}: {spec.name} relies on the mean of what the clients send; possible with {list_able('averages')}"
-            )
-        if getattr(settings, key) is not None and settings.stage_output == "algorithm":
-            raise ValueError(f"{key}: not with stage_output algorithm, for which clients send more; take another")
-    if settings.server_optimizer is not None and settings.objective_spec.kind == "server-weighted":
-        raise ValueError("server_optimizer: the dual variables of this objective are the server's own estimate")
+def list_demands(settings: Federated) -> list[Demand]:
+    """What the settings of a round need of the algorithm, and what each leaves the others."""
+    returned, weights = settings.stage_output, settings.weights
+    demands = list[Demand]()
+    if settings.clients_per_round is not None:
+        needs = frozenset({Can.SOME_CLIENTS})
+        demands.append(Demand("clients_per_round", needs, {Can.ALL_CLIENTS: "some are drawn for each round"}))
+    if settings.absent != "wait":
+        takes = {Can.ALL_CLIENTS: "a round goes on without some", Can.FIXED_WEIGHTS: "who is absent sets the weights"}
+        demands.append(Demand("absent", frozenset({Can.SOME_CLIENTS}), takes))
+    if settings.local_steps is not None:
+        of_some = {Can.UNEQUAL_STEPS_OF_SOME} if demands else set[Can]()
+        demands.append(Demand("local_steps", frozenset({Can.UNEQUAL_STEPS, *of_some})))
+    if weights != "uniform":
+        demands.append(Demand("weights", takes={Can.EQUAL_WEIGHTS: f"{weights} counts clients by their images"}))
+    if returned == "random_round":
+        demands.append(Demand("stage_output", frozenset({Can.ONE_POINT})))
+    if returned == "average":
+        takes = {Can.NOTHING_OPEN: "clients send statistics for the average"}
+        demands.append(Demand("stage_output", frozenset({Can.ONE_POINT, Can.MEAN_POINT}), takes))
+    if returned == "algorithm":
+        takes = dict.fromkeys((Can.NOTHING_OPEN, Can.ONE_MESSAGE), "clients send more for what a stage returns")
+        demands.append(Demand("stage_output", frozenset({Can.ONE_POINT, Can.ALL_CLIENTS}), takes))
+    return [*demands, *(step.demand for step in settings.exchange().steps)]
 
 
-def list_able(ability: str) -> str:
-    """The built-in algorithms whose declaration has it, and that others may."""
-    names = [name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability)]
-    return f"{', '.join(names)}, and plug-ins that declare {ability}"
+def check_demands(settings: Federated) -> None:
+    """Raise ValueError if settings of a round do not go with the algorithm and objective, or with each other."""
+    spec, kind = settings.spec, settings.objective_spec.kind
+    more = {Can.OWN_DUALS: kind != "server-weighted", Can.MEAN_POINT: kind != "score pool"}
+    more[Can.ONE_POINT] = Can.OWN_POINTS not in spec.can
+    can = spec.can | {ability for ability, present in more.items() if present}
+    name = f"{spec.name} with {settings.objective_spec.name}"
+    if conflicts := list(find_conflicts(name, can, list_demands(settings), list_able)):
+        raise ValueError("; ".join(conflicts))
+
+
+def list_able(ability: Can) -> list[str]:
+    """The built-in algorithms whose declaration has it."""
+    return [name for name, spec in ALGORITHMS.built_in.items() if ability in spec.can]

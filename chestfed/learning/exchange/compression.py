@@ -1,4 +1,4 @@
-"""Compressed updates of an averaging algorithm: the largest changes with error feedback, or 8 bits per number.
+"""Compressed updates: the largest changes with error feedback, or 8 bits per number.
 
 Top-k with error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, Algorithm 1: a client
 sends the k largest entries of its change plus what it has not sent before, and keeps the rest. Quantization: Alistarh,
@@ -9,23 +9,18 @@ rounding to 127 levels and a sign, so that the mean is right. The server sees th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.core.config import StrictModel
-from chestfed.learning.algorithms.variables import (
-    Algorithm,
-    Gradients,
-    Personal,
-    Point,
-    from_named_tensors,
-    named_tensors,
-)
+from chestfed.learning.algorithms.abilities import Can, Demand
+from chestfed.learning.algorithms.variables import Record, Stateless, from_named_tensors, named_tensors
+from chestfed.learning.exchange.step import Arrived, Draw, Place, Step, StepSpec
 
 LEVELS = 127
 
@@ -41,15 +36,6 @@ class Compression(StrictModel):
         if self.kind != "top_k" and "share" in self.model_fields_set:
             raise ValueError("share: only kind: top_k leaves numbers out; remove share")
         return self
-
-    def around(self, rule: Any) -> Compressed:
-        """The rule with compressed updates."""
-        kind = CompressedPersonal if isinstance(rule, Personal) else Compressed
-        return kind(rule, self.share if self.kind == "top_k" else 0.0)
-
-    def size(self, numbers: int) -> int:
-        """Bytes of a tensor of so many float32 numbers."""
-        return 8 * math.ceil(self.share * numbers) if self.kind == "top_k" else numbers + 4
 
 
 @dataclass(frozen=True)
@@ -71,43 +57,32 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Client:
-    """The algorithm's own state, and what was not sent yet: a record as the server's message."""
+class Compressed(Step):
+    """`share` of the numbers, or 0 for 8 bits of each; a client keeps what it did not send."""
 
-    client: Any
-    error: Any
-
-
-@dataclass(frozen=True)
-class Compressed(Algorithm[Any, Any, Client]):
-    """`rule` with compressed updates: `share` of the numbers, or 0 for 8 bits of each."""
-
-    rule: Any
     share: float
+    key: ClassVar[str] = "compression"
+    place: ClassVar[Place] = "code"
 
     @property
-    def window(self) -> int:  # type: ignore[override]
-        """I."""
-        window: int = self.rule.window
-        return window
+    def demand(self) -> Demand:
+        needs = frozenset({Can.ROBUST, Can.EACH, Can.ONE_MESSAGE})
+        return Demand(self.key, needs, {Can.NUMBERS: "clients send encoded numbers"})
 
-    def start_stage(self, point: Point) -> Any:
-        return self.rule.start_stage(point)
+    def describe(self) -> str:
+        return f"compression: {f'the largest {self.share:.0%}' if self.share else '8 bits'}"
 
-    def start_client(self, point: Point) -> Client:
-        """Start with nothing left over."""
-        message = self.rule.message(self.rule.start_stage(point))
-        zeros = {key: part.new_zeros(part.shape if self.share else 0) for key, part in named_tensors(message).items()}
-        return Client(self.rule.start_client(point), from_named_tensors(message, zeros))
+    def start_client(self, message: Any) -> Record:
+        """Nothing is left over yet: a record as the server's message."""
+        if not self.share:
+            return Stateless()
+        zeros = {name: torch.zeros_like(part) for name, part in named_tensors(message).items()}
+        left: Record = from_named_tensors(message, zeros)
+        return left
 
-    def message(self, server: Any) -> Any:
-        return self.rule.message(server)
-
-    def local_round(self, message: Any, client: Client, gradients: Gradients) -> tuple[Encoded, Client]:
-        """The algorithm's own round, and its update encoded; what is not sent is kept."""
-        update, state = self.rule.local_round(message, client.client, gradients)
-        sent, errors = named_tensors(message), named_tensors(client.error)
-        values, places, draw = dict[str, Tensor](), dict[str, Tensor](), gradients.stream("compression")
+    def at_client(self, update: Any, message: Any, kept: Any, draw: Draw) -> tuple[Encoded, Any]:
+        sent, errors, generator = named_tensors(message), named_tensors(kept), draw()
+        values, places = dict[str, Tensor](), dict[str, Tensor]()
         for name, part in named_tensors(update).items():
             if name not in sent or sent[name].shape != part.shape or not part.numel():
                 values[name], places[name] = part, part.new_empty(0)
@@ -120,9 +95,18 @@ class Compressed(Algorithm[Any, Any, Client]):
                 left = change.index_fill(0, places[name].long(), 0.0)
                 errors[name] = left.view(part.shape)
             else:
-                values[name], places[name] = _round(change, draw)
+                values[name], places[name] = _round(change, generator)
         encoded = Encoded(from_named_tensors(update, values), from_named_tensors(update, places))
-        return encoded, Client(state, from_named_tensors(message, errors))
+        return encoded, from_named_tensors(kept, errors)
+
+    def at_server(self, arrived: Arrived) -> Arrived:
+        parts = [
+            replace(part, update=self.decode(arrived.before.update, part.update))
+            if isinstance(part.update, Encoded)
+            else part
+            for part in arrived.parts
+        ]
+        return replace(arrived, parts=parts)
 
     def decode(self, message: Any, update: Encoded) -> Any:
         """The update as the algorithm's server takes it."""
@@ -141,23 +125,6 @@ class Compressed(Algorithm[Any, Any, Client]):
             decoded[name] = start + change.view(start.shape)
         return from_named_tensors(update.values, decoded)
 
-    def server_round(self, server: Any, updates: Sequence[Any], weights: Sequence[float]) -> Any:
-        """The algorithm's own, on decoded updates."""
-        return self.rule.server_round(server, updates, weights)
-
-    def current(self, server: Any) -> Point:
-        point: Point = self.rule.current(server)
-        return point
-
-
-class CompressedPersonal(Compressed):
-    """The same around a personal algorithm."""
-
-    def local_point(self, point: Point, client: Client) -> Point:
-        """The algorithm's own."""
-        located: Point = self.rule.local_point(point, client.client)
-        return located
-
 
 def _round(change: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
     """Stochastic rounding to int8, `[n]`, and the scale `[1]`."""
@@ -165,3 +132,16 @@ def _round(change: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
     levels = change * (LEVELS / scale.clamp(min=torch.finfo(change.dtype).tiny))
     up = torch.rand(len(change), generator=draw).to(change)
     return torch.floor(levels + up).clamp(-LEVELS, LEVELS).to(torch.int8), scale
+
+
+def build(values: Mapping[str, Any], seed: int = 0) -> Compressed | None:
+    chosen = values["compression"]
+    return None if chosen is None else Compressed(chosen.share if chosen.kind == "top_k" else 0.0)
+
+
+COMPRESSION = StepSpec(
+    "compression",
+    "compressed updates of the clients",
+    {"compression": (Compression | None, Field(None, description="compression of what clients send; null: none"))},
+    build,
+)

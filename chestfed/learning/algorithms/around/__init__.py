@@ -1,1 +1,0 @@
-"""Rules around a rule: what every averaging algorithm can have besides."""
