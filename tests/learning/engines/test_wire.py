@@ -23,6 +23,7 @@ from chestfed.learning.engines.messages.requests import Start, Work, Worked
 from chestfed.learning.engines.messages.shapes import Shapes
 from chestfed.learning.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.learning.engines.topology import build_graph
+from chestfed.learning.exchange.exchange import PLAIN, Exchange
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, build_pool, problems
 from tests.cases import assert_refused
@@ -61,15 +62,16 @@ class ThroughTheWire(LocalFleet):
 def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same checks as in memory; where the rounds end was looked at there."""
 
-    def of(clients: Any, rule: Any, graph: Any = None) -> ThroughTheWire:
-        hosts = [Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)]
+    def of(clients: Any, rule: Any, graph: Any = None, exchange: Exchange = PLAIN) -> ThroughTheWire:
+        hosts = [Host(client, lambda stage: rule, graph, number, exchange) for number, client in enumerate(clients)]
         fleet = ThroughTheWire(hosts)
         spec = ALGORITHMS.find(name)
         dual = 0 if set(spec.takes) <= {"minimization", "server-weighted"} else DISEASES
         sizes, pool = (PRIMAL if dual else WEIGHTS, dual), build_pool(spec.objective)
         sizes = (WEIGHTS, math.prod(pool)) if pool else sizes
         fleet.shapes = [
-            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, pool=pool) for number in range(len(hosts))
+            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, pool=pool, exchange=exchange)
+            for number in range(len(hosts))
         ]
         return fleet
 

@@ -191,10 +191,10 @@ def test_end_of_missing_turn_is_refused() -> None:
 
 @pytest.mark.parametrize("values", [{"turns": 3}, {"part": "k2 of the study a"}])
 def test_foreign_state_is_damaged(tmp_path: Path, values: dict[str, Any]) -> None:
-    from chestfed.core.checkpoint import save_checkpoint
+    from chestfed.core.checkpoint import save_state
 
     host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
-    save_checkpoint(tmp_path / "k1.safetensors", {}, {"same": {}, **values})
+    save_state(tmp_path / "k1.safetensors", {}, values)
     cohort: Any = SimpleNamespace(objective=lambda: SimpleNamespace(extra_size=0, dual_size=2))
     network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
     with assert_refused(DamagedError, "damaged checkpoint"):
