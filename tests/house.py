@@ -45,7 +45,6 @@ FEATURES: Final = {
     "decentralized": Feature(r"PeerEngine|PeerAlgorithm|[Dd]ecentralized", ("leaves/decentralized",)),
     "compositional": Feature(r"[Cc]ompositional", ("leaves/compositional",)),
     "score pool": Feature(r"\bpool_shape\b|[Ss]core_?[Pp]ool|\bPooled\b", ("leaves/score_pool",)),
-    "secure sum": Feature(r"secure_sum|SecureSum", ("leaves/federation",)),
     "differential privacy": Feature(r"noise_multiplier|PrivacyOptions|\bepsilon\b", ("learning/exchange/noise",)),
     "compression": Feature(r"[Cc]ompression\b", ("learning/exchange/compression",)),
     "server optimizer": Feature(r"server_optimizer|ServerOptimizer", ("learning/exchange/server_optimizer",)),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -124,7 +124,7 @@ def describe_variants(variants: Sequence[Variant]) -> str:
     """What the studies are, in one line: their labels, or of many in how much they differ."""
     if len(variants) <= _NAMED:
         return ", ".join(variant.label for variant in variants)
-    kinds = {
+    kinds: dict[str, set[Any]] = {
         "method": {variant.pipeline.method.partition(":I=")[0] for variant in variants},
         "window": {variant.pipeline.federated.window for variant in variants},
         "seed": {variant.pipeline.seed for variant in variants},

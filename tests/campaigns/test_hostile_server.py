@@ -18,7 +18,6 @@ import pytest
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, Packed
 from chestfed.leaves.federation.parcels import Parcel
 from chestfed.leaves.federation.server import conversation
-from tests.leaves.federation.secure_sum.test_summed_study import make_settings, with_keys
 from tests.leaves.federation.straight_line import Clock
 from tests.leaves.federation.test_study import line_at, run_at
 
@@ -31,8 +30,8 @@ VALUES: tuple[Any, ...] = (
     *("", "x", "../..", "\x00", "9" * 5000, "0" * 64, "vindr"),
     *([], {}, [[]], [["chexpert", 1]], {"chexpert": ["00", "00"]}),
 )
-#: Fields whose value is the server's choice: what names an answer, an attempt, and a line of the log.
-FREE = {"nonce", "log", "attempt", "work"}
+#: Fields whose value is the server's choice: what names an answer, and a line of the log.
+FREE = {"nonce", "log"}
 
 
 def vary(question: Parcel, others: list[Parcel]) -> Iterator[tuple[str, Parcel]]:
@@ -60,18 +59,15 @@ def vary(question: Parcel, others: list[Parcel]) -> Iterator[tuple[str, Parcel]]
 
 
 def name_question(question: Parcel) -> str:
-    """What is asked: kind, step or test, and record."""
+    """What is asked: kind, test, and record."""
     values, header = question.values, question.packed.header
     record = json.loads(header)["record"] if header else ""
-    return " ".join(filter(None, (str(values["kind"]), values.get("step", ""), values.get("test", ""), record)))
+    return " ".join(filter(None, (str(values["kind"]), values.get("test", ""), record)))
 
 
-@pytest.mark.parametrize("aggregation", ["mean", "secure_sum"])
-def test_hostile_requests_are_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch, aggregation: str, save_figures: Any
-) -> None:
+def test_hostile_requests_are_named(home: Path, monkeypatch: pytest.MonkeyPatch, save_figures: Any) -> None:
     monkeypatch.setattr(conversation, "time", Clock())
-    line, asked = with_keys(line_at(home, f"hostile_{aggregation}")), dict[tuple[str, str], Parcel]()
+    line, asked = line_at(home, "hostile"), dict[tuple[str, str], Parcel]()
     for name in HOSPITALS:
         line.set_policy(name, most_rounds_answered=10**6, most_models_scored=10**6)
     for name, participant in line._participants.items():
@@ -82,7 +78,7 @@ def test_hostile_requests_are_named(
             return answer(question)
 
         participant.answer = keep  # type: ignore[method-assign]
-    run_at(home, line, f"hostile_{aggregation}_out", settings=make_settings("scaffold", aggregation=aggregation))
+    run_at(home, line, "hostile_out", settings=["methods=[{algorithm: scaffold}]"])
     questions = sorted(asked.values(), key=lambda question: question.values["kind"] == "begin")  # which ends the state
     outcomes, wrong = dict[str, dict[str, int]](), list[str]()
     for name, role in HOSPITALS.items():
@@ -103,7 +99,7 @@ def test_hostile_requests_are_named(
                 field = what.split()[0]
                 if refused is None and what != "of another" and field not in FREE and is_changed(own, hostile, field):
                     wrong.append(f"{key}: {what}: answered")
-    save_figures(f"hostile_server_{aggregation}", outcomes)
+    save_figures("hostile_server", outcomes)
     assert wrong == []
 
 
@@ -116,4 +112,4 @@ def is_changed(own: Parcel, hostile: Parcel, field: str) -> bool:
         return False
     if field == "packed":
         return own.packed.header != hostile.packed.header and b'"after": 0' not in hostile.packed.header
-    return own.values.get(field) != hostile.values.get(field) and field in ("kind", "to", "study", "k", "rows", "step")
+    return own.values.get(field) != hostile.values.get(field) and field in ("kind", "to", "study", "k", "rows")

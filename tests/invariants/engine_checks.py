@@ -152,7 +152,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "Federation(server, result.buffers,",
         "Federation(server, state.buffers,",
     ),
-    "bytes up forget the buffers": ("result.bytes_up + sent * wide * buffer_bytes", "result.bytes_up"),
+    "bytes up forget the buffers": ("result.bytes_up + sent * buffer_bytes", "result.bytes_up"),
     "bytes down count one client": ("bytes_down=sent * (byte_count(message)", "bytes_down=(byte_count(message)"),
     "bytes down count clients that do not take part": (
         "sent = len(result.sizes) if",

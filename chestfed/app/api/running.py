@@ -158,8 +158,8 @@ def _run(request: _Request) -> Study | Comparison | Finished:
     refuse_several("chestfed.run()")
     root, out = arguments.optional_path(request.data, "data"), as_path(request.out, "out")
     cache, console = as_path(request.cache, "cache"), open_console(quiet=request.quiet)
-    choices = {"skip_unreadable": request.skip_unreadable, "strict": request.strict}
-    session = Session(console, out, cache, request.tracking, **choices)
+    skips, strict = request.skip_unreadable, request.strict
+    session = Session(console, out, cache, request.tracking, skip_unreadable=skips, strict=strict)
     path = source.path if isinstance(source, Document) else source
     executor = Jobs(jobs) if jobs > 1 else Executor()
     return _open(session.run(check(loading.load_pipeline(source, settings, added), path, root, executor)))

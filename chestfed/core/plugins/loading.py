@@ -118,6 +118,11 @@ def modules_in_use() -> list[str]:
     return list(_loaded)
 
 
+def codes_in_use() -> dict[str, str]:
+    """The identities of the code of these modules, as it was when they were imported last."""
+    return {module: loaded.code for module, loaded in _loaded.items()}
+
+
 def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     """Time and size of files; those that are gone have none."""
     states = {path: path.stat() for path in files if path.exists()}

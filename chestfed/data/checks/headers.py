@@ -113,7 +113,7 @@ def _count_words(role: str, cells: np.ndarray) -> list[tuple[str, int]]:
 
 
 def _read_view(cell: object) -> str | None:
-    return WORDS["view"].get(plain(str(cell))) if pd.notna(cell) else None
+    return WORDS["view"].get(plain(str(cell))) if cell is not None and cell == cell else None
 
 
 def _compare_views(frame: pd.DataFrame, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

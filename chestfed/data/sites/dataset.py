@@ -149,7 +149,7 @@ class Site:
 
 def _read_side(size: int | Sequence[int]) -> int:
     """The side in pixels, from a number or from two equal ones."""
-    sides = list(size) if isinstance(size, Sequence) or hasattr(size, "__len__") else [size]
+    sides: list[Any] = list(size) if isinstance(size, Sequence) or hasattr(size, "__len__") else [size]
     try:
         numbers = {operator.index(side) for side in sides}
     except TypeError:

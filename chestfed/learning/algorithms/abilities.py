@@ -13,7 +13,6 @@ class Can(Enum):
 
     # What a declaration states.
     ROBUST = "another mean of the updates than the exact one"
-    SUMMED = "a sum of all updates in place of each"
     SOME_CLIENTS = "rounds without some clients"
     UNEQUAL_STEPS = "different numbers of local steps"
     UNEQUAL_STEPS_OF_SOME = "different numbers of local steps in rounds without some clients"
@@ -31,7 +30,6 @@ class Can(Enum):
     NUMBERS = "updates as plain numbers"
     PLAIN_MEAN = "the mean of the updates"
     ONE_MESSAGE = "one message of a client per round"
-    NOTHING_OPEN = "nothing that leaves beside the sum"
     ALL_CLIENTS = "all clients in every round"
     FIXED_WEIGHTS = "the same weights in every round"
     EQUAL_WEIGHTS = "clients that count alike"
@@ -44,7 +42,6 @@ COMMON: Final = frozenset(
         Can.NUMBERS,
         Can.PLAIN_MEAN,
         Can.ONE_MESSAGE,
-        Can.NOTHING_OPEN,
         Can.ALL_CLIENTS,
         Can.FIXED_WEIGHTS,
         Can.EQUAL_WEIGHTS,

@@ -109,7 +109,7 @@ CODA_PLUS = AlgorithmSpec(
     options=ProximalOptions,
     build=build,
     rule=CodaPlus,
-    can=AVERAGING | {Can.SUMMED},
+    can=AVERAGING,
 )
 
 NPA = replace(

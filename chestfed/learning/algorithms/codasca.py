@@ -134,5 +134,5 @@ CODASCA = AlgorithmSpec(
     options=Options,
     build=build,
     rule=Codasca,
-    can=frozenset({Can.SUMMED, Can.SOME_CLIENTS, Can.UNEQUAL_STEPS}),
+    can=frozenset({Can.SOME_CLIENTS, Can.UNEQUAL_STEPS}),
 )

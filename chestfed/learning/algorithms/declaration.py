@@ -153,7 +153,7 @@ class AlgorithmSpec(Versioned):
     can
         What it can beside what all can, see `Can`: `AVERAGING` is FedAvg's. ROBUST: the server's step takes nothing of
         the updates but their weighted mean, and nobody relies on its being the mean exactly, as control variates do;
-        clients send new values, not changes. SUMMED: its step is right on a mean that arrives in place of all updates.
+        clients send new values, not changes.
         SOME_CLIENTS: what the server keeps stays what it should be in a round without some, by means over those who
         answered, or by the rule's `partial_round`. OWN_POINTS: the rule is `Personal`; with SERVER_POINT beside a
         complete model of the server, else images of no client are scored with the weighted mean of the clients' points.

@@ -7,14 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-import numpy as np
 from torch import Tensor
 
 from chestfed.core.errors import TrainingError
-from chestfed.learning.algorithms.variables import Message, Record, Rule, from_named_tensors, named_tensors
+from chestfed.learning.algorithms.variables import Record, Rule, from_named_tensors, named_tensors
 from chestfed.learning.engines.host import NO_MEMORY, Client, Host
-from chestfed.learning.engines.messages.requests import Answer, Done, Export, Import, Request, Work, Worked
-from chestfed.learning.engines.sums.fixed_point import unweigh, weigh
+from chestfed.learning.engines.messages.requests import Answer, Done, Export, Import, Request
 from chestfed.learning.engines.topology import Graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
 
@@ -47,19 +45,6 @@ class Fleet(ABC):
     def ask_all(self, make: Callable[[int], Request[Answer]]) -> dict[int, Answer]:
         """The answers of all present clients, each to `make(number)`."""
         return self.ask({number: make(number) for number in self.present})
-
-    def ask_sum(
-        self, requests: Mapping[int, Work[Message]], weights: Sequence[float], enough: int | None = None
-    ) -> tuple[Worked[Message], list[int]]:
-        """The mean of the clients' answers to local work by a sum of integers, and whose answers are in it.
-
-        Here the answers are summed in the open; a fleet over hospitals learns their sum alone, with the same bits.
-        """
-        answers = self.ask(requests, enough)
-        values = [weigh(answer, weights[number], len(requests)) for number, answer in answers.items()]
-        share, first = sum(weights[number] for number in answers), next(iter(answers.values()))
-        total = np.asarray(np.sum(values, axis=0, dtype=np.uint64))
-        return unweigh(total, share, first, first.buffers.device), list(answers)
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """The clients' states at these turns, for a checkpoint; `name` is what a client is called in it."""

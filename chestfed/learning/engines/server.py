@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal
@@ -166,11 +165,11 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         else:
             server = self.algorithm.server_round(state.server, result.updates, result.weights)
         sent = len(result.sizes) if self._sends else 0
-        buffer_bytes, wide = _bytes(result.buffers), 2 if self.exchange.is_summed else 1  # 64 bits a number
+        buffer_bytes = _bytes(result.buffers)
         record = RoundRecord(
             result.gradients + spent.gradients,
             result.images + spent.images,
-            bytes_up=(result.bytes_up + sent * wide * buffer_bytes if self._sends else 0) + spent.bytes_up,
+            bytes_up=(result.bytes_up + sent * buffer_bytes if self._sends else 0) + spent.bytes_up,
             bytes_down=sent * (byte_count(message) + buffer_bytes) + spent.bytes_down,
             loss=result.loss,
             drift=result.drift,
@@ -211,12 +210,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
     def _collect_updates(
         self, asked: Mapping[int, Work[Message]], state: Federation[Server], message: Message
     ) -> Round[Message]:
-        """The round of those who answer, each with its update; of a secure sum only the mean is known."""
-        if self.exchange.is_summed:
-            work, numbers = self.fleet.ask_sum(asked, self.weights, self._enough(len(asked)))
-            known = (work.buffers, work.loss, math.nan, math.nan, work.gradients, work.images)
-            up = 2 * len(numbers) * byte_count(work.update)  # 64 bits a number
-            return Round(dict.fromkeys(numbers, 0.0), [work.update], [1.0], *known, bytes_up=up)
+        """The round of those who answer, each with its update."""
         answers = self.fleet.ask(asked, self._enough(len(asked)))
         done, weights = list(answers.values()), list(self._scale_weights(answers).values())
         arrived = self._pass_steps([Package(work.update, work.buffers) for work in done], weights, message, state)

@@ -1,4 +1,4 @@
-"""One package in the place of the clients': a robust mean, or the fleet's own sum.
+"""One package in the place of the clients': a robust mean.
 
 Trimmed mean and median of every number: Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning",
 ICML 2018, Definitions 1 and 2; each client counts once. Norm clipping: Sun, Kairouz, Suresh, McMahan, "Can You Really
@@ -15,7 +15,7 @@ from statistics import median
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from chestfed.core.errors import TrainingError
@@ -25,8 +25,6 @@ from chestfed.learning.exchange.step import Arrived, Place, Step, StepSpec, star
 
 RobustRule = Literal["norm_clipping", "median", "trimmed_mean"]
 
-#: Of a secure sum: of two, each would learn the other's numbers from the sum.
-LEAST_MEMBERS = 3
 _BLOCK = 1 << 16  # numbers that are sorted at once
 
 
@@ -92,32 +90,6 @@ class RobustMean(Step):
         return arrived.combined(from_named_tensors(parts[0], combined))
 
 
-@dataclass(frozen=True)
-class SecureSum(Step):
-    """The end of the list: the fleet sums weighted integers, of which the server learns the sum alone."""
-
-    key: ClassVar[str] = "aggregation"
-    place: ClassVar[Place] = "sum"
-
-    @property
-    def least(self) -> int:
-        """So many that nobody learns another's numbers from the sum."""
-        return LEAST_MEMBERS
-
-    @property
-    def protects(self) -> frozenset[str]:
-        """Every single update."""
-        return frozenset({"secure_sum"})
-
-    @property
-    def demand(self) -> Demand:
-        takes = {Can.EACH: "the sum alone arrives", Can.PLAIN_MEAN: "the sum alone arrives"}
-        return Demand(self.key, frozenset({Can.SUMMED, Can.NUMBERS, Can.NOTHING_OPEN}), takes)
-
-    def describe(self) -> str:
-        return "secure sum (experimental)"
-
-
 def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
     """The mean of every number over equal-shaped tensors, without the `trim` largest and the `trim` smallest values.
 
@@ -144,9 +116,16 @@ def build(values: Mapping[str, Any], seed: int = 0) -> Step | None:
     rule = values["aggregation"]
     if values["trim"] is not None and rule != "trimmed_mean":
         raise ValueError("trim: only aggregation: trimmed_mean leaves values out; remove trim")
-    if rule == "mean":
-        return None
-    return SecureSum() if rule == "secure_sum" else RobustMean(rule, values["trim"] or 1)
+    return None if rule == "mean" else RobustMean(rule, values["trim"] or 1)
+
+
+def _refuse_removed(value: object) -> object:
+    if value == "secure_sum":
+        raise ValueError(
+            "secure_sum was removed: single updates could be read from the sums. Use noise at the hospitals "
+            "(policy: {noise: local}), or trust the server, with aggregation: mean"
+        )
+    return value
 
 
 AGGREGATION = StepSpec(
@@ -154,14 +133,13 @@ AGGREGATION = StepSpec(
     "what takes the place of the clients' mean",
     {
         "aggregation": (
-            Literal["mean", "norm_clipping", "median", "trimmed_mean", "secure_sum"],
+            Annotated[Literal["mean", "norm_clipping", "median", "trimmed_mean"], BeforeValidator(_refuse_removed)],
             Field(
                 "mean",
                 description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as "
                 "mean, with larger changes scaled down to the median norm of the round; median, trimmed_mean: of every "
                 "number, with equal weights. Not for algorithms that rely on the exact mean, such as codasca and "
-                "scaffold. secure_sum: the mean as a sum of integers, of which the server of a federation learns the "
-                "sum alone; for fedavg, fedprox, scaffold, coda_plus and codasca, with three clients or more",
+                "scaffold",
             ),
         ),
         "trim": (

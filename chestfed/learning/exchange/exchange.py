@@ -28,21 +28,14 @@ class Kept:
 class Exchange:
     """Steps in the order in which what arrived passes them; a client's update passes them the other way round.
 
-    Statistics are one of them wherever single updates are known: they tell an update that is too large.
+    Statistics are always one of them: they tell an update that is too large.
     """
 
     steps: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
-        steps = [step for step in self.steps if not isinstance(step, Statistics)]
-        if not any(step.place == "sum" for step in steps):
-            steps.append(Statistics())
+        steps = [*(step for step in self.steps if not isinstance(step, Statistics)), Statistics()]
         object.__setattr__(self, "steps", tuple(sorted(steps, key=lambda step: PLACES.index(step.place))))
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether the fleet sums what the clients send, and no single update arrives."""
-        return any(step.place == "sum" for step in self.steps)
 
     @property
     def least(self) -> int:

@@ -20,9 +20,9 @@ from chestfed.learning.algorithms.abilities import Demand
 from chestfed.learning.algorithms.variables import Point, Record, Stateless, named_tensors
 
 #: Where a step stands between arrival and the server's step, in this order. code: another form of an update;
-#: statistics: what is measured of single updates; mean: one package in the place of all; sum: the fleet's own mean,
-#: which alone arrives; server: after the server's step.
-Place = Literal["code", "statistics", "mean", "sum", "server"]
+#: statistics: what is measured of single updates; mean: one package in the place of all; server: after the
+#: server's step.
+Place = Literal["code", "statistics", "mean", "server"]
 PLACES: Final[tuple[Place, ...]] = get_args(Place)
 
 #: Makes the generator of a step's random numbers at a client: of the seed, the client, the step and the batches so far.
@@ -88,7 +88,7 @@ class Step:
 
     @property
     def protects(self) -> frozenset[str]:
-        """What a hospital's policy may require: clipping, noise, secure_sum."""
+        """What a hospital's policy may require: clipping, noise."""
         return frozenset()
 
     @property

@@ -9,6 +9,7 @@ from chestfed.learning.algorithms.declaration import Sizes, numbers_sent
 from chestfed.learning.models import NetworkGroups
 from chestfed.leaves.federation.handshake import code_of, hospitals_in, network_sizes
 from chestfed.leaves.federation.hospital.plan import planned_models, planned_rounds, role_of
+from chestfed.leaves.federation.parcels import shown_in_line
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.client_summary import BINS, SAMPLED
 
@@ -37,7 +38,7 @@ def describe(pipeline: Pipeline, name: str, results: str | None = None) -> list[
         for part, (sha256, files) in code_of(pipeline).items()
     ]
     return [
-        f"title: {pipeline.title}",
+        f"title: {shown_in_line(pipeline.title)}",
         f"hospitals, in the order of addition: {', '.join(names)}; numbers that train together: {pipeline.k}",
         f"this hospital: {_ROLES[role_of(pipeline, names.index(name))]}",
         f"diseases: {', '.join(pipeline.tasks)}",
@@ -71,11 +72,9 @@ def list_leaving(pipeline: Pipeline, name: str, results: str | None) -> list[str
         pool = getattr(settings.objective, "pool", 0) * 2 * j if Can.SCORES in settings.spec.can else 0
         formula = settings.spec.formula(settings.algorithm)
         update = numbers_sent(formula, Sizes.of(d, j, groups, pool=pool))
-        summed = settings.exchange().is_summed
-        each = 8 * (update + b + 3) if summed else 4 * (update + b + d + 2 * j)
+        each = 4 * (update + b + d + 2 * j)
         rounds = planned_rounds(pipeline, place)
-        parts = f"{formula} numbers of the update; {b:,} buffers; "
-        parts += "loss, numbers of gradients and images; all under masks" if summed else "the mean gradient; mean loss"
+        parts = f"{formula} numbers of the update; {b:,} buffers; the mean gradient; mean loss"
         lines.append(f"each round: {parts}: {_bytes(each)}; {rounds:,} rounds: {_bytes(rounds * each)}")
         if settings.spec.decentralized:
             lines.append("each round: the update once per neighbor, and the point after the exchange")

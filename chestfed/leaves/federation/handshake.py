@@ -139,7 +139,6 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "sites.config": len(set(names)) < len(names) and "two entries stand for one hospital, named as their files are",
         "sites.control": any(entry.control for entry in pipeline.sites) and "a negative control is run in one process",
         "sites.clients": any(entry.clients > 1 for entry in pipeline.sites) and "each hospital is one client",
-        **_reasons_of_sums(pipeline),
         "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
         and "test images lie at the first site only",
     }
@@ -148,20 +147,3 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         lines = [f"{key}: {reason}" for key, reason in problems.items()]
         text = "\n".join(["a federation cannot run this pipeline:", *lines])
         raise ConfigError(text, kind="not for a federation", keys=list(problems))
-
-
-def _reasons_of_sums(pipeline: Pipeline) -> dict[str, bool | str]:
-    """Why a pipeline with secure sums shows single updates: two sums of different hospitals differ by these."""
-    settings = pipeline.federated
-    if not settings.exchange().is_summed:
-        return {}
-    return {
-        "k": len(pipeline.k) > 1 and "the difference of two secure sums is the update of the hospital that was added",
-        "absent": settings.absent != "wait" and "a secure sum is of all hospitals: set wait",
-        "sites": any(
-            entry.training_images or entry.validation_fraction or entry.test_fraction for entry in pipeline.sites
-        )
-        and "a share of one hospital's images: the difference of two secure sums would be of its update alone",
-        "clients_per_round": settings.clients_per_round is not None and "a secure sum is of all hospitals: set null",
-        "local_steps": settings.local_steps is not None and "all hospitals of a secure sum are asked for the same work",
-    }

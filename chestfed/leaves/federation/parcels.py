@@ -5,9 +5,12 @@ The numbers are packed by `chestfed.learning.engines.messages.wire`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from chestfed.core.errors import ChestfedError
 from chestfed.learning.engines.messages.wire import Packed
@@ -32,6 +35,20 @@ class Parcel:
 def sanitize(text: object) -> str:
     """Text from the other side for a log or a terminal: no control characters, at most 2000 characters."""
     return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in str(text)[:2000])
+
+
+def hash_request(packed: Packed) -> str:
+    """SHA-256 of a request: header, and numbers with their types."""
+    digest = hashlib.sha256(len(packed.header).to_bytes(8, "big") + packed.header)
+    for kind, array in sorted(packed.arrays.items()):
+        digest.update(kind.encode() + array.size.to_bytes(8, "big"))
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def shown_in_line(text: object) -> str:
+    """Text from the other side within one line: a line break in it begins none."""
+    return sanitize(text).replace("\n", " ")
 
 
 class Refused(ChestfedError):

@@ -155,11 +155,11 @@ class Policy(StrictModel):
     most_epsilon: float | None = Field(
         None, gt=0, description="epsilon that the rounds of a study may spend in all (noise: local)"
     )
-    require: tuple[Literal["clipping", "noise", "secure_sum"], ...] = Field(
+    require: tuple[Literal["clipping", "noise"], ...] = Field(
         (),
         strict=False,
         description="what the pipeline must have. clipping: `aggregation: norm_clipping` or "
-        "`privacy`; noise: `privacy`, with secret noise; secure_sum: `aggregation: secure_sum`",
+        "`privacy`; noise: `privacy`, with secret noise",
     )
 
 
@@ -174,9 +174,6 @@ class HospitalFile(StrictModel):
     names_key: str = Field(
         "names.key",
         description="secret key of the keyed names of images and patients, made when first needed; keep a backup",
-    )
-    members: str = Field(
-        "members", description="folder with NAME.pub of the other hospitals, for secure sums; from them, not the server"
     )
     data_root: str = Field("data", description="folder that contains the site's folder")
     cache: str = Field("cache", description="decoded images")
@@ -228,7 +225,7 @@ class Federation:
 
 
 #: The keys of `hospital.yaml` that are files and folders.
-Place = Literal["authority", "key", "names_key", "members", "site", "data_root", "cache", "state"]
+Place = Literal["authority", "key", "names_key", "site", "data_root", "cache", "state"]
 
 
 @dataclass(frozen=True)

@@ -394,5 +394,5 @@ def _stage_ends(run: RunFolder, k: int) -> list[int]:
 def _quantity(entry: Round, name: str) -> float:
     if name == "bytes":
         return (entry["bytes_up"] + entry["bytes_down"]) / 1e6
-    value = cast(dict[str, float | None], entry).get(name)  # a secure sum hides how far the clients are apart
+    value = cast(dict[str, float | None], entry).get(name)
     return np.nan if value is None else float(value)

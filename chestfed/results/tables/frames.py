@@ -258,6 +258,7 @@ class About(TypedDict, total=False):
     has_patients: bool
     recognized: Recognized | None
     calibration: list[CalibrationChange]
+    made_unalike: str  #: empty: all K by the same versions and processor
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,6 @@ def begin_training(
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
     state = engine.start_stage(start, buffers)
     compare = experiment.pipeline.evaluation.compare_outputs
-    compare = compare and not federation.exchange.is_summed  # clients would send statistics in the open
     return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
 
 

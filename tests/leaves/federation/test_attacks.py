@@ -1,7 +1,7 @@
 """What a hospital refuses of a server that means harm: each attack, and the kind of the refusal.
 
-Of a hospital that means harm: `tests/learning/engines/test_wire.py` (records), `test_study.py` (answers, claims),
-`secure_sum` (false keys, shares, lists). Of others on the network: `test_gate.py` and, with a server,
+Of a hospital that means harm: `tests/learning/engines/test_wire.py` (records), `test_study.py` (answers, claims), Of
+others on the network: `test_gate.py` and, with a server,
 `tests/campaigns/test_federation_attacks.py`.
 """
 
@@ -69,7 +69,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "the study's test images of another hospital": ({"kind": "score", "test": "study"}, "another role"),
     "stage 2 before labels are read": ({"kind": "begin", "k": 3, "rows": []}, "unknown study"),
     "a request before stage 2": ({"kind": "ask", "k": 3}, "unknown study"),
-    "a sum in a study without": ({"kind": "sum", "k": 3, "step": "keys"}, "no secure sum"),
+    "a sum of updates, which there was once": ({"kind": "sum", "k": 3, "step": "keys"}, "unknown question"),
     "a model to score before labels are read": ({"kind": "score", "test": "own"}, "unknown study"),
     "a question that is a method": ({"kind": "_read"}, "unknown question"),
     "a question that is a number": ({"kind": 3}, "unknown question"),

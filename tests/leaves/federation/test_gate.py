@@ -114,6 +114,12 @@ def test_members_and_operator_pass() -> None:
         assert (called.status, called.reached, called.read) == (403, False, 0)
 
 
+def test_health_has_no_body() -> None:
+    for headers in ({}, LENGTH, {"transfer-encoding": b"chunked"}):
+        called = Called("/health", headers)  # a POST
+        assert (called.status, called.reached, called.read) == (405, False, 0)
+
+
 @pytest.mark.parametrize(("headers", "status"), [({"content-length": b"101"}, 413), ({}, 411)])
 def test_large_request_of_member_is_refused(headers: dict[str, bytes], status: int) -> None:
     called = Called(FLEET, signed() | headers)

@@ -234,6 +234,27 @@ def test_code_and_weights_are_part_of_an_approval(tmp_path: Path, monkeypatch: p
         assert "refused" not in participant(greeting(pipeline(settings))).values
 
 
+def test_refused_greeting_changes_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A greeting imports a plug-in anew even if it is refused: the study before it, approved with its code, ends."""
+    monkeypatch.chdir(tmp_path)
+    sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")
+    (tmp_path / "swapnet.py").write_text(source, encoding="utf-8")
+    file = sample.file.model_copy(update={"plugins": ["swapnet:TINY"]})
+    participant = Participant(replace(sample, file=file), lambda text: None)
+    asked = greeting(pipeline("model={name: 'swapnet:TINY'}"))
+    assert "refused" not in participant(asked).values
+    question = Parcel({"kind": "begin", "to": "padchest", "study": asked.values["study"], "k": 3, "rows": []})
+    with assert_refused(Refused, "unknown study"):  # labels are not read
+        participant.answer(question)
+    (tmp_path / "swapnet.py").write_text(source + "\n# changed\n", encoding="utf-8")
+    with assert_refused(Refused, "unknown study"):  # of the code in memory
+        participant.answer(question)
+    assert "refused" in participant(asked).values
+    with assert_refused(Refused, "code"):
+        participant.answer(question)
+
+
 def test_no_network_is_built_before_approval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
     file = sample.file.model_copy(update={"policy": Policy(approval="required", most_rounds=1)})

@@ -19,8 +19,8 @@ from chestfed.leaves.federation.hospital.plan import (
     bounds_of_steps,
     check_k,
     check_kind,
-    check_labels,
     check_request,
+    least_between_answers,
     planned_rounds,
 )
 from chestfed.leaves.federation.parcels import Refused
@@ -30,11 +30,11 @@ from tests.cases import assert_refused
 from tests.leaves.federation.test_participant import pipeline
 
 BUFFERS, POINT = torch.zeros(0), Point(torch.zeros(1), torch.zeros(0))
-SUMMED = "methods=[{algorithm: fedavg, aggregation: secure_sum}]"
-#: Place in the order of addition -> the questions that are answered there, of a study of K=3 with secure sums.
+FEDAVG = "methods=[{algorithm: fedavg}]"
+#: Place in the order of addition -> the questions that are answered there, of a study of K=3.
 ANSWERED = {
-    0: {"open", "open study", "pretrain", "begin", "ask", "sum", "score", "score study"},
-    2: {"open", "begin", "ask", "sum", "score"},
+    0: {"open", "open study", "pretrain", "begin", "ask", "score", "score study"},
+    2: {"open", "begin", "ask", "score"},
     4: {"open", "score"},
 }
 
@@ -43,7 +43,7 @@ ANSWERED = {
 @pytest.mark.parametrize("question", [*sorted({*KINDS} - {"greet"}), "open study", "score study"])
 def test_role_answers_its_questions(place: int, question: str) -> None:
     kind, _, test = question.partition(" ")
-    asked = pipeline(SUMMED, "k=[3]")
+    asked = pipeline("k=[3]")
     if question in ANSWERED[place]:
         check_kind(asked, place, kind, test or "own")
         return
@@ -51,9 +51,7 @@ def test_role_answers_its_questions(place: int, question: str) -> None:
         check_kind(asked, place, kind, test or "own")
 
 
-def test_sums_belong_to_their_studies() -> None:
-    with assert_refused(Refused, "no secure sum"):
-        check_kind(pipeline(), 2, "sum", None)
+def test_k_is_of_the_pipeline() -> None:
     check_k(pipeline("k=[3,5]"), 5)
     with assert_refused(Refused, "hospitals of stage 2"):
         check_k(pipeline("k=[3,5]"), 4)
@@ -82,6 +80,9 @@ ASKED: dict[str, tuple[Any, Turn, bool]] = {
     "last round": (work(4), Turn("", 0, 1), True),
     "round after the last": (work(5), Turn("", 0, 1), False),
     "next stage": (requests.Start(5, 1, POINT), Turn("", 0, 1), True),
+    "next stage before any round": (requests.Start(1, 1, POINT), Turn("", 0, 1), False),
+    "next stage before the last round": (requests.Start(4, 1, POINT), Turn("", 0, 1), False),
+    "the stage from its beginning": (requests.Start(0, 0, POINT), Turn("", -1, 0), True),
     "the same stage again": (requests.Start(5, 0, POINT), Turn("", 0, 1), False),
     "end of the last stage": (requests.Start(10, 1, POINT), Turn("", 1, 6), True),
     "one more stage": (requests.Start(11, 1, POINT), Turn("", 2, 11), False),
@@ -115,11 +116,52 @@ def test_request_lies_in_the_schedule(name: str) -> None:
         check_request(asked, cohort_of(asked), 1, turn, request)
 
 
+def test_stage_ends_with_its_dual_variables() -> None:
+    """CODA: four rounds, the estimate at the turn after them, then the next stage; nothing else is a round."""
+    asked = plan_of("methods=[{algorithm: coda}]")
+    cohort, turn = cohort_of(asked), Turn("", 0, 1)
+    batches = getattr(cohort.rule(0), "dual_batches", 0)
+    for request, is_planned in (
+        (requests.BestDual(4, POINT, BUFFERS, batches), False),
+        (requests.BestDual(5, POINT, BUFFERS, batches), True),
+        (requests.Start(5, 1, POINT), False),
+        (requests.Start(6, 1, POINT), True),
+    ):
+        if is_planned:
+            check_request(asked, cohort, 1, turn, request)
+            continue
+        with assert_refused(Refused, "not in the plan"):
+            check_request(asked, cohort, 1, turn, request)
+
+
+def test_missed_rounds_may_be_fewer() -> None:
+    """Where a round does without a hospital, its stage ends with fewer; windows then differ by many steps, or none."""
+    asked = plan_of("methods=[{algorithm: fedavg, absent: drop}]")
+    check_request(asked, cohort_of(asked), 1, Turn("", 0, 1), requests.Start(3, 1, POINT))
+    with assert_refused(Refused, "not in the plan"):
+        check_request(asked, cohort_of(asked), 1, Turn("", 0, 1), requests.Start(6, 1, POINT))
+
+
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [
+        ("{algorithm: fedavg}", 2),
+        ("{algorithm: fedavg, absent: drop}", 1),
+        ("{algorithm: fedavg, clients_per_round: 2}", 1),
+        ("{algorithm: fedavg, local_steps: {per_client: [4, 4, 4]}}", 4),
+        ("{algorithm: fedavg, local_steps: {stragglers: 0.5, least: 0.5}}", 1),
+    ],
+)
+def test_difference_of_answers_has_least_steps(settings: str, least: int) -> None:
+    asked = plan_of(f"methods=[{settings}]", "federated.window_growth=1.5")
+    assert least_between_answers(asked.federated, 100, 1) == least
+
+
 @pytest.mark.parametrize(
     ("settings", "request_", "is_planned"),
     [
-        (SUMMED, requests.Statistics(1, BUFFERS, BUFFERS, STATISTICS_BATCHES), False),
-        (SUMMED, work(1), True),
+        (FEDAVG, requests.Statistics(1, BUFFERS, BUFFERS, STATISTICS_BATCHES), False),
+        (FEDAVG, work(1), True),
         ("methods=[{algorithm: pdmm}]", requests.Steps(1, BUFFERS, ()), True),
         ("methods=[{algorithm: pdmm}]", work(1), False),
         ("methods=[{algorithm: fedper}]", requests.Locate(1, POINT), True),
@@ -160,19 +202,6 @@ def test_unequal_steps_have_bounds(steps: str, bounds: tuple[int, int]) -> None:
 def test_rounds_are_planned_for_members() -> None:
     asked = plan_of("k=[1,3]")
     assert [planned_rounds(asked, place) for place in (0, 2, 3)] == [16, 8, 0]
-
-
-def test_labels_of_few_are_not_summed() -> None:
-    """The outputs of a disease that one hospital labels are changed by its update alone."""
-    asked, nan = plan_of(SUMMED, "k=[4]"), float("nan")
-    ratios = torch.full((4, len(asked.tasks)), 0.5)
-    ratios[3, 0] = nan
-    check_labels(asked, ratios)
-    for lacking in (nan, 0.0, 1.0):
-        ratios[2, 0] = lacking
-        with assert_refused(Refused, "sum of few", diseases=[asked.tasks[0]]):
-            check_labels(asked, ratios)
-    check_labels(plan_of(), ratios)
 
 
 def test_history_of_another_start_is_dropped() -> None:

@@ -69,7 +69,7 @@ def open_feather(path: Path, label: str) -> Sheet:
 
 def _measure_feather(path: Path) -> int:
     """Bytes that the compressed buffers of an Arrow file state: each begins with its length before compression."""
-    total, content = 0, pa.OSFile(str(path)).read_buffer()
+    total, content = 0, pa.OSFile(str(path), "rb").read_buffer()
     if content.slice(0, 6).to_pybytes() != _ARROW:  # the first version of feather has no compression
         return 0
     messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(content.slice(8)))
@@ -78,7 +78,7 @@ def _measure_feather(path: Path) -> int:
             message = messages.read_next_message()
         except StopIteration:
             return total
-        if message.type in ("record batch", "dictionary"):
+        if message.type in ("record batch", "dictionary") and message.body is not None:
             body = memoryview(message.body)
             for start in _list_buffers(message.metadata.to_pybytes(), is_dictionary=message.type == "dictionary"):
                 stated = struct.unpack_from("<q", body, start)[0] if start + 8 <= len(body) else 0

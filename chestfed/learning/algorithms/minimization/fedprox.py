@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from chestfed.core import plugins
-from chestfed.learning.algorithms.abilities import AVERAGING, Can
+from chestfed.learning.algorithms.abilities import AVERAGING
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, descend_
 
@@ -65,7 +65,7 @@ FEDPROX = AlgorithmSpec(
     options=Options,
     build=build,
     rule=FedProx,
-    can=AVERAGING | {Can.SUMMED},
+    can=AVERAGING,
 )
 
 FEDAVG = replace(

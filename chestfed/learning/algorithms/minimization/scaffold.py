@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chestfed.learning.algorithms.abilities import ANY_ROUND, Can
+from chestfed.learning.algorithms.abilities import ANY_ROUND
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, ServerStepOptions, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 
@@ -93,5 +93,5 @@ SCAFFOLD = AlgorithmSpec(
     options=ServerStepOptions,
     build=build,
     rule=Scaffold,
-    can=ANY_ROUND | {Can.SUMMED},
+    can=ANY_ROUND,
 )

@@ -79,6 +79,7 @@ def federation_hospital(
     from chestfed.leaves.federation.description import describe
     from chestfed.leaves.federation.hospital import policy
     from chestfed.leaves.federation.hospital.taking_part import check_hospital, take_part
+    from chestfed.leaves.federation.parcels import shown_in_line
     from chestfed.leaves.federation.settings import read_hospital, refuse_open_network, split_address
 
     hospital, console = read_hospital(folder), open_console()
@@ -96,14 +97,16 @@ def federation_hospital(
             say(console, "no study waits for an approval")
         for digest, entry in policy.read_approvals(state).items():
             ended = f"; revoked {entry.revoked}" if entry.revoked else ""
-            say(console, f"study {digest}: {entry.title}: approved {entry.time} by {entry.by}{ended}")
+            say(console, f"study {digest}: {shown_in_line(entry.title)}: approved {entry.time} by {entry.by}{ended}")
     elif approve is not None:
         approval = policy.approve(hospital, approve)
-        text = f"approved by {approval.by}: {approval.title}; a running hospital continues within a minute"
+        text = (
+            f"approved by {approval.by}: {shown_in_line(approval.title)}; a running hospital continues within a minute"
+        )
         say(console, text)
     elif revoke is not None:
         approval = policy.revoke(hospital, revoke)
-        say(console, f"revoked: {approval.title}; no further request of it is answered")
+        say(console, f"revoked: {shown_in_line(approval.title)}; no further request of it is answered")
     elif check:
         check_hospital(hospital, lambda text: say(console, text), insecure=insecure, connect=not offline)
     else:
@@ -133,13 +136,18 @@ def federation_audit(
         raise ConfigError(f"--head {head}: expected number and hash of a line, as in federation.jsonl", kind="head")
     found = audit(read_hospital(folder).path("state"), [(int(number), chain)] if head else [])
     console = open_console()
+    compared = (
+        "compared with --head"
+        if head
+        else ("compared with no line that the server has seen (--head): a log rewritten as a whole is not noticed")
+    )
     add_result(studies=[study.plain() for study in found.studies], problems=found.problems, head=found.head)
     for study in found.studies:
         for line in study.lines(fields=fields):
             say(console, line)
     for problem in found.problems:
         say(console, problem, "red")
-    say(console, f"{found.lines:,} lines, {'NOT as they were written' if found.problems else 'each as it was written'}")
+    say(console, f"{found.lines:,} lines, {'NOT one chain' if found.problems else 'one chain'}; {compared}")
     say(console, f"last line {found.lines}:{found.head}")
     if found.problems:
         raise typer.Exit(1)

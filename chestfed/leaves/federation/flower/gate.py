@@ -92,6 +92,10 @@ class Gate:
         if path == HELLO:
             await _answer(send, 200, self._about(name=name, status=self._statuses.get(name, "")))
             return
+        if path == "/health":
+            wrong = scope["method"] != "GET" or headers.keys() & {"content-length", "transfer-encoding"}
+            await _answer(send, 405 if wrong else 200)
+            return
         length = headers.get("content-length", b"")
         if not length.isdigit():  # a body of unknown length; Flower always says it
             if scope["method"] == "POST":

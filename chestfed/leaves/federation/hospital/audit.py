@@ -123,7 +123,7 @@ def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
     for line, chain in dict.fromkeys(claims):
         if line and known.get(line) != chain:
             what = "was altered" if line in known else "is missing"
-            problems.append(f"line {line}, which the server has seen, {what}")
+            problems.append(f"line {line}, which the server claims to have seen as {chain[:16]}, {what}")
     return Audit(list(studies.values()), problems, number, head)
 
 

@@ -14,12 +14,11 @@ from typing import Any
 from chestfed.core.errors import ChestfedError
 from chestfed.learning.engines.messages.wire import Packed, WireError, peek
 from chestfed.leaves.federation.hospital.audit import LOG, link, list_files
-from chestfed.leaves.federation.hospital.summing import hash_request
-from chestfed.leaves.federation.parcels import Parcel
+from chestfed.leaves.federation.parcels import Parcel, hash_request
 from chestfed.leaves.federation.settings import Hospital
 
 #: The kinds of requests that are answered.
-KINDS = ("greet", "open", "pretrain", "begin", "ask", "sum", "score")
+KINDS = ("greet", "open", "pretrain", "begin", "ask", "score")
 #: Of a study and of a record, as the log of requests quotes them from a question.
 DIGEST, _RECORD = re.compile("[0-9a-f]{64}"), re.compile("[A-Za-z]{1,20}")
 
@@ -50,7 +49,7 @@ def request_entry(question: Parcel | WireError) -> dict[str, Any]:
         "question": hash_parcel(question),
         "seen": seen if is_head(seen) else None,
     }
-    if kind in ("ask", "sum") and question.packed.header:
+    if kind == "ask" and question.packed.header:
         with suppress(WireError):
             record, plain = peek(question.packed.header, "the server")
             turn = plain.get("after")

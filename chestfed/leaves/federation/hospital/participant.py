@@ -4,7 +4,6 @@ greet      compare versions, labels, preprocessing, pipeline and model; no file 
 open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
-sum        a step of a round whose updates are summed with masks
 ask        a request of `chestfed.learning.engines.messages.requests` to this hospital's client
 score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
 """
@@ -16,17 +15,16 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import freeze_plugins
+from chestfed.core.plugins.loading import codes_in_use
 from chestfed.core.processes import stopping
 from chestfed.learning.engines.messages.requests import BestDual, Export, Import, Locate, Start, Take, Work
 from chestfed.learning.engines.messages.wire import WireError, pack, unpack
-from chestfed.learning.engines.sums.fixed_point import Masked, weigh
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.hospital import plan, policy
 from chestfed.leaves.federation.hospital.local import (
@@ -43,9 +41,8 @@ from chestfed.leaves.federation.hospital.local import (
 from chestfed.leaves.federation.hospital.log import DIGEST, fields_of, hash_parcel, head_of, hospital_log, request_entry
 from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
-from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_members, read_request, require_stage_2
-from chestfed.leaves.federation.hospital.summing import Summing, extend_lineage, hash_request, spoil
-from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, sanitize
+from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_members, read_request
+from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, hash_request, sanitize
 from chestfed.leaves.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.leaves.federation.settings import Hospital
 from chestfed.studies.experiment.device import prepare_machine
@@ -129,6 +126,7 @@ class Participant:
         if not isinstance(kind, str) or kind not in _ANSWERS:
             raise Refused("a question of a kind that is not answered", kind="unknown question")
         limits = self._hospital.file.policy
+        study.check_code()
         policy.check_approval(study.approval, self._hospital)
         plan.check_kind(study.pipeline, study.place, kind, values.get("test"))
         policy.check_usage(limits, study.usage, study.pipeline, study.place, kind)
@@ -142,7 +140,7 @@ class Participant:
         study = self._studies.get(str(values.get("study")))
         if study is not None:
             header = reply.packed.header
-            answers = {"rounds": (b'"Worked"', b'"Stepped"', b'"Masked"'), "models": (b'"Scores"',)}
+            answers = {"rounds": (b'"Worked"', b'"Stepped"'), "models": (b'"Scores"',)}
             found = [what for what, names in answers.items() if any(name in header for name in names)]
             others = "others" if values.get("kind") == "ask" and header and b'"Done"' not in header else ""
             study.usage.add(study.folder, found[0] if found else others, seconds=seconds, sent=reply.size)
@@ -167,7 +165,9 @@ class Participant:
         policy.check_pipeline(pipeline, place, self._hospital)
         _refuse_differences(theirs, handshake.passport(pipeline))
         known = self._studies.get(digest)
-        if known is None or known.pipeline != pipeline:  # intervals, say, are not in the digest
+        if (
+            known is None or known.pipeline != pipeline or known.code != codes_in_use()
+        ):  # intervals, say, are not in the digest
             local_pipeline = localize_pipeline(pipeline, place, self._hospital)
             runtime = {"device": self._hospital.file.device}
             if self._hospital.file.threads is not None:
@@ -178,7 +178,9 @@ class Participant:
             text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
             write_text(folder / "pipeline.yaml", text)
             about = (handshake.approval_digest(pipeline), place, local_pipeline, machine, folder, network)
-            self._studies = {digest: Study(pipeline, *about, policy.Usage.read(folder))}  # one at a time
+            self._studies = {
+                digest: Study(pipeline, *about, policy.Usage.read(folder), codes_in_use())
+            }  # one at a time
             self._say(f"agreed on study {digest}: {sanitize(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})
@@ -243,7 +245,6 @@ class Participant:
         if counts[self._name] != data.client.training_rows or not is_own:
             text = "the server says that this hospital has other rows or labels than it has"
             raise Refused(text, kind="hospitals of stage 2")
-        plan.check_labels(study.pipeline, torch.from_numpy(with_nan(start.ratios)))
         if study.stage_2 is not None:
             study.stage_2.host.client.close()
         study.network = starting_network(study.pipeline, study.machine, Pretrained(start.parameters, start.buffers, []))
@@ -265,35 +266,7 @@ class Participant:
             raise Refused("a client's state is neither given out nor taken in here", kind="client state")
         if isinstance(request, Locate | Take):
             policy.check_personal(self._hospital.file.policy)
-        if study.pipeline.federated.exchange().is_summed and not isinstance(request, Start):
-            raise Refused("with secure_sum nothing of a client leaves but masked sums", kind="secure sum only")
         return Parcel({}, pack(self._carry_out(study, stage_2, request, question)))
-
-    def _sum(self, study: Study, question: Parcel) -> Parcel:
-        stage_2, values = require_stage_2(study, question), question.values
-        study.summing, step = study.summing or Summing(self._hospital), values.get("step")
-        if step not in ("keys", "mask"):
-            raise Refused("a step of a secure sum that does not exist", kind="unknown question")
-        if step == "keys":
-            after = values.get("after")
-            lineage = stage_2.history.at(after if type(after) is int else -1).lineage
-            return Parcel(study.summing.begin(stage_2.cohort.names, stage_2.cohort.weights, lineage, values))
-        _, request = read_request(study, question)
-        if not isinstance(request, Work):
-            raise Refused("a secure sum is of local work", kind="unknown question")
-        if not study.summing.holds(values, stage_2.history.at(request.after).lineage, question.packed):
-            return Parcel({"lost": True})
-        study.summing.accept(values)
-        try:
-            reply: Any = self._carry_out(study, stage_2, request, question)
-            numbers = weigh(reply, stage_2.cohort.weights[stage_2.number], study.summing.members)
-        except TrainingError as error:
-            if error.kind not in ("not finite", "update too large"):
-                raise
-            self._say(f"secure sum: {sanitize(error)}")
-            numbers = spoil(stage_2.shapes.worked)
-        masked = study.summing.mask(numbers)
-        return Parcel({}, pack(Masked(torch.from_numpy(masked.view(np.int64)))))
 
     def _carry_out(self, study: Study, stage_2: StageTwo, request: Any, question: Parcel) -> Any:
         """The client's answer to a request that is in the plan; its state, and the history of that, are written."""
@@ -309,7 +282,7 @@ class Participant:
             reply = add_noise(limits, reply, request.message)
             self._say(f"noise: epsilon {spent:.3g} after {study.usage.rounds + 1} rounds")
         if isinstance(request, Start | Work | Take | BestDual):
-            lineage = extend_lineage(turn.lineage, hash_request(question.packed))
+            lineage = plan.extend_lineage(turn.lineage, hash_request(question.packed))
             stage, began = turn.stage, turn.began
             if isinstance(request, Start):
                 stage, began = stage + 1, request.after + 1
@@ -339,7 +312,6 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "pretrain": Participant._pretrain,
     "begin": Participant._begin,
     "ask": Participant._ask,
-    "sum": Participant._sum,
     "score": Participant._score,
 }
 

@@ -5,10 +5,10 @@ The server follows a schedule that the pipeline describes; here each request is 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, Literal
-
-from torch import Tensor
 
 from chestfed.learning.algorithms.variables import Finishing, Personal, Preparing, Restarting
 from chestfed.learning.engines.messages import requests
@@ -16,7 +16,6 @@ from chestfed.learning.engines.messages.requests import Request
 from chestfed.learning.engines.server import STATISTICS_BATCHES
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.parcels import Refused
-from chestfed.leaves.federation.secure_sum.member import LEAST_MEMBERS
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.assemble import Federation
@@ -26,8 +25,8 @@ Role = Literal["target", "member", "scored"]
 #: What the hospital with the study's test images is asked, one that trains, and one whose held-out patients alone are
 #: scored, because it is beyond the largest K.
 REQUESTS: Final[dict[Role, frozenset[str]]] = {
-    "target": frozenset({"open", "pretrain", "begin", "ask", "sum", "score"}),
-    "member": frozenset({"open", "begin", "ask", "sum", "score"}),
+    "target": frozenset({"open", "pretrain", "begin", "ask", "score"}),
+    "member": frozenset({"open", "begin", "ask", "score"}),
     "scored": frozenset({"open", "score"}),
 }
 #: How often what the pipeline schedules is done, because hospitals, servers and connections fail; and on top of it.
@@ -83,27 +82,12 @@ def check_kind(pipeline: Pipeline, place: int, kind: str, test: object) -> None:
         raise Refused(f"{kind} is not asked of a hospital that is {role} in this study", kind="another role", role=role)
     if kind in ("open", "score") and test == "study" and role != "target":
         raise Refused("the study's test images are at the target", kind="another role", role=role)
-    if kind == "sum" and not pipeline.federated.exchange().is_summed:
-        raise Refused("this study has no secure sums", kind="no secure sum")
 
 
 def check_k(pipeline: Pipeline, k: int) -> None:
     """Refuse a K that the pipeline does not have; raises `Refused`."""
     if k not in pipeline.k:
         raise Refused("the pipeline has no such number of hospitals", kind="hospitals of stage 2")
-
-
-def check_labels(pipeline: Pipeline, ratios: Tensor) -> None:
-    """Refuse secure sums of what fewer than three hospitals change: the outputs of a disease that others do not label.
-
-    `ratios` `[K, J]` are the shares of positives, NaN without labels; each hospital has compared its own. Raises
-    `Refused`.
-    """
-    both = ((ratios > 0) & (ratios < 1)).sum(0)
-    few = [name for name, count in zip(pipeline.tasks, both.tolist(), strict=True) if count < LEAST_MEMBERS]
-    if pipeline.federated.exchange().is_summed and few:
-        text = f"secure sum: fewer than three hospitals have images with and without {', '.join(few)}"
-        raise Refused(text, kind="sum of few", diseases=few)
 
 
 def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Turn, asked: Any) -> None:
@@ -121,11 +105,17 @@ def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Tur
     rule: Any = cohort.rule(max(stage, 0))
     if type(asked) not in _requests_of(pipeline, rule):
         raise Refused(f"{type(asked).__name__} is no part of this pipeline", kind="not in the plan")
-    if isinstance(asked, requests.Start):
-        if stage + 1 > len(stages) or asked.stage != min(stage + 1, len(stages) - 1):
-            raise Refused("stages begin one after the other", kind="not in the plan")
-        return
+    begins = isinstance(asked, requests.Start)
+    if begins and (stage + 1 > len(stages) or asked.stage != min(stage + 1, len(stages) - 1)):
+        raise Refused("stages begin one after the other", kind="not in the plan")
     done, planned = asked.after - turn.began, stages[stage].rounds if 0 <= stage < len(stages) else 0
+    if begins:
+        ended = planned + (stage >= 0 and isinstance(rule, Restarting))  # the dual variables are a turn of their own
+        if done > ended or (done < ended and not may_miss_rounds(settings)):
+            raise Refused(f"the stage has {planned} rounds, and another may begin after them", kind="not in the plan")
+        return
+    if isinstance(asked, requests.BestDual) and done < planned and not may_miss_rounds(settings):
+        raise Refused("the dual variables are estimated at the end of a stage", kind="not in the plan")
     if done > planned or (done == planned and isinstance(asked, requests.Work | requests.Steps | requests.Prepare)):
         raise Refused(f"the stage has {planned} rounds", kind="not in the plan")
     if isinstance(asked, requests.Work):
@@ -144,8 +134,6 @@ def _requests_of(pipeline: Pipeline, rule: Any) -> set[type[Request[Any]]]:
     settings = pipeline.federated
     if settings.spec.decentralized:
         return {requests.Start, requests.Steps, requests.Take}
-    if settings.exchange().is_summed:
-        return {requests.Start, requests.Work}
     averaged = settings.stage_output in ("average", "algorithm") or pipeline.evaluation.compare_outputs
     there = {
         requests.Prepare: isinstance(rule, Preparing),
@@ -155,6 +143,25 @@ def _requests_of(pipeline: Pipeline, rule: Any) -> set[type[Request[Any]]]:
         requests.BestDual: isinstance(rule, Restarting),
     }
     return {requests.Start, requests.Work, *(kind for kind, is_there in there.items() if is_there)}
+
+
+def may_miss_rounds(settings: Federated) -> bool:
+    """Whether a hospital may take part in fewer rounds than a stage has."""
+    return settings.absent != "wait" or settings.clients_per_round is not None
+
+
+def least_between_answers(settings: Federated, rows: int, number: int) -> int:
+    """Fewest steps of a round, or by which two answers from one model and the same images may differ.
+
+    Two rounds of unequal numbers of steps that go on from one turn have their first steps in common: their difference
+    is the work of the others alone.
+    """
+    least, most = bounds_of_steps(settings, rows, number)
+    if settings.local_steps is not None:
+        return least if least == most else 1
+    windows = sorted({stage.window for stage in settings.schedule})
+    gaps = [after - before for before, after in pairwise(windows)] if may_miss_rounds(settings) else []
+    return min([least, *gaps])
 
 
 def bounds_of_steps(settings: Federated, rows: int, number: int) -> tuple[int, int]:
@@ -170,6 +177,11 @@ def bounds_of_steps(settings: Federated, rows: int, number: int) -> tuple[int, i
         whole = [chosen.epochs * rows / settings.images_per_step]
     least = chosen.least if chosen.stragglers else 1.0
     return max(1, round(min(whole) * least)), max(1, round(max(whole)))
+
+
+def extend_lineage(lineage: str, request: str) -> str:
+    """The history of a client's state after a request, from that before it and the request's hash."""
+    return hashlib.sha256(f"{lineage} {request}".encode()).hexdigest()
 
 
 def planned_rounds(pipeline: Pipeline, place: int) -> int:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import os
 import signal
+import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +21,19 @@ from pydantic import Field, ValidationError
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import StrictModel
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from chestfed.learning.algorithms.abilities import Can
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.hospital.noise import list_unnoised
-from chestfed.leaves.federation.hospital.plan import MORE, REPEATS, bounds_of_steps, planned_models, planned_rounds
+from chestfed.leaves.federation.hospital.plan import (
+    MORE,
+    REPEATS,
+    least_between_answers,
+    planned_models,
+    planned_rounds,
+)
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
-from chestfed.leaves.federation.parcels import Later, Refused
+from chestfed.leaves.federation.parcels import Later, Refused, sanitize
 from chestfed.leaves.federation.settings import Hospital, Policy
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import shareable
@@ -124,7 +133,8 @@ def _is_approved(digest: str, hospital: Hospital) -> bool:
 def _broken_limits(pipeline: Pipeline, place: int, policy: Policy) -> Iterator[str]:
     settings = pipeline.federated
     local = settings.local_steps  # by the rows of this hospital where they are counted in epochs: later
-    steps = 1 if local is not None and local.epochs is not None else bounds_of_steps(settings, 1, place)[0]
+    by_rows = local is not None and local.epochs is not None
+    steps = 1 if by_rows else least_between_answers(settings, 1, place)
     least = {
         "least_batch_size": (policy.least_batch_size, min(settings.batch_size, pipeline.pretrain.batch_size)),
         "least_window": (policy.least_window, steps),
@@ -166,7 +176,7 @@ def check_usage(policy: Policy, usage: Usage, pipeline: Pipeline, place: int, ki
     rounds = policy.most_rounds_answered or REPEATS * planned_rounds(pipeline, place) + MORE
     models = policy.most_models_scored or REPEATS * planned_models(pipeline) + MORE
     used = {
-        "most_rounds_answered": (kind in ("ask", "sum"), rounds, usage.rounds),
+        "most_rounds_answered": (kind == "ask", rounds, usage.rounds),
         "most_rounds_answered (other answers)": (kind == "ask", 3 * rounds, usage.others),
         "most_models_scored": (kind == "score", models, usage.models),
         "most_hours": (True, policy.most_hours, usage.seconds / 3600),
@@ -175,7 +185,7 @@ def check_usage(policy: Policy, usage: Usage, pipeline: Pipeline, place: int, ki
     for key, (counts, limit, amount) in used.items():
         if counts and limit is not None and amount >= limit:
             raise Refused(f"the hospital's policy: {key} is reached ({amount:.4g} of {limit})", kind="policy")
-    if kind in ("pretrain", "ask", "sum", "score", "open") and not is_time(policy.times, datetime.datetime.now()):  # noqa: DTZ005
+    if kind in ("pretrain", "ask", "score", "open") and not is_time(policy.times, datetime.datetime.now()):  # noqa: DTZ005
         raise Later(f"the hospital computes at {', '.join(policy.times)} only", kind="time of day")
 
 
@@ -245,7 +255,7 @@ def check_patients(policy: Policy, patients: int, classes: Iterable[Sequence[int
 
 def check_window(policy: Policy, pipeline: Pipeline, place: int, rows: int) -> None:
     """Refuse rounds of fewer steps than the policy demands, at a hospital with so many rows; raises `Refused`."""
-    if bounds_of_steps(pipeline.federated, rows, place)[0] < policy.least_window:
+    if least_between_answers(pipeline.federated, rows, place) < policy.least_window:
         raise Refused(f"the hospital's policy: least_window is {policy.least_window}", kind="policy")
 
 
@@ -264,8 +274,13 @@ def read_pending(hospital: Hospital) -> dict[str, Pipeline]:
     """The pipelines that wait for an approval, by digest; that of one whose code has changed since is another."""
     pending = dict[str, Pipeline]()
     for file in sorted((hospital.path("state") / _PENDING).glob("*.yaml")):
-        pipeline = read_pipeline(yaml.safe_load(file.read_text(encoding="utf-8")), hospital)
-        digest = handshake.approval_digest(pipeline)
+        try:
+            pipeline = read_pipeline(yaml.safe_load(file.read_text(encoding="utf-8")), hospital)
+            digest = handshake.approval_digest(pipeline)
+        except (ChestfedError, OSError, ValueError, yaml.YAMLError) as error:  # the others can be approved
+            text = f"{file}: cannot be read, delete it: {sanitize(error)}"
+            warnings.warn(text, ChestfedWarning, stacklevel=2)
+            continue
         if not _is_approved(digest, hospital):
             pending[digest] = pipeline
     return pending
@@ -283,7 +298,7 @@ def approve(hospital: Hospital, digest: str) -> Approval:
     if digest not in pending:
         names = ", ".join(pending) or "none"
         raise ChestfedError(f"'{digest}': no such study waits for an approval; waiting: {names}", kind="not pending")
-    about = {"title": pending[digest].title, "by": getpass.getuser(), "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    about = {"title": pending[digest].title, "by": _name_account(), "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     approval = Approval(**about, leaves=hospital.what_leaves)
     _write_approvals(state, read_approvals(state) | {digest: approval})
     (state / _PENDING / f"{digest}.yaml").unlink(missing_ok=True)
@@ -303,10 +318,23 @@ def revoke(hospital: Hospital, digest: str) -> Approval:
     if digest not in approvals or approvals[digest].revoked:
         names = ", ".join(key for key, entry in approvals.items() if not entry.revoked) or "none"
         raise ChestfedError(f"'{digest}': no such study is approved; approved: {names}", kind="not approved")
-    revoked = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} by {getpass.getuser()}"
+    revoked = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} by {_name_account()}"
     approvals[digest] = approvals[digest].model_copy(update={"revoked": revoked})
     _write_approvals(state, approvals)
     return approvals[digest]
+
+
+def _name_account() -> str:
+    """The account that runs this process, as the operating system has it: the environment can name any."""
+    if sys.platform == "win32":
+        return getpass.getuser()
+    import pwd
+
+    uid = os.getuid()
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:  # a container may run under a number alone
+        return f"uid {uid}"
 
 
 def _write_approvals(state: Path, studies: dict[str, Approval]) -> None:

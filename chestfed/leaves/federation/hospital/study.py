@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chestfed.core.plugins.loading import codes_in_use
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.requests import Request
 from chestfed.learning.engines.messages.shapes import Shapes
@@ -15,7 +16,6 @@ from chestfed.learning.models import FlatModule
 from chestfed.leaves.federation.hospital.local import OwnData
 from chestfed.leaves.federation.hospital.plan import History
 from chestfed.leaves.federation.hospital.policy import Usage
-from chestfed.leaves.federation.hospital.summing import Summing
 from chestfed.leaves.federation.parcels import UNKNOWN, Parcel, Refused
 from chestfed.leaves.federation.records import Counts
 from chestfed.studies.experiment.device import Machine
@@ -40,7 +40,8 @@ class StageTwo:
 class Study:
     """A study that this hospital takes part in; `data` once it is open, `stage_2` in stage 2.
 
-    `approval` is the digest by which it is approved, `place` that of the hospital in the order of addition.
+    `approval` is the digest by which it is approved, `place` that of the hospital in the order of addition,
+    `code` the identity of each plug-in's module with which it was agreed upon.
     """
 
     pipeline: Pipeline
@@ -51,10 +52,16 @@ class Study:
     folder: Path
     network: FlatModule
     usage: Usage
+    code: dict[str, str]
     data: OwnData | None = None
     disclosed: tuple[dict[str, Any], Counts] | None = None
     stage_2: StageTwo | None = None
-    summing: Summing | None = None
+
+    def check_code(self) -> None:
+        """Refuse to go on with other code than was agreed upon: a greeting has imported it since; raises `Refused`."""
+        now = codes_in_use()
+        if any(now.get(module) != code for module, code in self.code.items()):
+            raise Refused(f"{UNKNOWN}the code of a plug-in has changed since the study was agreed upon", kind="code")
 
     @property
     def target(self) -> bool:

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chestfed.learning.algorithms.variables import Message, Move, Record
+from chestfed.learning.algorithms.variables import Move, Record
 from chestfed.learning.engines.fleet import Fleet
 from chestfed.learning.engines.messages.requests import Answer, Request, Work, Worked
 from chestfed.learning.engines.messages.shapes import Shapes
 from chestfed.learning.engines.messages.wire import pack, unpack
-from chestfed.learning.engines.sums.fixed_point import Masked, unweigh
 from chestfed.leaves.federation.server.conversation import Conversation, Question, norms_out_of_line
-from chestfed.leaves.federation.server.summing import SumServer
 from chestfed.leaves.federation.settings import Faults
 from chestfed.studies.training.assemble import Federation
 
@@ -38,7 +36,6 @@ class HospitalFleet(Fleet):
         self._present = [number for number, name in enumerate(cohort.names) if name in active]
         self._conversation, self._faults = conversation, faults
         self._k, self._shapes, self._device = cohort.k, shapes, device
-        self._sums: SumServer | None = None
 
     @property
     def present(self) -> Sequence[int]:
@@ -55,19 +52,6 @@ class HospitalFleet(Fleet):
 
         answers = self._conversation.ask(questions, judge if work else None, enough)
         return {number: answers[self.names[number]] for number in requests if self.names[number] in answers}
-
-    def ask_sum(
-        self, requests: Mapping[int, Work[Message]], weights: Sequence[float], enough: int | None = None
-    ) -> tuple[Worked[Message], list[int]]:
-        """As `Fleet.ask_sum`, of masked numbers: the sum alone is known here, and needs all."""
-        number, request = next(iter(requests.items()))
-        like = self._shapes[number].reply(request)
-        if self._sums is None:
-            self._sums = SumServer(self._conversation, self._k, Masked.like(like), self._faults.tries)
-        work = {self.names[number]: pack(request) for number, request in requests.items()}
-        total = self._sums.sum(work, request.after)
-        share = sum(weights[number] for number in requests)
-        return unweigh(total, share, like, self._device), list(requests)
 
     def _enough(self, asked: int, enough: int | None) -> int | None:
         return None if enough is None else min(asked, max(enough, self._faults.least_hospitals))

@@ -130,8 +130,6 @@ def create(folder: Path, name: str, address: str, samples: Path | None = None) -
         home = folder / "hospitals" / hospital
         public, _ = join(home, hospital, address, folder / "authority.crt", samples)
         add(folder, hospital, public)
-    for hospital in sample_sites() if samples is not None else ():
-        shutil.copytree(folder / "keys", folder / "hospitals" / hospital / "members")
 
 
 def join(folder: Path, name: str, address: str, authority: Path, samples: Path | None = None) -> tuple[Path, str]:

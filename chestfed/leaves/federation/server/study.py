@@ -100,7 +100,6 @@ def run_over_hospitals(
     faults, digest = federation.file.faults, handshake.study_digest(pipeline)
     membership = Membership(out / f"federation-{digest[:16]}.json", names, faults.least_hospitals)
     require_members(membership.after(without, rejoin), federation)
-    _refuse_leaving_sums(pipeline, membership, without)
     membership.change(without, rejoin)
     conversation = Conversation(line, faults, digest, events)
     conversation.heads = membership.record.heads
@@ -126,13 +125,6 @@ def run_over_hospitals(
         membership.save()
         for hospital, (number, head) in conversation.heads.items():
             events(hospital, "log", f"its last line is {number}:{head}")
-
-
-def _refuse_leaving_sums(pipeline: Pipeline, membership: Membership, without: Sequence[str]) -> None:
-    """Raise `ConfigError` if hospitals leave secure sums that have begun."""
-    if without and pipeline.federated.exchange().is_summed and membership.record.formed:
-        text = f"--without {without[0]}: the difference of secure sums with and without it would be its update: wait"
-        raise ConfigError(text, kind="secure sum", hospitals=list(without))
 
 
 def show_plan(pipeline: Pipeline, federation: Federation, say: Any) -> None:

@@ -53,10 +53,9 @@ def list_demands(settings: Federated) -> list[Demand]:
     if returned == "random_round":
         demands.append(Demand("stage_output", frozenset({Can.ONE_POINT})))
     if returned == "average":
-        takes = {Can.NOTHING_OPEN: "clients send statistics for the average"}
-        demands.append(Demand("stage_output", frozenset({Can.ONE_POINT, Can.MEAN_POINT}), takes))
+        demands.append(Demand("stage_output", frozenset({Can.ONE_POINT, Can.MEAN_POINT})))
     if returned == "algorithm":
-        takes = dict.fromkeys((Can.NOTHING_OPEN, Can.ONE_MESSAGE), "clients send more for what a stage returns")
+        takes = {Can.ONE_MESSAGE: "clients send more for what a stage returns"}
         demands.append(Demand("stage_output", frozenset({Can.ONE_POINT, Can.ALL_CLIENTS}), takes))
     return [*demands, *(step.demand for step in settings.exchange().steps)]
 

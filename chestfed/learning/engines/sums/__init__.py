@@ -1,1 +1,0 @@
-"""Sums of integers: the same bits with masks and without."""
