@@ -147,7 +147,7 @@ class Site:
         return np.flatnonzero(mask.to_numpy(dtype=bool))
 
 
-def _read_side(size: int | Sequence[int]) -> int:
+def _read_side(size: Any) -> int:
     """The side in pixels, from a number or from two equal ones."""
     sides: list[Any] = list(size) if isinstance(size, Sequence) or hasattr(size, "__len__") else [size]
     try:
