@@ -74,7 +74,7 @@ def timed_once() -> AbstractContextManager[object]:
     from chestfed.studies.training import costs
 
     original = costs._seconds
-    return patch.object(costs, "_seconds", lambda action, enough=0.0: original(action, 0.0))
+    return patch.object(costs, "_seconds", lambda action, enough=0.0, **how: original(action, 0.0, **how))
 
 
 def call(*words: object, folder: Path | None = None, drawn: bool = False) -> Called:
