@@ -348,7 +348,7 @@ def test_strangers_push_nothing_out(tmp_path: Path) -> None:
 def test_unreadable_pending_file_stops_no_other(tmp_path: Path) -> None:
     hospital = hospital_with(tmp_path, approval="required")
     with assert_refused(Later, "not approved"):
-        check_pipeline(pipeline("title=One\\nstudy 0: approved"), 2, hospital)
+        check_pipeline(pipeline().model_copy(update={"title": "One\nstudy 0: approved"}), 2, hospital)
     (tmp_path / "state" / "pending" / "0.yaml").write_text("{")
     with pytest.warns(ChestfedWarning):
         (waiting,) = read_pending(hospital).values()
