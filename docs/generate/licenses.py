@@ -24,7 +24,7 @@ _HEAD = """# Licenses of dependencies
 
 chestfed is under the Apache License 2.0. These are the packages that it installs, with the license that each states
 in its metadata; `python -m docs.generate.licenses` renews the page after `bootstrap.py lock`. `default`: the
-installation of `pip install chestfed` and both container images; `federation`: with Flower; `development`: tests and
+installation without extras and both container images; `federation`: with Flower; `development`: tests and
 documentation. No package of the first two states the GPL or AGPL. Libraries inside wheels have licenses of their own,
 which the wheels contain.
 

@@ -193,7 +193,7 @@ def test_different_keys_are_not_compared(tmp_path: Path) -> None:
     with assert_refused(ConfigError, "different keys"):
         compare_with_first([load_predictions(first), load_predictions(second)], 20)
     same = compare_with_first([load_predictions(first), load_predictions(keyed(second, "aa"))], 20)
-    assert set(same["images"]) == {40}
+    assert set(same["images"]) == {120}
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -64,6 +64,8 @@ def _rank(seen: np.ndarray, scored: np.ndarray) -> float:
 def _list_known(config: SiteConfig, site: Inspection) -> dict[str, np.ndarray]:
     """What the site's table and its files say of each image."""
     frame, scan = site.survey.table.frame, site.scan
+    if frame.empty:  # its columns have no type
+        return {}
     known = {"view": frame["view"].astype(object), "sex": frame["sex"].astype(object)}
     known["age group"] = (frame["age"] // 10).astype(object).where(frame["age"].notna())
     if config.table is not None and config.table.patient_prefix is not None:

@@ -127,7 +127,7 @@ def site_card(
     say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB; open it in a browser) and {text}")
     if pictures and not report.check.synthetic:
         say(console, "The page shows images of real patients: check the license of the data set before you share it.")
-    result = {"page": str(page), "text": str(text), "passed": report.check.passed}
+    result = {"page": str(page), "markdown": str(text), "passed": report.check.passed}
     show_answer(console, f"{report.check.title}: check {report.verdict}; card: {page}", **result)
 
 
