@@ -158,6 +158,9 @@ def test_planted_files_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     crosses = frame["split"][copy] != frame["split"][last]
     kind = "in two splits" if crosses else "twice" if site == "vindr" else "of two patients"
     expected.add((f"same picture {kind}", survey.files[last], int(frame["row"][last])))
+    labels = survey.table.labels()
+    if (np.abs(labels[copy] - labels[last]) == 1).any():
+        expected.add(("opposite labels of one picture", survey.files[last], int(frame["row"][last])))
     write_image(root / frame["image"][near], picture(900))
     write_image(root / frame["image"][nearer], (picture(900) * 0.97).astype(np.uint8))
     expected.add(("nearly the same picture", survey.files[nearer], int(frame["row"][nearer])))

@@ -56,7 +56,8 @@ def test_npz_is_read_exactly(tmp_path: Path) -> None:
     assert test.patients.tolist() == ["s", "t"]
     assert train.clients is not None
     assert train.clients.tolist() == [7, 7, 8, 8]
-    assert train.pixels.digest(0) == hashlib.blake2b(COLOR[0].tobytes(), digest_size=16).digest()
+    shaped = f"{COLOR[0].shape}".encode() + COLOR[0].tobytes()
+    assert train.pixels.digest(0) == hashlib.blake2b(shaped, digest_size=16).digest()
     gray = open_collection("own", write(tmp_path, x=COLOR[..., 0], x_test=None, y_test=None, patient_test=None))
     assert gray.test is None
     gray.train.pixels.read(1)[:] = 0  # a copy

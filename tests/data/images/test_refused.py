@@ -35,7 +35,7 @@ def real_file(name: str) -> Path:
     ("name", "kind"),
     [
         ("rtplan.dcm", "no pixels"),
-        ("rtstruct.dcm", "not an image"),
+        ("rtstruct.dcm", "unsupported"),  # its preamble is missing
         ("rtdose.dcm", "several images"),
         ("SC_rgb_rle.dcm", "color"),
         ("examples_palette.dcm", "color"),

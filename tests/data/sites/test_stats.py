@@ -77,9 +77,9 @@ def test_missing_labels_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_printed_table_has_3_decimals(tmp_path: Path) -> None:
-    files = {"Data_Entry_2017.csv": HEADER + THREE, "SYNTHETIC.txt": ""}
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE}, "synthetic=true")
     console = Console(width=220, file=io.StringIO())
-    console.print(render(dataset_table([open_files(tmp_path, "chestxray8", files)])))
+    console.print(render(dataset_table([table])))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "SYNTHETIC" in text
     assert "0.333" in text
