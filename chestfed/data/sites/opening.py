@@ -131,7 +131,7 @@ def survey_site(
         left_out=dropped,
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
-        columns=name_columns(config, source.columns),
+        columns=name_columns(config, config.table, source.columns) if config.table else {},
     )
     problems += _check_table(table, rows, config, labels=not problems)
     if problems and not keep_going:

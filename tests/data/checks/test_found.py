@@ -24,6 +24,8 @@ from chestfed.data.checks.problems import (
 from chestfed.data.checks.shortcuts import score_column
 from chestfed.data.images.decoding.polarity import MEAN_FILM
 from chestfed.data.sites import open_site
+from chestfed.reports.pages.site_report import SiteReport
+from chestfed.reports.pages.site_report.render import as_markdown
 from tests.cases import each
 from tests.data.checks.planted import Hospital, dicom, get_row, picture
 from tests.data.checks.planted import save as save_dicom
@@ -177,6 +179,11 @@ def test_a_selection_is_in_the_shortcuts(tmp_path: Path) -> None:
         rows.append(row)
     hospital.rows = rows
     hospital.save()
-    shortcuts = check(tmp_path).shortcuts
-    assert shortcuts["Source"]["edema"] == 1.0
-    assert "Note" not in shortcuts
+    report = check(tmp_path)
+    assert report.shortcuts["Source"]["edema"] == 1.0
+    assert "Note" not in report.shortcuts
+    site = SiteReport(config(tmp_path, {}), report)
+    place = [*report.inspection.survey.table.columns].index("Source") + 1
+    assert "| Source |" in as_markdown(site, named=True)
+    assert "Source" not in as_markdown(site)  # a card leaves the hospital, and a heading may name a person
+    assert f"| column {place} |" in as_markdown(site)

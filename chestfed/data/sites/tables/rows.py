@@ -100,11 +100,8 @@ def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[
     return None if frame is None else _drop_totals(TableRows(source, source.name(path), table, frame))
 
 
-def name_columns(config: SiteConfig, headers: Collection[str]) -> dict[str, str]:
+def name_columns(config: SiteConfig, table: TableFormat, headers: Collection[str]) -> dict[str, str]:
     """Column -> what it is read as, such as `patient`; empty of a column that nothing reads."""
-    table = config.table
-    if table is None:
-        return {}
     roles: dict[str, list[str]] = defaultdict(list)
     for role, name in table.columns.model_dump(exclude_none=True).items():
         roles[name].append(role)

@@ -60,7 +60,7 @@ def print_report(console: Console, report: SiteReport) -> None:
     if check.inspection.survey.table.frame.empty:
         return  # of tables without a row only the headings would be left
     console.print()
-    for section in describe_site(report):
+    for section in describe_site(report, named=True):
         if section.name in _IN_TERMINAL and section.words:
             console.print(Text(" ".join(section.words)))
         for table in section.tables:
@@ -169,7 +169,7 @@ def _markdown_pieces(report: SiteReport, *, named: bool) -> Iterator[str]:
     yield f"{NOTE}\n\n" if named else ""
     for name, value in list_facts(report).items():
         yield f"- {name}: {_escape(value)}\n"
-    for section in list_sections(report):
+    for section in list_sections(report, named=named):
         lines = _write_problems(report) if named and section.name == "problems" else _write_section(section)
         for line in lines:
             yield f"{line}\n"

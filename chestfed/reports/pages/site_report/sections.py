@@ -21,7 +21,6 @@ from chestfed.data.checks.problems import (
     SITES_SHARE_PICTURE,
     SPLITS_NEAR,
     SPLITS_SHARE_PICTURE,
-    UNREAD,
 )
 from chestfed.reports.pages.figures import Drawing, Picture, bars, gray_levels, moments, shares
 from chestfed.reports.pages.site_report.content import OLDEST, Profile, SiteReport, locate, years
@@ -29,8 +28,8 @@ from chestfed.reports.pages.site_report.meanings import describe_words
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
 
 _VALUES: Final = 8  # values of a kind that are listed
-#: Kinds of problems whose messages are made of counts and the names of columns, diseases and splits.
-_PLAIN_KINDS: Final = (ONE_CLASS, NO_LABELS, UNREAD)
+#: Kinds of problems whose messages are made of counts and the names of diseases and splits.
+_PLAIN_KINDS: Final = (ONE_CLASS, NO_LABELS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +55,24 @@ def list_facts(report: SiteReport) -> dict[str, str]:
     return facts | ({"cite as": config.citation} if config.citation else {})
 
 
-def list_sections(report: SiteReport) -> list[Section]:
-    """All sections without a name of an image or patient; problems by kind and row."""
-    return [_problems(report), *describe_site(report), _reproduce(report)]
+def list_sections(report: SiteReport, *, named: bool = False) -> list[Section]:
+    """All sections without a name of an image or patient; problems by kind and row.
+
+    Headings that nothing reads may hold anything, such as a person's name: only with `named` they are shown.
+    """
+    return [_problems(report), *describe_site(report, named=named), _reproduce(report)]
 
 
-def describe_site(report: SiteReport) -> list[Section]:
-    """The sections behind the problems."""
+def describe_site(report: SiteReport, *, named: bool = False) -> list[Section]:
+    """The sections behind the problems; `named` as in `list_sections`."""
+    columns = report.check.inspection.survey.table.columns
+    places = enumerate(columns.items(), start=1)
+    numbered = {name: f"column {place}" for place, (name, role) in places if not role and not named}
     return [
         _labels(report),
-        _meanings(report),
+        _meanings(report, numbered),
         _people(report),
-        _shortcuts(report),
+        _shortcuts(report, numbered),
         _files(report),
         _compare(report),
     ]
@@ -117,7 +122,7 @@ def _labels(report: SiteReport) -> Section:
     return Section("labels", "Splits and labels", tuple(words), tables, (), (remark,))
 
 
-def _meanings(report: SiteReport) -> Section:
+def _meanings(report: SiteReport, numbered: Mapping[str, str]) -> Section:
     """The words of the site's YAML and code book that the labels come from, and counts; no cell is quoted."""
     config, table = report.config, report.check.inspection.survey.table
     sources = describe_words(config)
@@ -132,7 +137,7 @@ def _meanings(report: SiteReport) -> Section:
     words += [f"{note[:1].upper()}{note[1:]}." for note in table.notes]
     tables = [make_grid("meanings", "Labels", heads, rows)]
     if table.columns:
-        account = ((name, (role or "not read",)) for name, role in table.columns.items())
+        account = ((numbered.get(name, name), (role or "not read",)) for name, role in table.columns.items())
         tables.append(make_grid("columns", "Columns of the table", ("column", "read as"), account))
     if vague := table.not_understood:
         counts = ((format_title(d), [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
@@ -170,11 +175,11 @@ def _people(report: SiteReport) -> Section:
     return Section("people", "Patients and views", (words,), tables, pictures, (remark,))
 
 
-def _shortcuts(report: SiteReport) -> Section:
+def _shortcuts(report: SiteReport, numbered: Mapping[str, str]) -> Section:
     """What each column reaches alone, the largest AUC first."""
     shortcuts, diseases = report.check.shortcuts, report.check.inspection.survey.table.diseases
     ranked = sorted(shortcuts, key=lambda name: -max((auc or 0 for auc in shortcuts[name].values()), default=0))
-    rows = [(name, [number(shortcuts[name][disease]) for disease in diseases]) for name in ranked]
+    rows = [(numbered.get(name, name), [number(shortcuts[name][disease]) for disease in diseases]) for name in ranked]
     if not rows:
         return Section("shortcuts", "Shortcuts", ("No column has two values of ten images each.",))
     caption = "Shortcuts: AUC that a column reaches alone, without the image"

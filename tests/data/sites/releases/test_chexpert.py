@@ -259,7 +259,7 @@ def test_a_headless_file_shows_no_patient(tmp_path: Path) -> None:
     assert not [item for item in (problem, *others) if "patient0" in str(item)]
 
 
-def test_a_row_passes_eight_files_to_a_label(tmp_path: Path) -> None:
+def test_a_row_passes_nine_files_to_a_label(tmp_path: Path) -> None:
     folder, package = write_files(tmp_path, {"train.csv": HEADER + row(P1)}), Path(chestfed.__file__).parent
     config, called = load_bundled("chexpert"), set[str]()
     open_site(config, folder)
@@ -270,7 +270,7 @@ def test_a_row_passes_eight_files_to_a_label(tmp_path: Path) -> None:
         sys.setprofile(None)
     files = sorted(Path(name).relative_to(package).as_posix() for name in called if Path(name).is_relative_to(package))
     assert len(table.frame) == 1
-    assert len(files) <= 8, files
+    assert len(files) <= 9, files  # one of them, phantoms.py, tells by a digest whether the folder is a hospital's
     design = (package.parent / "docs" / "design.md").read_text(encoding="utf-8")
     assert [name for name in files if f"{Path(name).name}`" not in design] == []
 
