@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chestfed.core.config import StrictModel
     from chestfed.core.errors import ChestfedError, Problem
+    from chestfed.core.leaves import Leaf
     from chestfed.core.plugins import Options
-    from chestfed.core.plugins.leaves import Leaf
     from chestfed.data.collections.declaration import Collection, CollectionSpec, Part
     from chestfed.data.collections.pixels import ArrayPixels, FilePixels, Pixels
     from chestfed.data.sites.reader import (
@@ -160,7 +160,7 @@ _MODULES = {
         "Problem",
     ),
     "chestfed.core.plugins": ("Options",),
-    "chestfed.core.plugins.leaves": ("Leaf",),
+    "chestfed.core.leaves": ("Leaf",),
     "chestfed.data.collections.declaration": (
         "Collection",
         "CollectionSpec",

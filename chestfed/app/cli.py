@@ -38,7 +38,7 @@ from chestfed.app.commands.study.command import study
 from chestfed.app.commands.tune.command import tune
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
-from chestfed.core.plugins.leaves import list_commands, list_groups, load
+from chestfed.core.leaves import list_commands, list_groups, load
 from chestfed.core.processes.stopping import handle_signals
 
 _MORE: Final = "More"

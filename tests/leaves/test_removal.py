@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 import chestfed
-from chestfed.core.plugins.leaves import Leaf, list_leaves
+from chestfed.core.leaves import Leaf, list_leaves
 
 ROOT: Final = Path(chestfed.__file__).parent.parent
 

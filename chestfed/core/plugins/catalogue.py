@@ -26,8 +26,8 @@ from pydantic_core import core_schema
 
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError, UnknownNameError, nearest
+from chestfed.core.leaves import list_packages
 from chestfed.core.plugins.code import identify_object
-from chestfed.core.plugins.leaves import list_packages
 from chestfed.core.plugins.loading import load_module
 
 

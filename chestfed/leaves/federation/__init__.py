@@ -1,6 +1,6 @@
 """A study over real hospitals: each keeps its images, a server keeps the rounds. Built on Flower (extra `flower`)."""
 
-from chestfed.core.plugins.leaves import Leaf
+from chestfed.core.leaves import Leaf
 
 LEAF = Leaf(
     groups={"federation": "Run a study across real hospitals, each of which keeps its images."},

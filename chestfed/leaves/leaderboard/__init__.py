@@ -1,6 +1,6 @@
 """Named benchmarks that others can join: their test splits, files of submissions, and the page that ranks them."""
 
-from chestfed.core.plugins.leaves import Leaf
+from chestfed.core.leaves import Leaf
 
 LEAF = Leaf(
     commands={

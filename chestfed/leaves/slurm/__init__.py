@@ -1,5 +1,5 @@
 """Studies as jobs of a Slurm cluster."""
 
-from chestfed.core.plugins.leaves import Leaf
+from chestfed.core.leaves import Leaf
 
 LEAF = Leaf(parts={"executor": (f"{__name__}.executor",)})

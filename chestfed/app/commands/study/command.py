@@ -15,7 +15,7 @@ from chestfed.app.commands import options
 from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.console import open_console, say
-from chestfed.core.plugins.leaves import list_packages
+from chestfed.core.leaves import list_packages
 from chestfed.results.evaluation.intervals import MethodName
 
 if TYPE_CHECKING:
