@@ -14,8 +14,7 @@ from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.training.data.experiment import load_images
 from tests.command_line import call
-from tests.studies.training.test_subsets import write_three
-from tests.studies.training.tiny_studies import SMALL, read_rows
+from tests.studies.training.tiny_studies import SMALL, read_rows, write_three
 
 HEAD = "model={name: features, network: network.safetensors, hidden: 4}"
 
