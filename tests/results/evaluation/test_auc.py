@@ -53,8 +53,8 @@ def test_auc_counts_ties_half_skips_missing(
 
 
 def test_mean_is_over_testable_diseases() -> None:
-    scores = np.array([[0.1, 0.5], [0.9, 0.5], [0.4, 0.1]])
-    labels = np.array([[0, 0], [1, 0], [0, 0.0]])
+    scores = np.repeat([[0.1, 0.5], [0.9, 0.5], [0.4, 0.1]], 10, axis=0)  # ten patients of a class, to count
+    labels = np.repeat([[0, 0], [1, 0], [0, 0.0]], 10, axis=0)
     data = scored(scores, labels, None, "edema", "consolidation")
     assert auc_per_disease(data) == {"edema": 1, "consolidation": None}
     *_, mean = auc_estimates(data, Intervals(resamples=0))

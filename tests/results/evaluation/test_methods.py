@@ -111,11 +111,12 @@ def test_p_small_where_quantiles_leave_out_0(
 def test_perfect_auc_has_the_exact_bound(name: MethodName) -> None:
     labels = np.repeat([1.0, 0.0], [7, 30])[:, None]
     for scores, ends in ((labels, (clopper_lower(7, 0.95), 1.0)), (-labels, (0.0, 1 - clopper_lower(7, 0.95)))):
-        for estimate in auc_estimates(Scored(scores, labels, np.arange(37), ["edema"]), Intervals(name, 200)):
-            assert estimate.interval == pytest.approx(ends)
-            assert make_auc_cell({**estimate.record("auc"), "sd": None}, 2).below == (
-                "[0.59, 1.00]" if estimate.value == 1 else "[0.00, 0.41]",
-            )
+        (estimate, mean) = auc_estimates(Scored(scores, labels, np.arange(37), ["edema"]), Intervals(name, 200))
+        assert estimate.interval == pytest.approx(ends)
+        assert make_auc_cell({**estimate.record("auc"), "sd": None}, 2).below == (
+            "[0.59, 1.00]" if estimate.value == 1 else "[0.00, 0.41]",
+        )
+        assert mean.value is None  # of seven patients
     nearly = labels + np.linspace(0, 1.01, 37)[:, None]  # one pair of 210 is wrong
     (edema, _) = auc_estimates(Scored(nearly, labels, np.arange(37), ["edema"]), Intervals(name, 200))
     if edema.interval is not None:

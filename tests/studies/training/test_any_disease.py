@@ -152,6 +152,8 @@ def test_site_new_takes_any_disease(home: Path) -> None:
         "--blank",
         "missing",
         "--no-split",
+        "--set",
+        "ignore=[covid_19]",
         "--data",
         "data",
     )
