@@ -147,7 +147,7 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
         assert repr(result).count("\n") < 5
         assert f"{result.auc['mean']:.3f}" in repr(result)
     assert study.auc(1, "Edema") == study.auc(1, "oedema") == study.auc(1, "edema")
-    with assert_refused(ConfigError, "unnamed outputs") as error:
+    with assert_refused(ConfigError, "outputs without names") as error:
         chestfed.evaluate(torch.nn.Identity(), site)
     assert "diseases=" in str(error.value)
     with assert_refused(ConfigError, "no patients held out", site="chexpert"):

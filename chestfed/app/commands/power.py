@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,7 +92,8 @@ def power(
         counts, planned = _count_patients(study[0], data)
         from chestfed.results.evaluation.joining.planning import assume
 
-        assumptions = assume(counts, auc, correlation, seed_deviation, design_effect)
+        with _refuse_without_plan(planned):
+            assumptions = assume(counts, auc, correlation, seed_deviation, design_effect)
     else:
         raise ConfigError("give one pipeline, or finished run folders of one study", kind="no pilot")
     table = tabulate(assumptions, difference, numbers, comparisons=comparisons)
@@ -147,8 +149,17 @@ def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str]:
     scored = reference.scored(reference.diseases)[0]
     test = seeds_test(runs_a, runs_b, scored.labels, scored.patients, scored.hospitals)
     frame = reference.frames[0]
-    assumptions = learn(test, _count(frame, "patient", {d: f"label_{d}" for d in reference.diseases}))
-    return assumptions, f"{model.name} minus {reference.name}: {test.difference:+.3f}; {_describe(frame)}"
+    planned = f"{model.name} minus {reference.name}: {test.difference:+.3f}; {_describe(frame)}"
+    with _refuse_without_plan(planned):
+        return learn(test, _count(frame, "patient", {d: f"label_{d}" for d in reference.diseases})), planned
+
+
+@contextmanager
+def _refuse_without_plan(planned: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{planned}: {error}", kind="no plan") from None
 
 
 def _describe(frame: pd.DataFrame) -> str:

@@ -77,7 +77,8 @@ class Study:
             return cls(run.path, collect([run], differences=read_differences(run.path)), [run])
         results = read_comparison(folder)
         if len(results.view("seeds")[["algorithm", "window"]].drop_duplicates()) != 1:
-            raise ConfigError(f"{folder}: compares methods or windows; open it with chestfed.Comparison.load")
+            text = f"{folder}: compares methods, windows or numbers of images; open it with chestfed.Comparison.load"
+            raise ConfigError(text)
         return cls(folder, results, list(map(RunFolder, list_run_folders(folder, results))))
 
     @classmethod

@@ -32,6 +32,13 @@ def test_table_of_a_pipeline(
     assert Path("t.svg").read_text().count("<path") > 2
 
 
+def test_few_patients_are_refused(copied_hospitals: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_count_patients", lambda path, data: ([(9, 140)], "a: 149 test images"))
+    with assert_refused(ConfigError, "no plan"):
+        module.power([Path("mine")])
+
+
 def make_predictions(k: int, seeds: int = 3) -> Predictions:
     rng = np.random.default_rng(0)
     patients, labels = np.repeat(np.arange(60), 2), (rng.random(120) < 0.4) * 1.0

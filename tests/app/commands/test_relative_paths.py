@@ -82,6 +82,7 @@ def test_every_command_takes_relative_paths(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
+    monkeypatch.setattr("chestfed.results.evaluation.joining.planning.LEAST_PATIENTS", 1)
     monkeypatch.setattr("chestfed.app.commands.machine.ui.serve", lambda *_: 0)
     monkeypatch.setattr(
         "chestfed.app.commands.machine.ui.socket.create_server", lambda _: SimpleNamespace(close=lambda: None)
@@ -114,7 +115,7 @@ def write_pipeline() -> None:
     for setting in SMALL:
         name, _, value = setting.partition("=")
         section, _, key = name.partition(".")
-        keys.setdefault(section, {})[key] = yaml.safe_load(value)
+        keys |= {section: keys.get(section, {}) | {key: yaml.safe_load(value)} if key else yaml.safe_load(value)}
     Path("pipelines/small.yaml").write_text(yaml.safe_dump(keys))
     options = load_pipeline(Path("pipelines/small.yaml")).resolve().model
     torch.save(build_model(options, len(DISEASES), 1).state_dict(), "start.pth")

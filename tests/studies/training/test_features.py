@@ -47,7 +47,7 @@ def test_sets_of_heads_are_studies(folder: Path) -> None:
 
 
 def test_a_second_start_computes_nothing(folder: Path) -> None:
-    files = [*folder.rglob("*.safetensors"), *folder.glob("cache/features-*/*.sqlite")]
+    files = [*folder.rglob("*.safetensors"), *folder.rglob("features-*/*.sqlite")]
     before = {file: file.stat().st_mtime_ns for file in files}
     assert run_heads(folder, "--subsets").code == 0
     assert {file: file.stat().st_mtime_ns for file in before} == before
@@ -57,7 +57,7 @@ def test_run_has_the_digest_of_its_network(folder: Path) -> None:
     run = RunFolder(next(folder.glob("runs/*three-*/study.json")).parent)
     assert run.configuration["model"]["network"] == "network.safetensors"
     assert not run.configuration["augment"]["enabled"]
-    assert len(list(folder.glob("cache/features-*"))) == 1
+    assert len(list(folder.rglob("features-*"))) == 1
 
 
 def test_heads_are_tested_at_two_hospitals(folder: Path) -> None:

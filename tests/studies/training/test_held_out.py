@@ -105,7 +105,11 @@ def test_mlflow_has_folds_and_table(home: Path, finished: str) -> None:
     assert {run.data.tags["held_out"] for run in runs if "held_out" in run.data.tags} == {"chexpert", "vindr"}
     (whole,) = [run for run in runs if "held_out_auc_mean_vindr" in run.data.metrics]
     assert "trained_on_auc_mean_chexpert" in whole.data.metrics
-    assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {"held_out.csv", "transfer.csv"}
+    assert {file.path for file in client.list_artifacts(whole.info.run_id)} == {
+        "held_out.csv",
+        "transfer.csv",
+        "tables.json",
+    }
 
 
 def test_finished_folds_are_reused(home: Path, finished: str) -> None:
@@ -274,4 +278,4 @@ def test_added_site_is_held_out_too() -> None:
 def test_no_comparison_over_held_out(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--methods", "codasca,fedavg", "--dry-run"))
     assert result.code == 1
-    assert "held_out runs once per site" in result.err
+    assert "leave_one_site_out.yaml:18: held_out: not with several methods" in result.err

@@ -63,10 +63,10 @@ def assume(
     """
     both = tuple(pair for pair in counts if min(pair) >= LEAST_PATIENTS)
     error = power.difference_error(both, auc, correlation)
-    if error is None or not design_effect > 0:
-        raise ValueError(
-            f"of the test patients {NO_DISEASE_COUNTS}, or the design effect {design_effect} is not above 0"
-        )
+    if not design_effect > 0:
+        raise ValueError(f"the design effect must be above 0, not {design_effect}")
+    if error is None:
+        raise ValueError(f"of the test patients {NO_DISEASE_COUNTS}: there is no mean AUC to plan for")
     source = (
         f"assumed: AUC {auc:g}, correlation of the models' scores {correlation:g}, SD over seeds {seed_deviation:g}"
     )
