@@ -164,7 +164,6 @@ def test_bad_arguments_are_refused_first(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     prox = MappingProxyType({"name": "fedprox", "prox": np.float32(-1)})
     for arguments, kind in (
-        ({"pipeline": "leave_one_site_out"}, "several studies"),
         ({"pipeline": "no_such"}, "no such name"),
         ({"algorithm": {"name": "fedavg", "prox": 0.1}}, "unknown key"),
         ({"k": 9}, "invalid value"),

@@ -1,4 +1,4 @@
-"""Numbers of the default study, counted again from label files and predictions by pandas and scikit-learn alone."""
+"""Numbers of the default study, counted again from label files and predictions without code of the suite."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from rich.console import Console
-from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+from scipy.stats import kurtosis, t
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score, roc_curve
 
 from chestfed.app.commands.study.summary import render_summary
 from chestfed.reports.pages.page import make_report
+from chestfed.reports.pages.subgroups import make_subgroup_grid
+from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.run_folder import RunFolder
@@ -91,6 +95,96 @@ def test_tables_have_the_aucs(run: Path, counted: pd.Series) -> None:
     assert set(gains.index.get_level_values(0)) == {"chexpert", "chestxray8"}
 
 
+def share_beaten(scores: pd.Series, others: pd.Series) -> pd.Series:
+    """The share of the other class that each score beats; a tie is one half."""
+    above = scores.to_numpy()[:, None] - others.to_numpy()
+    return pd.Series(((above > 0) + 0.5 * (above == 0)).mean(axis=1), scores.index)
+
+
+def list_effects(frame: pd.DataFrame, disease: str) -> tuple[pd.DataFrame, float]:
+    """Of each patient the two sums of structural components (Obuchowski 1997), and the degrees of freedom.
+
+    `frame` has the columns `label_...`, `patient` and one `score...` per model; the last model less the first is meant.
+    """
+    frame = frame.dropna(subset=f"label_{disease}")
+    positive = frame[frame[f"label_{disease}"] == 1]
+    negative = frame[frame[f"label_{disease}"] == 0]
+    of_class = {}
+    for name, rows, others in (("+", positive, negative), ("-", negative, positive)):
+        (first, *rest) = (share_beaten(rows[column], others[column]) for column in frame.filter(like="score"))
+        values = rest[-1] - first if rest else first
+        sums = (values - values.mean()).groupby(rows["patient"]).sum() / len(rows)
+        of_class[name] = sums if name == "+" else -sums
+    effects = pd.DataFrame(of_class)
+    rarer = min(of_class.values(), key=len)
+    excess = max(0.0, kurtosis(rarer))
+    return effects, 2 / (2 / (len(rarer) - 1) + excess / len(rarer))
+
+
+def variance_of(effects: pd.DataFrame) -> float:
+    factors = {name: n / (n - 1) for name, n in effects.notna().sum().items()} | {
+        "all": len(effects) / (len(effects) - 1)
+    }
+    squares = sum(factors[name] * (effects[name] ** 2).sum() for name in "+-")
+    return float(squares + 2 * factors["all"] * (effects["+"] * effects["-"]).sum())
+
+
+def test_intervals_are_those_of_the_paper(run: Path) -> None:
+    """Of every AUC of one disease, and of every difference of one."""
+    table = pd.read_csv(run / "table.csv").query("disease != 'mean'").set_index(["k", "disease"])
+    found = pd.read_csv(run / "significance.csv").query("disease != 'mean'").set_index("disease")
+    first, second = (pd.read_parquet(run / f"k{k}" / "predictions.parquet") for k in (1, 2))
+    assert (first["image"] == second["image"]).all()
+    counted = 0
+    for disease in FINDINGS.values():
+        single = second[["patient", f"label_{disease}", f"score_{disease}"]]
+        both = first[["patient", f"label_{disease}"]].assign(
+            score_1=first[f"score_{disease}"], score_2=second[f"score_{disease}"]
+        )
+        row = table.loc[(2, disease)]
+        effects, freedom = list_effects(single, disease)
+        width = t.ppf(0.975, freedom) * np.sqrt(variance_of(effects)) / (row["auc"] * (1 - row["auc"]))
+        odds = row["auc"] / (1 - row["auc"]) * np.exp([-width, width])
+        assert [row["low"], row["high"]] == pytest.approx((odds / (1 + odds)).tolist(), abs=1e-9), disease
+        effects, _ = list_effects(both, disease)
+        width = t.ppf(0.975, effects.notna().sum().min() - 1) * np.sqrt(variance_of(effects))
+        row = found.loc[disease]
+        possible = -row["auc_reference"], 1 - row["auc_reference"]  # no AUC is below 0 or above 1
+        ends = np.clip([row["difference"] - width, row["difference"] + width], *possible).tolist()
+        assert row[["low", "high"]].tolist() == pytest.approx(ends, abs=1e-9), disease
+        counted += 1
+    assert counted == len(FINDINGS)
+
+
+def count_recognized(frame: pd.DataFrame) -> float:
+    """Findings among 1,000 images that are recognized, each disease at a specificity of 90% or more."""
+    total = 0.0
+    for disease in FINDINGS.values():
+        known = frame.dropna(subset=f"label_{disease}")
+        label = known[f"label_{disease}"]
+        false, true, _ = roc_curve(label, known[f"score_{disease}"], drop_intermediate=False)
+        total += 1000 * label.mean() * true[false <= 0.1 + 1e-9].max()
+    return total
+
+
+def test_groups_have_the_aucs(run: Path) -> None:
+    frame = pd.read_parquet(run / "k2" / "predictions.parquet")
+    grid = make_subgroup_grid(RunFolder.open(run), Intervals())
+    assert grid is not None
+    shown = {line.head: [cell.text for cell in line.cells] for line in grid.lines}
+    numbers = 0
+    for column, group in frame[["group_sex", "group_view"]].melt().dropna().drop_duplicates().to_numpy():
+        part = frame[frame[column] == group]
+        images, *aucs = shown[f"{column.removeprefix('group_')} {group}"]
+        assert images == f"{len(part):,}"
+        expected = count_aucs(part)
+        for text, disease in zip(aucs, FINDINGS.values(), strict=False):
+            if disease in expected:
+                assert text == f"{expected[disease]:.3f}"
+                numbers += 1
+    assert numbers
+
+
 def test_first_screen_has_the_numbers(run: Path, counted: pd.Series) -> None:
     results = load_results(RunFolder.open(run))
     answer = answer_study(results)
@@ -108,6 +202,9 @@ def test_first_screen_has_the_numbers(run: Path, counted: pd.Series) -> None:
     assert f"{len(frame)} images of {frame['patient'].nunique()} patients" in " ".join(text.split())
     rates = [frame[f"label_{name}"].mean() for name in FINDINGS.values()]
     assert f"{1000 * sum(rates):,.0f} findings" in " ".join(text.split())
+    models = (pd.read_parquet(run / f"k{k}" / "predictions.parquet") for k in (1, 2))
+    reference, model = map(count_recognized, models)
+    assert f"{model:,.0f} recognized instead of {reference:,.0f}" in " ".join(text.split())
 
 
 def test_page_has_the_numbers(run: Path, counted: pd.Series) -> None:
