@@ -21,6 +21,7 @@ from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from tests.cases import assert_refused
+from tests.command_line import call
 from tests.studies.training.tiny_studies import SETTINGS
 
 DIGITS = [
@@ -125,6 +126,10 @@ def test_seeds_give_tables_of_every_k(tmp_path: Path, monkeypatch: pytest.Monkey
     with assert_refused(ConfigError, "several seeds"):
         studies.rounds()
     assert of_each[3].study(3).folder == of_each[3].folder
+    compared = call("compare", *(of_each[3].folder / f"k{k}" for k in (1, 2)), "--resamples", "20")
+    assert compared.code == 0, compared.err
+    assert "images." in compared.out
+    assert " patients." not in compared.out  # images of digits are nobody's
 
 
 def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

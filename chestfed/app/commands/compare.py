@@ -56,9 +56,10 @@ def compare(
     check_folder(folder, "--out")
     write_text(folder / "differences.csv", as_csv(compared))
     rows = list_difference_rows(compared)
-    console.print(render_differences(compared))
+    known = all(model.has_patients for model in models)
+    console.print(render_differences(compared, patients_known=known))
     if resolution := describe_resolution(rows[-1]):
         console.print(resolution)
     say(console, f"written to {folder}: differences.csv")
-    answer = compare_models(rows)
+    answer = compare_models(rows, patients_known=known)
     show_answer(console, answer, folder=str(folder), differences=rows)

@@ -89,7 +89,8 @@ def _answer_along(results: Results) -> Answer:
     """Of studies that differ in one thing: each gain, or without one how the alternatives compare with own data."""
     gains = results.list_differences("study", disease="mean")
     if gains:
-        return Answer("How much does joining help?", compare_models(gains), resolution=state_resolution(results))
+        text = compare_models(gains, patients_known=results.about.get("has_patients", True))
+        return Answer("How much does joining help?", text, resolution=state_resolution(results))
     by_model: dict[str, list[float]] = {}
     for row in results.list_differences("alternatives", disease="mean"):
         if row["difference"] is not None:
@@ -266,7 +267,7 @@ def find_gain_view(results: Results) -> str:
     return "alternatives" if len(gains) else "hospitals"
 
 
-def compare_models(rows: Sequence[DifferenceRow]) -> str:
+def compare_models(rows: Sequence[DifferenceRow], *, patients_known: bool = True) -> str:
     """Each model against the first, in one sentence: the means of rows of differences."""
     means = [row for row in rows if row["disease"] == "mean" and row["difference"] is not None]
     if not means:
@@ -282,7 +283,8 @@ def compare_models(rows: Sequence[DifferenceRow]) -> str:
         size = f"{abs(difference):.3f} {'above' if difference > 0 else 'below'}" if difference else "equal to"
         texts.append(f"{row['model']} is {size} {row['reference']} ({signed(difference)}{interval}{test})")
     first = means[0]
-    return f"Mean AUC: {'; '.join(texts)}, on {count_images(first['images'], first['patients'])}."
+    counted = count_images(first["images"], first["patients"], patients_known=patients_known)
+    return f"Mean AUC: {'; '.join(texts)}, on {counted}."
 
 
 def state_resolution(results: Results) -> str:

@@ -336,7 +336,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
     compares = models[0].telling != "k"
     return {
         **cast(About, first.about["scored"]),
-        "has_patients": _knows_patients(first),
+        "has_patients": first.knows_patients,
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
         "adds_hospitals": first.settings.adds_hospitals,
@@ -359,12 +359,6 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
             for run in model.runs
         ],
     }
-
-
-def _knows_patients(run: RunFolder) -> bool:
-    """Whether it is known whose the test images are; a public collection without that counts each image as one."""
-    scored = run.about["scored"]
-    return not run.configuration.get("collection") or scored["images"] != scored["patients"]
 
 
 def _list_makers(runs: Sequence[RunFolder]) -> list[tuple[str, Path, Sequence[int]]]:

@@ -38,6 +38,7 @@ class Predictions:
     seeds: tuple[int, ...] = ()
     #: The columns `method`, `window`, `k` and `kind` of tables; empty for a model of elsewhere.
     about: Mapping[str, Any] = field(default_factory=dict)
+    has_patients: bool = True  #: whether it is known whose the images are
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -104,6 +105,7 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
         run.scored_folder(int(of_k.removeprefix("k")), f"{HOSPITALS}/{folder.name}")
     frame = read_predictions(path / PREDICTIONS if path.is_dir() else path)
     evaluation, seeds, of_model = folder / EVALUATION, list[int](), dict[str, Any]()
+    has_patients = run.knows_patients if whole else True
     if whole:
         settings = run.settings
         of_model = {"method": settings.method, "window": settings.window, "k": int(number), "kind": COMMON}
@@ -120,7 +122,9 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
         if "hospital" in frame:
             protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
-    return Predictions(name, kin, (frame,), protocol, origin, frame.attrs.get("key"), tuple(seeds), of_model)
+    return Predictions(
+        name, kin, (frame,), protocol, origin, frame.attrs.get("key"), tuple(seeds), of_model, has_patients
+    )
 
 
 def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:

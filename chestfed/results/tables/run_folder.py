@@ -205,6 +205,12 @@ class RunFolder:
             return Settings.of(self.configuration)
 
     @property
+    def knows_patients(self) -> bool:
+        """Whether it is known whose the test images are; a public collection without that counts each image as one."""
+        scored = self.about["scored"]
+        return not self.configuration.get("collection") or scored["images"] != scored["patients"]
+
+    @property
     def pipeline_name(self) -> str:
         """From the folder's name, `<pipeline>-<digest>`; `study` if it was renamed."""
         name = self.path.resolve().name.removeprefix(self.origin.prefix)

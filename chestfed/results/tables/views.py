@@ -20,7 +20,18 @@ from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import OUTPUTS, find_largest_windows
 from chestfed.results.tables.columns import SHOWN_BELOW, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, group_rows, list_difference_rows
-from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number, p_value, pair, rich_table, signed
+from chestfed.results.tables.grid import (
+    Cell,
+    Grid,
+    Rows,
+    count_images,
+    make_grid,
+    number,
+    p_value,
+    pair,
+    rich_table,
+    signed,
+)
 from chestfed.results.tables.sentences import HOLM, average_seen, describe_test, list_compared, list_references
 from chestfed.results.tables.settings import make_fairness_grid, make_settings_grid
 
@@ -175,7 +186,11 @@ def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
 
 
 def render_differences(
-    differences: pd.DataFrame, title: str = "Paired comparison", *, added_to_tables: bool = False
+    differences: pd.DataFrame,
+    title: str = "Paired comparison",
+    *,
+    added_to_tables: bool = False,
+    patients_known: bool = True,
 ) -> RenderableType:
     """A table for a terminal: differences with intervals and p values; of several seeds, how they differ.
 
@@ -186,8 +201,9 @@ def render_differences(
     protocol = f"{first['protocol']}: " if first["protocol"] else ""
     source = "" if added_to_tables else f" ({list_references(differences)[0]})"
     how = f" with its 95% interval, {describe_test(differences)}{source}"
+    counted = count_images(first["images"], first["patients"], patients_known=patients_known)
     caption = (
-        f"{protocol}n = {first['images']}, {first['patients']} patients. Difference of AUC"
+        f"{protocol}{counted}. Difference of AUC"
         f"{how if differences['low'].notna().any() else ''}.{f' {HOLM}' if differences['p'].notna().any() else ''}"
     )
     grid = make_difference_grid(differences, digits=2)
@@ -197,6 +213,10 @@ def render_differences(
     if not added_to_tables and max(first["seeds_reference"], differences["seeds_model"].max()) > 1:
         parts.append(rich_table(_make_spread_grid(differences), "Standard deviation of the AUC over the seeds"))
     return Group(*parts)
+
+
+def _knows_patients(results: Results) -> bool:
+    return results.about.get("has_patients", True)  # a folder of an earlier release does not say
 
 
 def _make_spread_grid(differences: pd.DataFrame) -> Grid:
@@ -213,13 +233,15 @@ def _make_spread_grid(differences: pd.DataFrame) -> Grid:
 def make_hospital_grid(results: Results, view: str, caption: str = "", digits: int = 3) -> Grid:
     """The mean AUC of every model at every hospital, and the differences that were compared."""
     rows, models = Rows(), list(results.view(view)["model"].unique())
+    patients_known = _knows_patients(results)
     if len(models) > _MOST_COLUMNS:
         return _make_model_lines(results, view, caption, digits)
     compared = list_compared(results, view)
     gains = _index_gains(results, view)
     for means in group_rows(results.list_estimates(view, disease="mean"), "place"):
         at, first = {row["model"]: row for row in means}, means[0]
-        cells: list[str | Cell] = [Cell(f"{first['images']:,}", (f"{first['patients']:,} patients",))]
+        patients = (f"{first['patients']:,} patients",) if patients_known else ()
+        cells: list[str | Cell] = [Cell(f"{first['images']:,}", patients)]
         for model in models:
             cell = make_auc_cell(at[model], digits) if model in at else Cell("-")
             inside = model not in at or at[model]["takes_part"] or at[model]["auc"] is None
@@ -331,7 +353,9 @@ def render_tables(results: Results) -> RenderableType:
         *map(Text, list_notes(results)),
     ]
     if len(gains := results.gains("study")):
-        parts.append(render_differences(gains, "Differences", added_to_tables=True))
+        parts.append(
+            render_differences(gains, "Differences", added_to_tables=True, patients_known=_knows_patients(results))
+        )
     if results.about["methods"]:
         settings = make_settings_grid(results.about["methods"])
         parts.append(rich_table(settings, settings.caption))
