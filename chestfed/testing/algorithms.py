@@ -96,8 +96,8 @@ class _Trial(Contract):
         self.composed = "compositional" in spec.takes
         self.pool = build_pool(spec.objective) if "score pool" in spec.takes else ()
         minimizes = self.pool or set(spec.takes) <= {"minimization", "server-weighted"}
-        #: Primal and dual variables of the problem; a pool of scores stands in the place of dual ones.
-        self.sizes = (WEIGHTS, math.prod(self.pool or [0])) if minimizes else (PRIMAL, DISEASES)
+        #: Primal and dual variables of the problem.
+        self.sizes = (WEIGHTS, 0) if minimizes else (PRIMAL, DISEASES)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
         claimed = () if self.composed or Can.OWN_POINTS in spec.can else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
@@ -134,7 +134,8 @@ class _Trial(Contract):
         return ServerEngine(rule, self.fleet, _weights(len(parts)), exchange=exchange)
 
     def start(self, engine: Engine[Any]) -> EngineState:
-        state: EngineState = engine.start_stage(self.origin, _NOTHING)
+        shared = torch.linspace(-1, 1, math.prod(self.pool or [0]), dtype=torch.float64)
+        state: EngineState = engine.start_stage(self.origin, _NOTHING, shared=shared)
         return state
 
     def run(self, engine: Engine[Any], rounds: int) -> EngineState:
@@ -151,7 +152,7 @@ class _Trial(Contract):
         server: Iterate = state.server  # type: ignore[attr-defined]  # of an engine with a server
         message: Move = engine.algorithm.message(server)
         turns: list[int] = state.turns.tolist()
-        work = self.fleet.ask_all(lambda number: Work(turns[number], message, state.buffers))
+        work = self.fleet.ask_all(lambda number: Work(turns[number], message, state.buffers, shared=state.shared))
         parts = [Package(answer.update, answer.buffers) for answer in work.values()]
         arrived = Arrived(parts, _weights(len(parts)), Package(message, state.buffers))
         return engine, server, [part.update for part in engine.exchange.at_server(arrived).parts]
@@ -191,7 +192,7 @@ class _Trial(Contract):
         state: Any = self.start(engine)
         rule, host = engine.algorithm, self.fleet.hosts[0]
         start, oracle = host.snapshots[1].state, host.client.oracle
-        with host.client.training(_NOTHING):
+        with host.client.training(_NOTHING, _NOTHING):
             if isinstance(engine, PeerEngine):
                 node = rule.local_round(start, oracle)
                 return {"node": start, "node after its steps": node, "message": rule.message(node, 0)}
@@ -394,7 +395,7 @@ class _Trial(Contract):
                 return None
             if number % ROUNDS == 0 and not self.spec.decentralized:
                 end = engine.restart(engine.finish_stage(state))
-                state = engine.start_stage(end.point, end.buffers, end.turns)
+                state = engine.start_stage(end.point, end.buffers, end.turns, end.shared)
         return f"it ends {error:.1e} away from it, with a step of {STEP}; `exact` is of the last iterate, else 'no'"
 
 

@@ -11,7 +11,14 @@ from torch.autograd.gradcheck import GradcheckError
 
 from chestfed.core.plugins import Options
 from chestfed.learning.objectives import OBJECTIVES, ObjectiveSpec
-from chestfed.learning.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
+from chestfed.learning.objectives.declaration import (
+    Objective,
+    Population,
+    Sampled,
+    ServerEstimate,
+    count_shared,
+    pool_shape,
+)
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
 #: Images and diseases of the batch that is looked at.
@@ -56,29 +63,32 @@ class _Batch(Contract):
         self.loss_of_all: Objective = spec.build(options, Population(share, torch.stack([share, share])))
         self.extra = torch.randn(self.loss_of.extra_size, generator=draw, dtype=torch.float64)
         self.dual = torch.randn(self.loss_of.dual_size, generator=draw, dtype=torch.float64).abs()
-        #: Whether clients have dual variables; else they are the server's.
-        self.ascends = spec.kind not in ("server-weighted", "score pool")
+        size = count_shared(self.loss_of)
+        #: What the server sends for the loss, as a further argument.
+        self.shared = (torch.randn(size, generator=draw, dtype=torch.float64).abs(),) if size else ()
 
     def loss(self, logits: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         logits = self.logits if logits is None else logits
-        return self.loss_of.loss(logits, self.labels if labels is None else labels, self.extra, self.dual)
+        return self.loss_of.loss(logits, self.labels if labels is None else labels, self.extra, self.dual, *self.shared)
 
     @rule("its variables are those of its kind")
     def sizes_fit(self) -> str | None:
-        extra, dual = self.loss_of.extra_size, self.loss_of.dual_size
+        extra, dual, shared = self.loss_of.extra_size, self.loss_of.dual_size, count_shared(self.loss_of)
         if self.spec.kind == "minimization" and (extra or dual):
             return f"a minimization has no variables of its own; it has {extra} primal and {dual} dual ones"
         if self.spec.kind == "min-max" and not dual:
             return "a min-max objective needs dual variables; dual_size is 0"
         if self.spec.kind == "server-weighted":
             if not isinstance(self.loss_of, ServerEstimate):
-                return "the server estimates the dual variables: write `estimate_dual(logits, features, labels)`"
+                return "the server estimates what is shared: write `estimate_shared(logits, features, labels)`"
             features = torch.ones(IMAGES, 4, dtype=torch.float64)
-            estimate = self.loss_of.estimate_dual(self.logits, features, self.labels)
-            if estimate.shape != (dual,):
-                return f"`estimate_dual` gives {list(estimate.shape)} numbers; dual_size is {dual}"
-        if self.spec.kind == "score pool" and dual != math.prod(pool_shape(self.loss_of) or [-1]):
-            return f"`dual` is the pool; its shape is {pool_shape(self.loss_of)}, and dual_size {dual}"
+            estimate = self.loss_of.estimate_shared(self.logits, features, self.labels)
+            if estimate.shape != (shared,):
+                return f"`estimate_shared` gives {list(estimate.shape)} numbers; shared_size is {shared}"
+        if self.spec.kind == "score pool" and shared != math.prod(pool_shape(self.loss_of) or [-1]):
+            return f"`shared` is the pool; its shape is {pool_shape(self.loss_of)}, and shared_size {shared}"
+        if dual and self.spec.kind in ("server-weighted", "score pool"):
+            return f"what the server sends is `shared`; dual_size is {dual}, and no client ascends"
         return None
 
     @rule("the loss is one finite number")
@@ -89,30 +99,30 @@ class _Batch(Contract):
     @rule("its gradients are those of finite differences")
     def gradients_hold(self) -> str | None:
         def loss(logits: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
-            return self.loss_of.loss(logits, self.labels, extra, dual)
+            return self.loss_of.loss(logits, self.labels, extra, dual, *self.shared)
 
         parts = (
             self.logits.clone().requires_grad_(),
-            self.extra.clone().requires_grad_(self.ascends),
-            self.dual.clone(),
+            self.extra.clone().requires_grad_(),
+            self.dual.clone().requires_grad_(),
         )
         try:
-            torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(self.ascends)))
+            torch.autograd.gradcheck(loss, parts)
         except GradcheckError as error:  # its message goes on with both Jacobians, a line for each number
             return f"input 0 is the logits, 1 the extra variables, 2 the dual ones: {str(error).splitlines()[0]}"
         return None
 
     @rule("descent on it ranks positive images above negative ones")
     def ranks(self) -> str | None:
-        dual = torch.zeros_like(self.dual) if self.ascends else self.dual.clone()
         scores, extra, dual = (
-            tensor.requires_grad_() for tensor in (self.logits.clone(), torch.zeros_like(self.extra), dual)
+            tensor.requires_grad_()
+            for tensor in (self.logits.clone(), torch.zeros_like(self.extra), torch.zeros_like(self.dual))
         )
-        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * self.ascends, maximize=True)
+        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP, maximize=True)
         for _ in range(STEPS):
             for step in steps:
                 step.zero_grad()
-            self.loss_of_all.loss(scores, self.labels, extra, dual).backward()
+            self.loss_of_all.loss(scores, self.labels, extra, dual, *self.shared).backward()
             for step in steps:
                 step.step()
         ranked: Iterable[tuple[Tensor, Tensor]] = zip(scores.detach().T, self.labels.T, strict=True)
@@ -168,13 +178,13 @@ class _Batch(Contract):
         for sampled in (False, True):
             logits = self.logits.clone().requires_grad_()
             about = (logits, self.labels, self.extra, self.dual)
-            loss = objective.sampled_loss(*about, blank)[0] if sampled else self.loss(logits)
+            loss = objective.sampled_loss(*about, blank, *self.shared)[0] if sampled else self.loss(logits)
             loss.backward()
             assert logits.grad is not None
             ends += [loss.detach(), logits.grad]
         if not (torch.allclose(ends[0], ends[2]) and torch.allclose(ends[1], ends[3])):
             return "with an empty memory `sampled_loss` has another value or gradient than `loss`"
-        filled = objective.sampled_loss(self.logits, self.labels, self.extra, self.dual, blank)[1]
+        filled = objective.sampled_loss(self.logits, self.labels, self.extra, self.dual, blank, *self.shared)[1]
         if filled.shape != blank.shape or filled.requires_grad or not bool(filled.any()):
             return f"the new memory is {list(filled.shape)} of {list(blank.shape)}, all zero, or part of a graph"
         return None

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from chestfed.core.randomness import stream_seed
 from chestfed.learning.algorithms.variables import Point, weighted_mean
+from chestfed.learning.engines.messages.requests import NOTHING
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.declaration import Population, pool_shape
 
@@ -166,7 +167,7 @@ class QuadraticClient:
         self._given, self._overwrites = (torch.zeros_like(problem.b), torch.zeros_like(problem.e)), overwrites
 
     @contextmanager
-    def training(self, buffers: Tensor) -> Iterator[None]:
+    def training(self, buffers: Tensor, shared: Tensor = NOTHING) -> Iterator[None]:
         self._slopes, self._drawn = [], False
         yield
 

@@ -196,8 +196,11 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "self.algorithm.restart(point, duals, [1 / len(duals)] * len(duals))",
     ),
     "large batches are not counted": (
-        "end.buffers, up, down, images, turns)",
-        "end.buffers, up, down, 0, turns)",
+        "end.buffers, up, down, images, turns, end.shared)",
+        "end.buffers, up, down, 0, turns, end.shared)",
     ),
-    "batches for statistics are not counted": ("else (0, 0)), images, state.turns)", "else (0, 0)), 0, state.turns)"),
+    "batches for statistics are not counted": (
+        "else (0, 0)), images, state.turns, state.shared)",
+        "else (0, 0)), 0, state.turns, state.shared)",
+    ),
 }

@@ -37,6 +37,7 @@ class Oracle:
 
     def __init__(self, client: int, loss: Any) -> None:
         self.client, self.loss_of, self.batch = client, loss, 0
+        self.shared = torch.zeros(loss.shared_size, dtype=torch.float64)
         self.memory = torch.zeros(len(IMAGES[client]), getattr(loss, "memory_size", 0), dtype=torch.float64)
 
     def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,9 +46,11 @@ class Oracle:
         logits = torch.einsum("ndj,d->nj", IMAGES[self.client][rows], w)
         self.logits, self.labels = logits.detach(), LABELS[self.client][rows]
         if self.memory.numel():
-            loss, self.memory[rows] = self.loss_of.sampled_loss(logits, self.labels, none, dual, self.memory[rows])
+            loss, self.memory[rows] = self.loss_of.sampled_loss(
+                logits, self.labels, none, dual, self.memory[rows], self.shared
+            )
         else:
-            loss = self.loss_of.loss(logits, self.labels, none, dual)
+            loss = self.loss_of.loss(logits, self.labels, none, dual, self.shared)
         self.remembered = self.memory[rows]
         (gradient,) = torch.autograd.grad(loss, w)
         return gradient, torch.zeros_like(dual)
@@ -65,11 +68,13 @@ def run(modules: Any, partial: bool) -> tuple[Any, list[Any]]:
     setting = Setting(WINDOW, LR, clients=3, pool=loss.pool, seed=5)
     options = modules.rules.Options(momentum_rate=BETA)
     rule = modules.rules.build(options, setting) if partial else modules.rules.build_linear(options, setting)
-    server = rule.start_stage(Point(START, torch.zeros(loss.dual_size, dtype=torch.float64)))
+    server = rule.start_stage(Point(START, START[:0]))
     oracles: list[Any] = [Oracle(k, loss) for k in range(3)]
     for _ in range(ROUNDS):
         message = rule.message(server)
         updates = [rule.local_round(message, Stateless(), oracle)[0] for oracle in oracles]
+        for oracle in oracles:
+            oracle.shared = rule.share(server, updates, WEIGHTS)
         server = rule.server_round(server, updates, WEIGHTS)
     return server, oracles
 
@@ -160,7 +165,7 @@ def check_the_parts_are_the_gradient_of_all_pairs(modules: Any) -> None:
     total = torch.zeros(D, dtype=torch.float64)
     for x, y, size in zip(IMAGES, labels, sizes, strict=True):
         w = START.clone().requires_grad_()
-        value = loss.loss(torch.einsum("ndj,d->nj", x, w), y, w[:0], pool.flatten())
+        value = loss.loss(torch.einsum("ndj,d->nj", x, w), y, w[:0], w[:0], pool.flatten())
         total += torch.autograd.grad(value, w)[0] * size / sum(sizes)
     w = START.clone().requires_grad_()
     h = torch.sigmoid(torch.einsum("ndj,d->nj", torch.cat(IMAGES), w))
@@ -192,7 +197,7 @@ def check_the_newest_scores_are_sent(modules: Any) -> None:
     loss = modules.losses.PoolAuc(p, 2, MARGIN)
     rule = modules.rules.build_linear(None, Setting(WINDOW, LR, pool=loss.pool))
     oracle: Any = Oracle(2, loss)
-    start = rule.start_stage(Point(START, torch.zeros(loss.dual_size, dtype=torch.float64)))
+    start = rule.start_stage(Point(START, START[:0]))
     update = rule.local_round(start, Stateless(), oracle)[0]
     rows = torch.cat([rows_of(2, batch) for batch in range(WINDOW)])
     scores = torch.sigmoid(torch.einsum("ndj,d->nj", IMAGES[2], START))

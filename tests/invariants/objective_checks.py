@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 P = np.array([0.3, 0.05])
+NONE = torch.zeros(0)
 
 
 def draw() -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +103,7 @@ def check_ratio_loss_weighs_each_class(module: ModuleType) -> None:
         weight = 0.7 + 0.3 * np.where(y == 1, ratios[j], ratios[2 + j])
         per_disease.append(np.mean(weight * (np.log1p(np.exp(z)) - y * z)))
     loss = module.RatioLoss(2, 0.7, 0.3).loss(
-        torch.from_numpy(logits), torch.from_numpy(labels), torch.zeros(0), torch.from_numpy(ratios)
+        torch.from_numpy(logits), torch.from_numpy(labels), NONE, NONE, torch.from_numpy(ratios)
     )
     np.testing.assert_allclose(float(loss), np.mean(per_disease), rtol=1e-12)
 
@@ -136,7 +137,7 @@ def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
 
 
 def _the_mean_over_all_batches_is_the_whole(
-    make: Callable[[torch.Tensor | None], Any], extra: torch.Tensor, dual: torch.Tensor
+    make: Callable[[torch.Tensor | None], Any], extra: torch.Tensor, dual: torch.Tensor, *shared: torch.Tensor
 ) -> None:
     """Loss and gradients, over all batches of 3 out of 9 images, of which few are labeled."""
     logits, labels = (part[:9] for part in draw())
@@ -146,7 +147,7 @@ def _the_mean_over_all_batches_is_the_whole(
 
     def slopes(rows: list[int], q: torch.Tensor | None) -> list[np.ndarray]:
         parts = [part.clone().requires_grad_() for part in (torch.from_numpy(logits), extra, dual)]
-        loss = make(q).loss(parts[0][rows], torch.from_numpy(labels[rows]), *parts[1:])
+        loss = make(q).loss(parts[0][rows], torch.from_numpy(labels[rows]), *parts[1:], *shared)
         gradients = torch.autograd.grad(loss, parts, allow_unused=True, materialize_grads=True)
         return [loss.detach().numpy(), *(part.numpy() for part in gradients)]
 
@@ -162,7 +163,9 @@ def check_all_batches_make_the_auc_loss_of_the_whole(module: ModuleType) -> None
 
 def check_all_batches_make_the_ratio_loss_of_the_whole(module: ModuleType) -> None:
     ratios = torch.tensor([5.0, 2.0, 0.2, 0.5]).double()
-    _the_mean_over_all_batches_is_the_whole(lambda q: module.RatioLoss(2, 0.7, 0.3, labeled=q), ratios[:0], ratios)
+    _the_mean_over_all_batches_is_the_whole(
+        lambda q: module.RatioLoss(2, 0.7, 0.3, labeled=q), ratios[:0], ratios[:0], ratios
+    )
 
 
 def check_all_batches_make_the_cross_entropy_of_the_whole(module: ModuleType) -> None:
@@ -186,8 +189,8 @@ def check_a_labeled_mean_is_that_of_the_labeled(module: ModuleType) -> None:
 def check_ratios_are_capped_on_both_sides(module: ModuleType) -> None:
     logits, labels = (torch.from_numpy(part) for part in draw())
     given, ratios = torch.tensor([40.0, 2.0, 0.001, 0.5]).double(), torch.tensor([4.0, 2.0, 0.25, 0.5]).double()
-    loss = module.RatioLoss(2, 0.7, 0.3, cap=4.0).loss(logits, labels, torch.zeros(0), given)
-    assert torch.equal(loss, module.RatioLoss(2, 0.7, 0.3).loss(logits, labels, torch.zeros(0), ratios))
+    loss = module.RatioLoss(2, 0.7, 0.3, cap=4.0).loss(logits, labels, NONE, NONE, given)
+    assert torch.equal(loss, module.RatioLoss(2, 0.7, 0.3).loss(logits, labels, NONE, NONE, ratios))
 
 
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {

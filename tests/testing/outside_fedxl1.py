@@ -17,17 +17,18 @@ class Pairs:
     slots: int
     margin: float
     extra_size: int = 0
+    dual_size: int = 0
 
     @property
     def pool(self):
         return (2, 1, self.slots, self.diseases)
 
     @property
-    def dual_size(self):
+    def shared_size(self):
         return 2 * self.slots * self.diseases
 
-    def loss(self, logits, labels, extra, dual):
-        scores, pool = torch.sigmoid(logits), dual.detach().view(2, self.slots, -1)
+    def loss(self, logits, labels, extra, dual, shared):
+        scores, pool = torch.sigmoid(logits), shared.view(2, self.slots, -1)
         total = 0.0
         for value, sign in ((1, 1.0), (0, -1.0)):
             mine, other = labels == value, pool[value]  # pool: positives, then negatives
@@ -65,11 +66,13 @@ class FedXL1(Algorithm):
         return scores.gather(1, order)
 
     def server_round(self, server, updates, weights):
+        return type(server)(weighted_mean([u.primal for u in updates], weights), server.dual)
+
+    def share(self, server, updates, weights):
         merged = torch.cat([u.scores for u in updates], dim=1).sort(dim=1, descending=True).values
         spread = merged.shape[1] // self.pool[2]  # every K-th of the sorted scores, if they do not fit
         full = (merged != 0).sum(dim=1, keepdim=True) > self.pool[2]
-        pool = torch.where(full, merged[:, ::spread], merged[:, : self.pool[2]])
-        return type(server)(weighted_mean([u.primal for u in updates], weights), pool.flatten())
+        return torch.where(full, merged[:, ::spread], merged[:, : self.pool[2]]).flatten()
 
 
 class PairOptions(Options):

@@ -37,7 +37,7 @@ from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, 
 
 @dataclass(frozen=True)
 class Message:
-    """w, the pool as `dual`, and the moving average of gradients, empty in FeDXL1."""
+    """w, no dual variables, and the moving average of gradients, empty in FeDXL1."""
 
     primal: Tensor
     dual: Tensor
@@ -72,7 +72,7 @@ class FedXL(Algorithm[Server, Update, Stateless]):
     seed: int = 0
 
     def start_stage(self, point: Point) -> Server:
-        """With the pool of the stage before."""
+        """Start without a moving average."""
         momentum = torch.zeros_like(point.primal if self.rate < 1 else point.primal[:0])
         return Server(point.primal, point.dual, momentum, torch.zeros((), dtype=torch.int64))
 
@@ -103,14 +103,18 @@ class FedXL(Algorithm[Server, Update, Stateless]):
         return torch.where(classes[:, None], torch.cat([scores, remembered], dim=1).movedim(1, 0), 0.0)
 
     def server_round(self, server: Server, updates: Sequence[Update], weights: Sequence[float]) -> Server:
-        """Average w and the moving averages; merge the scores and shuffle."""
-        generator = torch.Generator().manual_seed(stream_seed(self.seed, "score pool", int(server.rounds)))
+        """Average w and the moving averages."""
         return Server(
             weighted_mean([update.primal for update in updates], weights),
-            merge_scores([u.scores for u in updates], [u.seen for u in updates], weights, generator).flatten(),
+            server.dual,
             weighted_mean([update.momentum for update in updates], weights),
             server.rounds + 1,
         )
+
+    def share(self, server: Server, updates: Sequence[Update], weights: Sequence[float]) -> Tensor:
+        """The pool: the scores of all, merged and shuffled."""
+        generator = torch.Generator().manual_seed(stream_seed(self.seed, "score pool", int(server.rounds)))
+        return merge_scores([u.scores for u in updates], [u.seen for u in updates], weights, generator).flatten()
 
 
 def merge_scores(

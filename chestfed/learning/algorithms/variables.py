@@ -299,6 +299,14 @@ class Partial(Algorithm[Server, Message, Client], Protocol):
 
 
 @runtime_checkable
+class Sharing(Protocol[Server, Message]):
+    """An algorithm whose server makes what the objective has `shared` from what the clients send."""
+
+    def share(self, server: Server, updates: Sequence[Message], weights: Sequence[float]) -> Tensor:
+        """The numbers `[shared_size]` for the next round, given the server's state before this one's step."""
+
+
+@runtime_checkable
 class Preparing(Protocol[Server, Message]):
     """An algorithm whose clients send something at the server's point before the local steps of every round."""
 

@@ -14,9 +14,10 @@ from chestfed.core.randomness import stream_seed
 from chestfed.learning.algorithms.variables import CompositionalGradients, Gradients
 from chestfed.learning.engines.compositional import NetworkComposition
 from chestfed.learning.engines.host import NO_MEMORY
+from chestfed.learning.engines.messages.requests import NOTHING
 from chestfed.learning.models import FlatModule, may_draw, renew_statistics, seeded
 from chestfed.learning.objectives.compositional import CompositionalAuc
-from chestfed.learning.objectives.declaration import DualEstimate, Objective, Sampled
+from chestfed.learning.objectives.declaration import DualEstimate, Objective, Sampled, count_shared
 
 
 class Batch(Protocol):
@@ -107,6 +108,7 @@ class NetworkClient:
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
         self._last: tuple[Tensor, Tensor] | None = None
+        self._shared: tuple[Tensor, ...] = ()
         self.loss = network.grad.new_zeros(())
         size = objective.memory_size if isinstance(objective, Sampled) else 0
         #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
@@ -133,8 +135,9 @@ class NetworkClient:
         return self
 
     @contextmanager
-    def training(self, buffers: Tensor) -> Iterator[None]:
-        """A round of this client: the network in training mode with the given buffers."""
+    def training(self, buffers: Tensor, shared: Tensor = NOTHING) -> Iterator[None]:
+        """A round of this client: the network in training mode with the given buffers, the objective with `shared`."""
+        self._shared = (shared,) if count_shared(self._objective) else ()
         self._network.load_buffers(buffers)
         self._network.module.train()
         self._loss_sum.zero_()
@@ -308,10 +311,10 @@ class NetworkClient:
         """The loss of the batch of `rows`; what is then `remembered` of them is noted."""
         self.logits, self.labels, self.remembered = logits.detach(), labels, logits.detach()[:, :0]
         if not isinstance(self._objective, Sampled):
-            return self._objective.loss(logits, labels, extra, dual)
+            return self._objective.loss(logits, labels, extra, dual, *self._shared)
         self._places = self.rows.to(self._device, non_blocking=True)
         memory = self.memory[self._places]
-        loss, self.remembered = self._objective.sampled_loss(logits, labels, extra, dual, memory)
+        loss, self.remembered = self._objective.sampled_loss(logits, labels, extra, dual, memory, *self._shared)
         return loss
 
     def _differentiate(

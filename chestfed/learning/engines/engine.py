@@ -50,7 +50,8 @@ class RoundRecord:
 class StageEnd:
     """The point and buffers that a stage returns or the next one starts from; what that cost beyond the rounds.
 
-    `turns` are those that the clients stand at, int64 `[K]`; None: at their first.
+    `turns` are those that the clients stand at, int64 `[K]`; None: at their first. `shared` are the objective's numbers
+    that the server sends; None: 0, or as the server estimates them.
     """
 
     point: Point
@@ -59,6 +60,7 @@ class StageEnd:
     bytes_down: int = 0
     images: int = 0
     turns: Tensor | None = None
+    shared: Tensor | None = None
 
 
 class EngineState(Record, Protocol):
@@ -67,6 +69,10 @@ class EngineState(Record, Protocol):
     @property
     def buffers(self) -> Tensor:
         """The network's running statistics."""
+
+    @property
+    def shared(self) -> Tensor:
+        """The objective's numbers that the server sends."""
 
     @property
     def turns(self) -> Tensor:
@@ -83,8 +89,10 @@ class Engine(ABC, Generic[State]):
         self.fleet, self.stage = fleet, stage
 
     @abstractmethod
-    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> State:
-        """The state at the start of a stage: all at the same point; `turns` as in `StageEnd`."""
+    def start_stage(
+        self, point: Point, buffers: Tensor, turns: Tensor | None = None, shared: Tensor | None = None
+    ) -> State:
+        """The state at the start of a stage: all at the same point; `turns` and `shared` as in `StageEnd`."""
 
     @abstractmethod
     def run_round(self, state: State) -> tuple[State, RoundRecord]:
@@ -106,15 +114,15 @@ class Engine(ABC, Generic[State]):
 
     def finish_stage(self, state: State) -> StageEnd:
         """What the algorithm returns after a stage."""
-        return StageEnd(self.current(state), state.buffers, turns=state.turns)
+        return StageEnd(self.current(state), state.buffers, turns=state.turns, shared=state.shared)
 
     def with_statistics(self, point: Point, state: State) -> StageEnd:
         """Another point than `current`, with buffers that suit it."""
-        return StageEnd(point, state.buffers, turns=state.turns)
+        return StageEnd(point, state.buffers, turns=state.turns, shared=state.shared)
 
     def restart(self, end: StageEnd) -> StageEnd:
         """What a further stage starts from, given what the stage before it returned."""
-        return StageEnd(end.point, end.buffers, turns=end.turns)
+        return StageEnd(end.point, end.buffers, turns=end.turns, shared=end.shared)
 
     @abstractmethod
     def tensors(self, state: State) -> dict[str, Tensor]:

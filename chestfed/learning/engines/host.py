@@ -44,8 +44,8 @@ class Client(Protocol):
     def oracle(self) -> Gradients | CompositionalGradients:
         """What the algorithm calls in its local steps."""
 
-    def training(self, buffers: Tensor) -> AbstractContextManager[None]:
-        """Enter a round with these buffers."""
+    def training(self, buffers: Tensor, shared: Tensor) -> AbstractContextManager[None]:
+        """Enter a round with these buffers, and what the objective has `shared`."""
 
     def buffers(self) -> Tensor:
         """The buffers after the local steps."""
@@ -148,7 +148,7 @@ class Host:
             case requests.Work():
                 return self._work(request)
             case requests.Prepare():
-                with self._running(request.after, request.buffers) as run:
+                with self._running(request.after, request.buffers, request.shared) as run:
                     message = self.rule.prepare(request.point, self.client.oracle)
                 self._refuse_not_finite(named_tensors(message).values(), f"client '{self.client.name}': what it sends")
                 return requests.Prepared(message, run.gradients, run.images)
@@ -220,12 +220,12 @@ class Host:
         self.snapshots[turn] = Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
 
     @contextmanager
-    def _running(self, turn: int, buffers: Tensor) -> Iterator[Run]:
+    def _running(self, turn: int, buffers: Tensor, shared: Tensor = requests.NOTHING) -> Iterator[Run]:
         """The client at a turn, in training with these buffers; afterwards the counts of what it computed."""
         client, run = self.client, Run(self._state_at(turn))
         client.memory = client.memory.clone() if client.memory.numel() else client.memory  # that of the turn stays
         gradients, images = client.gradients_computed, client.images_seen
-        with client.training(buffers):
+        with client.training(buffers, shared):
             yield run
         run.gradients, run.images = client.gradients_computed - gradients, client.images_seen - images
 
@@ -240,7 +240,7 @@ class Host:
 
     def _work(self, request: requests.Work[Move]) -> requests.Worked[Move]:
         client = self.client
-        with self._running(request.after, request.buffers) as run:
+        with self._running(request.after, request.buffers, request.shared) as run:
             self._drop_before(request.after)
             rule = self._rule_of(self.stage, steps=request.steps) if request.steps else self.rule
             update, state = self.exchange.local_round(rule, request.message, run.state, client.oracle)

@@ -49,6 +49,7 @@ class Peers:
     rounds: Tensor
     buffers: Tensor
     turns: Tensor
+    shared: Tensor
 
 
 class PeerEngine(Engine[Peers], Generic[Node, Message]):
@@ -78,8 +79,10 @@ class PeerEngine(Engine[Peers], Generic[Node, Message]):
         self._schedule, self._seed = schedule, seed
         self._neighbors = [graph.neighbors(node) for node in range(graph.nodes)]
 
-    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Peers:
-        """All nodes at the same point."""
+    def start_stage(
+        self, point: Point, buffers: Tensor, turns: Tensor | None = None, shared: Tensor | None = None
+    ) -> Peers:
+        """All nodes at the same point; nothing is shared."""
         refuse_running_statistics(buffers.numel())
         if point.dual.numel():
             raise ConfigError(
@@ -87,7 +90,7 @@ class PeerEngine(Engine[Peers], Generic[Node, Message]):
                 kind="no dual step",
             )
         turns = self.start_clients(point, turns)
-        return Peers((point,) * self.graph.nodes, torch.zeros((), dtype=torch.int64), buffers, turns)
+        return Peers((point,) * self.graph.nodes, torch.zeros((), dtype=torch.int64), buffers, turns, buffers[:0])
 
     def run_round(self, state: Peers) -> tuple[Peers, RoundRecord]:
         """Local steps at every node, and one exchange; see `Engine.run_round`."""
@@ -121,7 +124,7 @@ class PeerEngine(Engine[Peers], Generic[Node, Message]):
             drift=spread([point.primal for point in points]),
             gradient_drift=spread([steps.slope for steps in done]),
         )
-        return Peers(points, state.rounds + 1, state.buffers, state.turns + 1), record
+        return Peers(points, state.rounds + 1, state.buffers, state.turns + 1, state.shared), record
 
     def _edges(self, number: int) -> Sequence[tuple[int, int]]:
         edges = self.graph.edges

@@ -21,6 +21,7 @@ from chestfed.learning.algorithms.variables import (
     Preparing,
     Restarting,
     Server,
+    Sharing,
     Stateless,
     byte_count,
     from_named_tensors,
@@ -52,7 +53,7 @@ Absent = Literal["wait", "drop"] | int
 class Federation(Generic[Server]):
     """What the server keeps between rounds; `rounds` is the number of finished ones of the stage, int64 `[]`.
 
-    `kept` is what the steps of the exchange keep at the server.
+    `kept` is what the steps of the exchange keep at the server, `shared` are the objective's numbers that it sends.
     """
 
     server: Server
@@ -60,6 +61,7 @@ class Federation(Generic[Server]):
     rounds: Tensor
     turns: Tensor
     kept: tuple[Any, ...]
+    shared: Tensor
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
     stage
         The stage that the rule is of, counted from 0.
     monitor
-        `monitor(primal, buffers)` gives the dual variables that the server sends with the next round's message, for
-        objectives whose dual variables are the server's own estimate.
+        `monitor(primal, buffers)` gives what is shared in the next round, for objectives of which the server estimates
+        it.
     sends
         False for one client that holds all the data: nothing is sent, and no byte counted.
     participants
@@ -128,17 +130,17 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         self._monitor = monitor
         self._sends, self._absent, self._steps = sends, absent, steps
 
-    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation[Server]:
+    def start_stage(
+        self, point: Point, buffers: Tensor, turns: Tensor | None = None, shared: Tensor | None = None
+    ) -> Federation[Server]:
         """All clients and the server at the same point."""
         turns = self.start_clients(point, turns)
-        server = self._with_ratios(self.algorithm.start_stage(point), buffers)
-        return Federation(server, buffers, torch.zeros((), dtype=torch.int64), turns, self.exchange.start_server(point))
-
-    def _with_ratios(self, server: Server, buffers: Tensor) -> Server:
-        """The server's state with what its monitor sees in the current model."""
-        if self._monitor is None:
-            return server
-        return replace(server, dual=self._monitor(self.algorithm.current(server).primal, buffers))
+        server = self.algorithm.start_stage(point)
+        if self._monitor is not None:
+            shared = self._monitor(self.algorithm.current(server).primal, buffers)
+        shared = point.primal[:0] if shared is None else shared
+        kept = self.exchange.start_server(point)
+        return Federation(server, buffers, torch.zeros((), dtype=torch.int64), turns, kept, shared)
 
     def run_round(self, state: Federation[Server]) -> tuple[Federation[Server], RoundRecord]:
         """One communication round; see `Engine.run_round`."""
@@ -151,7 +153,10 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         state, spent = self._prepare(state, present)
         message = self.algorithm.message(state.server)
         steps = {number: self._steps(int(state.rounds), number) if self._steps else 0 for number in present}
-        asked = {number: Work(int(state.turns[number]), message, state.buffers, steps[number]) for number in present}
+        asked = {
+            number: Work(int(state.turns[number]), message, state.buffers, steps[number], state.shared)
+            for number in present
+        }
         result = self._collect_updates(asked, state, message)
         refuse_outsized(
             {self.fleet.names[number]: size for number, size in result.sizes.items()},
@@ -170,7 +175,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
             result.gradients + spent.gradients,
             result.images + spent.images,
             bytes_up=(result.bytes_up + sent * buffer_bytes if self._sends else 0) + spent.bytes_up,
-            bytes_down=sent * (byte_count(message) + buffer_bytes) + spent.bytes_down,
+            bytes_down=sent * (byte_count(message) + buffer_bytes + _bytes(state.shared)) + spent.bytes_down,
             loss=result.loss,
             drift=result.drift,
             gradient_drift=result.gradient_drift,
@@ -178,15 +183,21 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
             absent=tuple(self.fleet.names[number] for number in chosen if number not in result.sizes),
         )
         server, kept = self.exchange.move(state.server, server, state.kept)
-        server = self._with_ratios(server, result.buffers)
-        return Federation(server, result.buffers, state.rounds + 1, turns, kept), record
+        shared = state.shared
+        if self._monitor is not None:
+            shared = self._monitor(self.algorithm.current(server).primal, result.buffers)
+        elif isinstance(self.algorithm, Sharing):
+            shared = self.algorithm.share(state.server, result.updates, result.weights)
+        return Federation(server, result.buffers, state.rounds + 1, turns, kept, shared), record
 
     def _prepare(self, state: Federation[Server], chosen: Sequence[int]) -> tuple[Federation[Server], RoundRecord]:
         """The state after what the clients of a `Preparing` algorithm send before their local steps; what that cost."""
         if not isinstance(self.algorithm, Preparing):
             return state, NOTHING_SPENT
         point = self.algorithm.current(state.server)
-        asked = {number: Prepare[Message](int(state.turns[number]), point, state.buffers) for number in chosen}
+        asked = {
+            number: Prepare[Message](int(state.turns[number]), point, state.buffers, state.shared) for number in chosen
+        }
         answers = self.fleet.ask(asked, self._enough(len(asked)))
         done, weights = list(answers.values()), list(self._scale_weights(answers).values())
         server = self.algorithm.prepared(state.server, [part.message for part in done], weights)
@@ -196,7 +207,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
             gradients=sum(part.gradients for part in done),
             images=sum(part.images for part in done),
             bytes_up=sent * byte_count(done[0].message),
-            bytes_down=sent * (byte_count(point) + _bytes(state.buffers)),
+            bytes_down=sent * (byte_count(point) + _bytes(state.buffers) + _bytes(state.shared)),
         )
         return replace(state, server=server), spent
 
@@ -275,7 +286,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         statistics is taken, with the same weights as the models'.
         """
         if not state.buffers.numel() or torch.equal(point.primal, self.current(state).primal):
-            return StageEnd(point, state.buffers, turns=state.turns)
+            return StageEnd(point, state.buffers, turns=state.turns, shared=state.shared)
         answers = self.fleet.ask_all(
             lambda number: Statistics(int(state.turns[number]), point.primal, state.buffers, STATISTICS_BATCHES)
         )
@@ -285,7 +296,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         weights = list(self._scale_weights(answers).values())
         arrived = self._pass_steps([Package(Stateless(), part) for part in statistics], weights, Stateless(), state)
         buffers = weighted_mean([part.buffers for part in arrived.parts], arrived.weights)
-        return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns)
+        return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns, state.shared)
 
     def restart(self, end: StageEnd) -> StageEnd:
         """What a further stage starts from: of a `Restarting` algorithm with dual variables estimated anew."""
@@ -299,7 +310,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         start = self.algorithm.restart(point, duals, list(self._scale_weights(answers).values()))
         turns = turns.clone()
         turns[list(answers)] += 1
-        return StageEnd(start, end.buffers, up, down, images, turns)
+        return StageEnd(start, end.buffers, up, down, images, turns, end.shared)
 
     def tensors(self, state: Federation[Server]) -> dict[str, Tensor]:
         return named_tensors(state) | self.fleet.exported(state.turns.tolist(), "client")
@@ -314,7 +325,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
 class ClassMonitor:
     """The server's look at auxiliary images `[n, 3, h, w]` and their labels `[n, J]` in {0, 1, NaN}, on the device.
 
-    The objective estimates its dual variables from what the network makes of them.
+    The objective estimates what is shared from what the network makes of them.
     """
 
     def __init__(
@@ -332,7 +343,7 @@ class ClassMonitor:
         self._classifier = [part for part in network.module.modules() if isinstance(part, nn.Linear)][-1]
 
     def __call__(self, primal: Tensor, buffers: Tensor) -> Tensor:
-        """The dual variables for the network with these parameters and running statistics."""
+        """What is shared for the network with these parameters and running statistics."""
         self._network.bind(primal)
         self._network.load_buffers(buffers)
         self._network.module.eval()
@@ -346,7 +357,7 @@ class ClassMonitor:
                 logits = self._network.module(self._images)
         finally:
             hook.remove()
-        return self._objective.estimate_dual(logits.to(primal), seen[0].to(primal), self._labels)
+        return self._objective.estimate_shared(logits.to(primal), seen[0].to(primal), self._labels)
 
 
 def _bytes(tensor: Tensor) -> int:

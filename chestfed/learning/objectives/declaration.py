@@ -21,8 +21,8 @@ from chestfed.core.plugins import Options, Versioned
 #: minimization     a loss of the weights alone
 #: min-max          further primal variables and dual variables, which the algorithm ascends
 #: compositional    a loss at a point that the network reaches by a step of its own
-#: server-weighted  a minimization whose dual variables are the server's own estimate, sent with the model
-#: score pool       pairs with scores of other clients, which the server sends in the place of dual variables
+#: server-weighted  a minimization with an estimate of the server's, sent with the model
+#: score pool       pairs with scores of other clients, which the server sends with the model
 ObjectiveKind = Literal["minimization", "min-max", "compositional", "server-weighted", "score pool"]
 
 
@@ -39,8 +39,16 @@ class Objective(Protocol):
         """Number of dual variables: 0 for a plain minimization."""
         return 0
 
+    @property
+    def shared_size(self) -> int:
+        """Numbers that the server sends with the model for the loss, and no client changes: an estimate, a pool."""
+        return 0
+
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
-        """Scalar loss, differentiable in logits, extra and dual."""
+        """Scalar loss, differentiable in logits, extra and dual.
+
+        With a `shared_size` there is a fifth argument, these numbers.
+        """
 
 
 @runtime_checkable
@@ -54,12 +62,15 @@ class Sampled(Protocol):
     def sampled_loss(
         self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and the new memory of its rows `[n, memory_size]`, given the old one."""
+        """The loss of a batch, and the new memory of its rows `[n, memory_size]`, given the old one.
+
+        With a `shared_size` there is a sixth argument, these numbers.
+        """
 
 
 @runtime_checkable
 class Pooled(Protocol):
-    """An objective of pairs with scores that all clients sent the round before: a pool in the place of `dual`.
+    """An objective of pairs with scores that all clients sent the round before: a pool, which is what is `shared`.
 
     An entry of the pool is an image of a class: its sigmoid score per disease, above 0 (0: no entry), and what is
     remembered of its row, m J numbers.
@@ -75,6 +86,11 @@ def pool_shape(objective: object) -> tuple[int, ...]:
     return objective.pool if isinstance(objective, Pooled) else ()
 
 
+def count_shared(objective: object) -> int:
+    """The objective's `shared_size`; 0 for one that does not say it."""
+    return int(getattr(objective, "shared_size", 0))
+
+
 @runtime_checkable
 class DualEstimate(Protocol):
     """An objective whose best dual variables have a closed form."""
@@ -85,10 +101,10 @@ class DualEstimate(Protocol):
 
 @runtime_checkable
 class ServerEstimate(Protocol):
-    """An objective whose dual variables the server estimates, from auxiliary images."""
+    """An objective for which the server estimates what is shared, from auxiliary images."""
 
-    def estimate_dual(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-        """The dual variables: from `logits` and `labels` `[n, J]`, and what goes into the classifier `[n, f]`."""
+    def estimate_shared(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        """Make the numbers `[shared_size]` of `logits`, `labels` `[n, J]` and the classifier's input `[n, f]`."""
 
 
 @dataclass(frozen=True)

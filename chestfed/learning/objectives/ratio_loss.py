@@ -32,8 +32,8 @@ from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, P
 class RatioLoss(Objective):
     """Weighted binary cross-entropy of J diseases.
 
-    The ratios `[2J]` (R of the positives, then of the negatives) stand where other objectives have dual variables: the
-    server sends them with the model, and no client changes them. `labeled` as in `labeled_mean`.
+    The ratios `[2J]` (R of the positives, then of the negatives) are shared: the server sends them with the model, and
+    no client changes them. `labeled` as in `labeled_mean`.
     """
 
     diseases: int
@@ -43,22 +43,24 @@ class RatioLoss(Objective):
     labeled: Tensor | None = None
 
     @property
-    def dual_size(self) -> int:
+    def shared_size(self) -> int:
         """The ratios: 2J."""
         return 2 * self.diseases
 
-    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
-        """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `dual` holds the ratios.
+    def loss(  # type: ignore[override]  # of an objective with a `shared_size`
+        self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, shared: Tensor
+    ) -> Tensor:
+        """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `shared` holds the ratios.
 
         The mean over the labeled images of a disease, and then over the diseases; without a labeled image 0.
         """
-        ratios = dual.detach().clamp(1 / self.cap, self.cap)
+        ratios = shared.clamp(1 / self.cap, self.cap)
         positive = labels == 1
         weight = self.alpha + self.beta * torch.where(positive, ratios[: self.diseases], ratios[self.diseases :])
         terms = functional.binary_cross_entropy_with_logits(logits, positive.to(logits), reduction="none")
         return labeled_mean(weight * terms, labels, self.labeled).mean()
 
-    def estimate_dual(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+    def estimate_shared(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
         """The ratios of the server's auxiliary images, see `class_ratios`."""
         return class_ratios(logits, features, labels)
 

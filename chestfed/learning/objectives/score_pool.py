@@ -31,9 +31,9 @@ from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, P
 class PoolAuc(Objective):
     """Pairs with a pool of `capacity` scores per class and disease.
 
-    `positive_ratio` is the common p, float `[J]`; `labeled` as in `labeled_mean`. The pool stands where other
-    objectives have dual variables: `[2, 1 + m, capacity, J]` of positives and negatives, scores and what is remembered
-    of their rows. A score is above 0; where it is 0, the pool has none.
+    `positive_ratio` is the common p, float `[J]`; `labeled` as in `labeled_mean`. The pool is
+    shared: `[2, 1 + m, capacity, J]` of positives and negatives, scores and what is remembered of their rows. A score
+    is above 0; where it is 0, the pool has none.
     """
 
     positive_ratio: Tensor
@@ -47,16 +47,18 @@ class PoolAuc(Objective):
         return (2, 1, self.capacity, len(self.positive_ratio))
 
     @property
-    def dual_size(self) -> int:
+    def shared_size(self) -> int:
         """Numbers of the pool."""
         return math.prod(self.pool)
 
-    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
-        """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `dual` is the pool.
+    def loss(  # type: ignore[override]  # of an objective with a `shared_size`
+        self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, shared: Tensor
+    ) -> Tensor:
+        """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `shared` is the pool.
 
         Without scores of the other class in the pool an image's term is 0.
         """
-        scores, (positives, negatives) = torch.sigmoid(logits), dual.detach().view(self.pool)
+        scores, (positives, negatives) = torch.sigmoid(logits), shared.view(self.pool)
         of_positive = mean_present(self._cost(scores[:, None] - negatives[0]), negatives[0])
         of_negative = mean_present(self._cost(positives[0] - scores[:, None]), positives[0])
         return self._mean(of_positive, of_negative, labels)
@@ -91,25 +93,27 @@ class PoolPartialAuc(PoolAuc):
         """U: J."""
         return len(self.positive_ratio)
 
-    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+    def loss(  # type: ignore[override]
+        self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, shared: Tensor
+    ) -> Tensor:
         """The loss with the batch's own means in the place of u."""
-        inner, of_negative, usable = self._parts(logits, labels, dual)
+        inner, of_negative, usable = self._parts(logits, labels, shared)
         return self._mean(torch.where(usable, self.spread * inner.log(), 0.0), of_negative, labels)
 
     def sampled_loss(
-        self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, memory: Tensor
+        self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, memory: Tensor, shared: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The loss with the positives' u `[n, J]`, 0 where there is none yet; and the new ones."""
-        inner, of_negative, usable = self._parts(logits, labels, dual)
+        inner, of_negative, usable = self._parts(logits, labels, shared)
         u = torch.where(usable, pairs.move_average(memory, inner.detach(), self.rate), memory)
         of_positive = torch.where(usable, self.spread * inner / torch.where(usable, u, 1.0), 0.0)
         surrogate = self._mean(of_positive, of_negative, labels)
-        value = self.loss(logits.detach(), labels, extra, dual)
+        value = self.loss(logits.detach(), labels, extra, dual, shared)
         return value + surrogate - surrogate.detach(), u
 
-    def _parts(self, logits: Tensor, labels: Tensor, dual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _parts(self, logits: Tensor, labels: Tensor, shared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The positives' inner means, the negatives' terms, and which positives have a mean, each `[n, J]`."""
-        scores, (positives, negatives) = torch.sigmoid(logits), dual.detach().view(self.pool)
+        scores, (positives, negatives) = torch.sigmoid(logits), shared.view(self.pool)
         inner = mean_present(torch.exp(self._cost(scores[:, None] - negatives[0]) / self.spread), negatives[0])
         u = torch.where(positives[1] > 0, positives[1], 1.0)
         pulls = torch.exp(self._cost(positives[0] - scores[:, None]) / self.spread) * (self.spread / u)

@@ -34,7 +34,7 @@ def build_objective(settings: Federated, population: Population) -> Objective:
 def ratio_of_duals(objective: Objective, population: Population) -> Tensor:
     """The share of positives that a dual variable is about: per disease `[J]`, or per site and disease `[K, J]`."""
     common = population.positive_ratio
-    return common if objective.dual_size <= common.numel() or pool_shape(objective) else population.site_ratios
+    return common if objective.dual_size <= common.numel() else population.site_ratios
 
 
 def build_stage_graph(settings: Federated, nodes: int) -> Graph | None:

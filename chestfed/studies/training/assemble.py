@@ -27,7 +27,14 @@ from chestfed.learning.engines.topology import Graph
 from chestfed.learning.engines.weights import client_weights
 from chestfed.learning.exchange.exchange import Exchange
 from chestfed.learning.models import FlatModule, NetworkGroups, reset_classifier
-from chestfed.learning.objectives.declaration import Objective, Population, Sampled, ServerEstimate, pool_shape
+from chestfed.learning.objectives.declaration import (
+    Objective,
+    Population,
+    Sampled,
+    ServerEstimate,
+    count_shared,
+    pool_shape,
+)
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.rules import (
@@ -114,6 +121,7 @@ class Federation:
         about = (size, dual, buffers, 1 + composed, self.graph, number)
         dtype = self.population.positive_ratio.dtype
         more: dict[str, Any] = {"memory": memory, "pool": pool_shape(objective), "exchange": self.exchange}
+        more["shared"] = count_shared(objective)
         return Shapes(self.rule(0, number), *about, dtype=dtype, **more)
 
     def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
@@ -139,6 +147,10 @@ class Federation:
         objective = self.objective()
         extra, dual = (torch.zeros(size).to(network.grad) for size in (objective.extra_size, objective.dual_size))
         return Point(torch.cat([network.parameters(), extra]), dual)
+
+    def start_shared(self, network: FlatModule) -> Tensor:
+        """What the server sends for the objective in the first round, if it estimates nothing: zeros."""
+        return torch.zeros(count_shared(self.objective())).to(network.grad)
 
     def engine(self, stage: int, fleet: Fleet, monitor: ClassMonitor | None = None) -> Engine[Any]:
         """The engine with the rule of a stage, counted from 0; after the last stage, that of the last."""

@@ -70,6 +70,7 @@ class Training:
     state: Any
     output: Point
     output_buffers: Tensor
+    output_shared: Tensor
     stage: int = 0
     round: int = 0
     history: History = field(default_factory=list)
@@ -121,18 +122,18 @@ class Training:
             output, share = self.output if self.round > 1 else point, 1 / self.round
             self.output = Point(output.primal.lerp(point.primal, share), output.dual.lerp(point.dual, share))
         elif self.round == drawn:
-            self.output, self.output_buffers = point, self.state.buffers
+            self.output, self.output_buffers, self.output_shared = point, self.state.buffers, self.state.shared
 
     def _end_stage(self) -> list[StageEnd]:
         """Put the point that the stage returns at the start of the next one; what was sent and seen for it."""
         engine, state = self.engine, self.state
         match self.settings.stage_output:
             case "last":
-                end = StageEnd(engine.current(state), state.buffers, turns=state.turns)
+                end = StageEnd(engine.current(state), state.buffers, turns=state.turns, shared=state.shared)
             case "average":
                 end = engine.with_statistics(self.output, state)
             case "random_round":
-                end = StageEnd(self.output, self.output_buffers, turns=state.turns)
+                end = StageEnd(self.output, self.output_buffers, turns=state.turns, shared=self.output_shared)
             case "algorithm":
                 end = engine.finish_stage(state)
         ends = [end]
@@ -140,7 +141,8 @@ class Training:
         if self.stage < len(self.settings.schedule):
             ends.append(engine.restart(end))
         self.engine = self.federation.engine(self.stage, self.fleet, self.monitor)
-        self.state = self.engine.start_stage(ends[-1].point, ends[-1].buffers, ends[-1].turns)
+        start = ends[-1]
+        self.state = self.engine.start_stage(start.point, start.buffers, start.turns, start.shared)
         return ends
 
     def locate(self, point: Point) -> Points:
@@ -155,7 +157,7 @@ class Training:
     def save(self, path: Path, part: Part) -> None:
         """Write all that the next round needs."""
         tensors = self.engine.tensors(self.state) | named_tensors(self.output, "kept")
-        tensors["kept_buffers"] = self.output_buffers
+        tensors |= {"kept_buffers": self.output_buffers, "kept_shared": self.output_shared}
         values = {"stage": self.stage, "round": self.round, "history": self.history}
         save_state(path, tensors, {**values, "part": str(part)})
 
@@ -171,7 +173,7 @@ class Training:
             self.engine = self.federation.engine(values["stage"], self.fleet, self.monitor)
             self.state = self.engine.restored(tensors, self.state)
             self.output = Point(tensors["kept.primal"], tensors["kept.dual"])
-            self.output_buffers = tensors["kept_buffers"]
+            self.output_buffers, self.output_shared = tensors["kept_buffers"], tensors["kept_shared"]
             self.stage, self.round, self.history = values["stage"], values["round"], values["history"]
 
 
@@ -211,9 +213,10 @@ def begin_training(
     start, buffers = federation.start(network), network.buffers()
     fleet = deployment.fleet(experiment, pretrained, federation, network)
     engine = federation.engine(0, fleet if begins else BlankFleet(fleet.names), monitor)
-    state = engine.start_stage(start, buffers)
+    shared = federation.start_shared(network)
+    state = engine.start_stage(start, buffers, shared=shared)
     compare = experiment.pipeline.evaluation.compare_outputs
-    return Training(federation, network, fleet, monitor, engine, state, start, buffers, compare_outputs=compare)
+    return Training(federation, network, fleet, monitor, engine, state, start, buffers, shared, compare_outputs=compare)
 
 
 def train_federated(

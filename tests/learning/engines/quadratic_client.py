@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chestfed.learning.algorithms.variables import Gradients
+from chestfed.learning.engines.messages.requests import NOTHING
 from tests.invariants import quadratic_saddle as saddle
 
 
@@ -26,7 +27,7 @@ class QuadraticClient:
         self._poison_at = poison_at
 
     @contextmanager
-    def training(self, buffers: Tensor) -> Iterator[None]:
+    def training(self, buffers: Tensor, shared: Tensor = NOTHING) -> Iterator[None]:
         self._buffers, self._slopes = buffers.clone(), []
         yield
 

@@ -89,8 +89,9 @@ def build_team(
         batch = batches("auxiliary", device, mark).next()
         monitor = ClassMonitor(network, objective, batch.images, batch.labels)
     fleet, start, buffers = LocalFleet(hosts), federation.start(network), network.buffers()
-    engine = federation.engine(0, fleet, monitor)
-    return Training(federation, network, fleet, monitor, engine, engine.start_stage(start, buffers), start, buffers)
+    engine, shared = federation.engine(0, fleet, monitor), federation.start_shared(network)
+    state = engine.start_stage(start, buffers, shared=shared)
+    return Training(federation, network, fleet, monitor, engine, state, start, buffers, shared)
 
 
 def pipelines(window: int) -> dict[str, Pipeline]:

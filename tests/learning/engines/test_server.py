@@ -59,7 +59,7 @@ def test_coda_restarts_at_the_best_duals() -> None:
     plus = build_engine(CodaPlus(4, 0.02, 0.02), clients, weights)
     again = plus.finish_stage(plus.run_round(start(plus, problems))[0])
     assert torch.equal(begun.point.primal, again.point.primal)
-    assert plus.restart(again) == StageEnd(again.point, again.buffers, 0, 0, 0, again.turns)
+    assert plus.restart(again) == StageEnd(again.point, again.buffers, 0, 0, 0, again.turns, again.shared)
 
 
 def test_nan_update_names_its_client() -> None:

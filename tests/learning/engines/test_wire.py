@@ -68,9 +68,10 @@ def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatc
         spec = ALGORITHMS.find(name)
         dual = 0 if set(spec.takes) <= {"minimization", "server-weighted"} else DISEASES
         sizes, pool = (PRIMAL if dual else WEIGHTS, dual), build_pool(spec.objective)
-        sizes = (WEIGHTS, math.prod(pool)) if pool else sizes
+        sizes = (WEIGHTS, 0) if pool else sizes
+        shared = math.prod(pool or [0])
         fleet.shapes = [
-            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, pool=pool, exchange=exchange)
+            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, pool=pool, exchange=exchange, shared=shared)
             for number in range(len(hosts))
         ]
         return fleet

@@ -35,20 +35,20 @@ def test_loss_is_weighted_cross_entropy() -> None:
             weight = 0.7 + 0.3 * float(ratios[j] if y == 1 else ratios[2 + j])
             terms.append(-weight * np.log(probability if y == 1 else 1 - probability))
         expected.append(np.mean(terms))
-    loss = RatioLoss(2, alpha=0.7, beta=0.3).loss(logits, labels, NONE, ratios)
+    loss = RatioLoss(2, alpha=0.7, beta=0.3).loss(logits, labels, NONE, NONE, ratios)
     assert float(loss) == pytest.approx(np.mean(expected), rel=1e-12)
 
 
 def test_zero_beta_is_the_cross_entropy() -> None:
     logits, labels = draw()
-    weighted = RatioLoss(2, alpha=1.0, beta=0.0).loss(logits, labels, NONE, torch.rand(4).double())
+    weighted = RatioLoss(2, alpha=1.0, beta=0.0).loss(logits, labels, NONE, NONE, torch.rand(4).double())
     torch.testing.assert_close(weighted, CrossEntropy().loss(logits, labels, NONE, NONE), rtol=1e-12, atol=0)
 
 
 def test_loss_is_finite_without_positives() -> None:
     labels = torch.tensor([[0.0, torch.nan], [0.0, torch.nan]])
     logits = torch.zeros(2, 2, requires_grad=True)
-    loss = RatioLoss(2).loss(logits, labels, NONE, torch.ones(4))
+    loss = RatioLoss(2).loss(logits, labels, NONE, NONE, torch.ones(4))
     loss.backward()
     assert torch.isfinite(loss)
     assert logits.grad is not None

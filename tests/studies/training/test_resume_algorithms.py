@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.engines.server import STATISTICS_BATCHES, Federation, ServerEngine
 from chestfed.learning.models import NetworkGroups
 from chestfed.learning.objectives import OBJECTIVES
+from chestfed.learning.objectives.declaration import Population, pool_shape
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.rules import check_runs, make_participant_sampler, returned_round
+from chestfed.studies.experiment.rules import build_objective, check_runs, make_participant_sampler, returned_round
 from chestfed.studies.training import assemble, loop
 from chestfed.studies.training.costs import bytes_per_client_round
 from chestfed.studies.training.data.collection import load_collection
@@ -183,7 +185,8 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
     buffers = trained.outputs.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
-    d, pool = trained.network.size, trained.point.dual.numel() if Can.SCORES in spec.can else 0
+    labels = Population(torch.full((1,), 0.5), torch.full((3, 1), 0.5))
+    d, pool = trained.network.size, math.prod(pool_shape(build_objective(pipeline.federated, labels)) or [0])
     sent = numbers_sent(
         spec.formula(pipeline.federated.algorithm), Sizes.of(d, 1, NetworkGroups(pipeline.model, 1), pool=pool)
     )
@@ -254,9 +257,9 @@ def test_coda_stage_starts_at_best_alpha(
     points: list[Point] = []
     estimated: list[tuple[Point, Point, list[torch.Tensor]]] = []
 
-    def start_stage(self: ServerEngine, point: Point, *more: torch.Tensor) -> Federation:
+    def start_stage(self: ServerEngine, point: Point, *more: torch.Tensor, **others: torch.Tensor) -> Federation:
         begun.append(point)
-        return original_start(self, point, *more)
+        return original_start(self, point, *more, **others)
 
     def restart(self: Coda, point: Point, duals: list[torch.Tensor], weights: list[float]) -> Point:
         result = original_restart(self, point, duals, weights)

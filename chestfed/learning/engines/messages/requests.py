@@ -9,12 +9,14 @@ repeated, or whose answer was lost or discarded, changes nothing.
 from __future__ import annotations
 
 from dataclasses import Field, dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from chestfed.learning.algorithms.variables import Message, Point, Record
 
+NOTHING: Final = torch.zeros(0)
 Answer = TypeVar("Answer", bound=Record, covariant=True)
 
 
@@ -58,6 +60,7 @@ class Work(Request[Worked[Message]]):
     message: Message
     buffers: Tensor
     steps: int = 0
+    shared: Tensor = NOTHING  #: numbers of the objective that the server sends
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Prepare(Request[Prepared[Message]]):
     after: int
     point: Point
     buffers: Tensor
+    shared: Tensor = NOTHING
 
 
 @dataclass(frozen=True)

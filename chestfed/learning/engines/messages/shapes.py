@@ -68,6 +68,7 @@ class Shapes:
     memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
     pool: tuple[int, ...] = ()  #: of the objective, as in `Setting`
     exchange: Exchange = PLAIN
+    shared: int = 0  #: numbers of the objective that the server sends
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
@@ -87,13 +88,13 @@ class Shapes:
             case "Start":
                 return requests.Start(0, 0, self.point)
             case "Work" if self.graph is None:
-                return requests.Work(0, self._message, self._buffers)
+                return requests.Work(0, self._message, self._buffers, shared=self._empty(self.shared))
             case "Steps" if self.graph is not None:
                 return requests.Steps(0, self._buffers, edges)
             case "Take" if self.graph is not None:
                 return requests.Take(0, edges, (self._along_edge,) * len(edges))
             case "Prepare" if self.graph is None and isinstance(self.rule, Preparing):
-                return requests.Prepare(0, self.point, self._buffers)
+                return requests.Prepare(0, self.point, self._buffers, self._empty(self.shared))
             case "Locate" if self.graph is None:
                 return requests.Locate(0, self.point)
             case "Statistics":
