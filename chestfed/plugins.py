@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chestfed.core.errors import ChestfedError, Problem
     from chestfed.core.leaves import Leaf
     from chestfed.core.plugins import Options
+    from chestfed.core.randomness import stream_seed
     from chestfed.data.collections.declaration import Collection, CollectionSpec, Part
     from chestfed.data.collections.pixels import ArrayPixels, FilePixels, Pixels
     from chestfed.data.sites.reader import (
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         translate,
         views,
     )
-    from chestfed.learning.algorithms.abilities import ANY_ROUND, AVERAGING, Can, Demand
+    from chestfed.learning.abilities import ANY_ROUND, AVERAGING, Can, Demand
     from chestfed.learning.algorithms.declaration import (
         AlgorithmSpec,
         ClientInfo,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         Setting,
         Sizes,
     )
+    from chestfed.learning.algorithms.minimization.local_sgdm import LOCAL_SGDM
     from chestfed.learning.algorithms.variables import (
         Algorithm,
         CompositionalGradients,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
         Point,
         Preparing,
         Restarting,
+        Stateless,
         complement,
         mean_of,
         select,
@@ -73,16 +76,17 @@ if TYPE_CHECKING:
         DualEstimate,
         Objective,
         ObjectiveSpec,
-        Pooled,
         Population,
         Sampled,
         labeled_mean,
     )
+    from chestfed.learning.objectives.pairs import move_average
 
 __all__ = [
     "ANY_ROUND",
     "AVERAGING",
     "BLANK",
+    "LOCAL_SGDM",
     "NEGATIVE",
     "POSITIVE",
     "RAW_COLUMNS",
@@ -120,7 +124,6 @@ __all__ = [
     "Personal",
     "Pixels",
     "Point",
-    "Pooled",
     "Population",
     "Preparing",
     "Problem",
@@ -130,6 +133,7 @@ __all__ = [
     "SiteReader",
     "Sizes",
     "Source",
+    "Stateless",
     "Step",
     "StepSpec",
     "StrictModel",
@@ -142,9 +146,11 @@ __all__ = [
     "label_names",
     "labeled_mean",
     "mean_of",
+    "move_average",
     "raw_rows",
     "select",
     "sexes",
+    "stream_seed",
     "strongest",
     "translate",
     "views",
@@ -160,6 +166,7 @@ _MODULES = {
         "Problem",
     ),
     "chestfed.core.plugins": ("Options",),
+    "chestfed.core.randomness": ("stream_seed",),
     "chestfed.core.leaves": ("Leaf",),
     "chestfed.data.collections.declaration": (
         "Collection",
@@ -194,7 +201,7 @@ _MODULES = {
         "translate",
         "views",
     ),
-    "chestfed.learning.algorithms.abilities": (
+    "chestfed.learning.abilities": (
         "ANY_ROUND",
         "AVERAGING",
         "Can",
@@ -208,6 +215,7 @@ _MODULES = {
         "Setting",
         "Sizes",
     ),
+    "chestfed.learning.algorithms.minimization.local_sgdm": ("LOCAL_SGDM",),
     "chestfed.learning.algorithms.variables": (
         "Algorithm",
         "CompositionalGradients",
@@ -219,6 +227,7 @@ _MODULES = {
         "Point",
         "Preparing",
         "Restarting",
+        "Stateless",
         "complement",
         "mean_of",
         "select",
@@ -239,11 +248,11 @@ _MODULES = {
         "DualEstimate",
         "Objective",
         "ObjectiveSpec",
-        "Pooled",
         "Population",
         "Sampled",
         "labeled_mean",
     ),
+    "chestfed.learning.objectives.pairs": ("move_average",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 

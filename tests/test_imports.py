@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "results": set(),
     "studies": {"data", "learning", "results"},
     "reports": {"data", "learning", "results", "studies"},
-    "leaves": {"data", "learning", "results", "studies", "reports", "app"},
+    "leaves": {"data", "learning", "results", "studies", "reports", "app", "plugins"},
     "testing": {"data", "learning", "studies"},
 }
 #: The command line, the public face and `python -m chestfed` stand above every room.

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from chestfed.core.plugins import Options
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
 from chestfed.learning.algorithms.variables import (
     Iterate,
@@ -32,6 +32,7 @@ from chestfed.learning.engines.topology import build_graph
 from chestfed.learning.exchange.exchange import Exchange
 from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.learning.objectives import OBJECTIVES
+from chestfed.learning.objectives.declaration import count_remembered, shape_shared
 from chestfed.studies.experiment.ranges import declared_range
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 from chestfed.testing.quadratics import (
@@ -41,7 +42,7 @@ from chestfed.testing.quadratics import (
     PRIMAL,
     WEIGHTS,
     QuadraticClient,
-    build_pool,
+    build_objective,
     minimum,
     optimum,
     problems,
@@ -94,10 +95,10 @@ class _Trial(Contract):
     def __init__(self, spec: AlgorithmSpec, options: Options) -> None:
         self.spec, self.options, self.what = spec, options, f"algorithm '{spec.name}'"
         self.composed = "compositional" in spec.takes
-        self.pool = build_pool(spec.objective) if "score pool" in spec.takes else ()
-        minimizes = self.pool or set(spec.takes) <= {"minimization", "server-weighted"}
+        objective = build_objective(spec.objective)
+        self.remembered, self.shared = count_remembered(objective), shape_shared(objective)
         #: Primal and dual variables of the problem.
-        self.sizes = (WEIGHTS, 0) if minimizes else (PRIMAL, DISEASES)
+        self.sizes = (PRIMAL, DISEASES) if {"min-max", "compositional"}.intersection(spec.takes) else (WEIGHTS, 0)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
         claimed = () if self.composed or Can.OWN_POINTS in spec.can else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
@@ -111,7 +112,7 @@ class _Trial(Contract):
         parts = problems(*self.sizes, clients=1 if spec.pooled else CLIENTS)
         clients = [
             QuadraticClient(
-                f"client {k}", part, composed=self.composed, overwrites=overwrites, remembered=sum(self.pool[1:2]) - 1
+                f"client {k}", part, composed=self.composed, overwrites=overwrites, remembered=self.remembered
             )
             for k, part in enumerate(parts)
         ]
@@ -124,7 +125,7 @@ class _Trial(Contract):
             degree=2 if graph else 0,
             returns_average=False,
             groups=GROUPS,
-            pool=self.pool,
+            shared=self.shared,
         )
         rule: Any = spec.build(options or self.options, setting)
         exchange = Exchange(tuple(spec.steps(options or self.options)))
@@ -134,7 +135,7 @@ class _Trial(Contract):
         return ServerEngine(rule, self.fleet, _weights(len(parts)), exchange=exchange)
 
     def start(self, engine: Engine[Any]) -> EngineState:
-        shared = torch.linspace(-1, 1, math.prod(self.pool or [0]), dtype=torch.float64)
+        shared = torch.linspace(-1, 1, math.prod(self.shared), dtype=torch.float64)
         state: EngineState = engine.start_stage(self.origin, _NOTHING, shared=shared)
         return state
 
@@ -265,8 +266,7 @@ class _Trial(Contract):
         _, record = engine.run_round(self.start(engine))
         formula = spec.formula(self.options)
         edges = 2 if spec.decentralized else 1  # every node of the ring has two
-        diseases = DISEASES if self.pool else self.sizes[1]
-        sizes = Sizes.of(WEIGHTS, diseases, GROUPS, itemsize=8, pool=math.prod(self.pool))
+        sizes = Sizes.of(WEIGHTS, DISEASES, GROUPS, itemsize=8, shared=math.prod(self.shared))
         each = 8 * numbers_sent(formula, sizes) * edges
         if spec.bytes_sent is not None:
             formula, each = "bytes_sent", spec.bytes_sent(self.options, sizes)

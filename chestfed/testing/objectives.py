@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
@@ -17,7 +16,6 @@ from chestfed.learning.objectives.declaration import (
     Sampled,
     ServerEstimate,
     count_shared,
-    pool_shape,
 )
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 
@@ -76,18 +74,18 @@ class _Batch(Contract):
         extra, dual, shared = self.loss_of.extra_size, self.loss_of.dual_size, count_shared(self.loss_of)
         if self.spec.kind == "minimization" and (extra or dual):
             return f"a minimization has no variables of its own; it has {extra} primal and {dual} dual ones"
+        if self.spec.kind == "minimization" and shared:
+            return f"nobody sends what is shared with a minimization; its shared_shape has {shared} numbers"
         if self.spec.kind == "min-max" and not dual:
             return "a min-max objective needs dual variables; dual_size is 0"
-        if self.spec.kind == "server-weighted":
-            if not isinstance(self.loss_of, ServerEstimate):
-                return "the server estimates what is shared: write `estimate_shared(logits, features, labels)`"
+        if self.spec.kind == "server-weighted" and not isinstance(self.loss_of, ServerEstimate):
+            return "the server estimates what is shared: write `estimate_shared(logits, features, labels)`"
+        if isinstance(self.loss_of, ServerEstimate):
             features = torch.ones(IMAGES, 4, dtype=torch.float64)
             estimate = self.loss_of.estimate_shared(self.logits, features, self.labels)
             if estimate.shape != (shared,):
-                return f"`estimate_shared` gives {list(estimate.shape)} numbers; shared_size is {shared}"
-        if self.spec.kind == "score pool" and shared != math.prod(pool_shape(self.loss_of) or [-1]):
-            return f"`shared` is the pool; its shape is {pool_shape(self.loss_of)}, and shared_size {shared}"
-        if dual and self.spec.kind in ("server-weighted", "score pool"):
+                return f"`estimate_shared` gives {list(estimate.shape)} numbers; shared_shape has {shared}"
+        if dual and shared:
             return f"what the server sends is `shared`; dual_size is {dual}, and no client ascends"
         return None
 

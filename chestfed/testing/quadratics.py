@@ -19,7 +19,7 @@ from chestfed.core.randomness import stream_seed
 from chestfed.learning.algorithms.variables import Point, weighted_mean
 from chestfed.learning.engines.messages.requests import NOTHING
 from chestfed.learning.objectives import OBJECTIVES
-from chestfed.learning.objectives.declaration import Population, pool_shape
+from chestfed.learning.objectives.declaration import Objective, Population
 
 #: d weights, then a and b of J diseases; J dual variables.
 WEIGHTS, DISEASES = 5, 2
@@ -87,13 +87,10 @@ def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
     return Point(solution[: len(b)], solution[len(b) :])
 
 
-def build_pool(objective: str) -> tuple[int, ...]:
-    """The shape of the pool of an objective with its default options; empty without one."""
-    spec = OBJECTIVES.find(objective)
-    if spec.kind != "score pool":
-        return ()
-    ratios = torch.full((CLIENTS, DISEASES), 0.3, dtype=torch.float64)
-    return pool_shape(spec.build(spec.options.model_validate({"name": objective}), Population(ratios[0], ratios)))
+def build_objective(objective: str) -> Objective:
+    """The objective of this name with its default options, of as many clients and diseases."""
+    spec, ratios = OBJECTIVES.find(objective), torch.full((CLIENTS, DISEASES), 0.3, dtype=torch.float64)
+    return spec.build(spec.options.model_validate({"name": objective}), Population(ratios[0], ratios))
 
 
 #: Batches of a full pass over a client's images.
@@ -149,8 +146,8 @@ class QuadraticClient:
     """A client of the engine with exact gradients, without a network and so without buffers.
 
     As with a network a gradient is overwritten by the next, unless `overwrites` is False. A batch is four images, whose
-    logits are the first weights and shifts; of each row `remembered` numbers per disease are remembered. `reads` tells
-    whether an algorithm has looked at them.
+    logits are the first weights and shifts; of each row `remembered` numbers are remembered, as many of each disease.
+    `reads` tells whether an algorithm has looked at them.
     """
 
     rows = torch.zeros(0, dtype=torch.int64)
@@ -211,7 +208,7 @@ class QuadraticClient:
 
     @property
     def remembered(self) -> Tensor:
-        return 1 + self.logits.square().repeat(1, self._remembered)
+        return 1 + self.logits.square().repeat(1, self._remembered // DISEASES)
 
     def _gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.gradients_computed += 1

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 P = np.array([0.3, 0.05])
-NONE = torch.zeros(0)
 
 
 def draw() -> tuple[np.ndarray, np.ndarray]:
@@ -93,37 +92,6 @@ def check_the_best_alpha_of_a_disease_without_pairs_is_unknown(module: ModuleTyp
     assert module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)[1].isnan()
 
 
-def check_ratio_loss_weighs_each_class(module: ModuleType) -> None:
-    logits, labels = draw()
-    ratios = np.array([5.0, 2.0, 0.2, 0.5])
-    per_disease = []
-    for j in range(2):
-        known = ~np.isnan(labels[:, j])
-        z, y = logits[known, j], labels[known, j]
-        weight = 0.7 + 0.3 * np.where(y == 1, ratios[j], ratios[2 + j])
-        per_disease.append(np.mean(weight * (np.log1p(np.exp(z)) - y * z)))
-    loss = module.RatioLoss(2, 0.7, 0.3).loss(
-        torch.from_numpy(logits), torch.from_numpy(labels), NONE, NONE, torch.from_numpy(ratios)
-    )
-    np.testing.assert_allclose(float(loss), np.mean(per_disease), rtol=1e-12)
-
-
-def check_ratios_are_those_of_the_gradients(module: ModuleType) -> None:
-    logits, labels = draw()
-    features = np.random.default_rng(5).random((40, 3))
-    slopes = 1 / (1 + np.exp(-logits)) - (labels == 1)
-    expected = []
-    for value in (1, 0):
-        for j in range(2):
-            rows, others = labels[:, j] == value, labels[:, j] == 1 - value
-            numerator, denominator = (
-                np.abs((slopes[r, j][:, None] * features[r]).mean(axis=0).sum()) for r in (rows, others)
-            )
-            expected.append(numerator / denominator)
-    ratios = module.class_ratios(*(torch.from_numpy(part) for part in (logits, features, labels)))
-    np.testing.assert_allclose(ratios.numpy(), expected, rtol=1e-12)
-
-
 def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
     logits, labels = draw()
     per_disease = []
@@ -136,7 +104,7 @@ def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
     np.testing.assert_allclose(float(loss), np.mean(per_disease), rtol=1e-12)
 
 
-def _the_mean_over_all_batches_is_the_whole(
+def require_mean_of_batches(
     make: Callable[[torch.Tensor | None], Any], extra: torch.Tensor, dual: torch.Tensor, *shared: torch.Tensor
 ) -> None:
     """Loss and gradients, over all batches of 3 out of 9 images, of which few are labeled."""
@@ -158,19 +126,12 @@ def _the_mean_over_all_batches_is_the_whole(
 
 def check_all_batches_make_the_auc_loss_of_the_whole(module: ModuleType) -> None:
     extra, dual = torch.tensor([0.7, 0.6, 0.3, 0.2]).double(), torch.tensor([0.4, -0.3]).double()
-    _the_mean_over_all_batches_is_the_whole(lambda q: module.AucMargin(torch.from_numpy(P), labeled=q), extra, dual)
-
-
-def check_all_batches_make_the_ratio_loss_of_the_whole(module: ModuleType) -> None:
-    ratios = torch.tensor([5.0, 2.0, 0.2, 0.5]).double()
-    _the_mean_over_all_batches_is_the_whole(
-        lambda q: module.RatioLoss(2, 0.7, 0.3, labeled=q), ratios[:0], ratios[:0], ratios
-    )
+    require_mean_of_batches(lambda q: module.AucMargin(torch.from_numpy(P), labeled=q), extra, dual)
 
 
 def check_all_batches_make_the_cross_entropy_of_the_whole(module: ModuleType) -> None:
     none = torch.zeros(0).double()
-    _the_mean_over_all_batches_is_the_whole(lambda q: module.CrossEntropy(q), none, none)
+    require_mean_of_batches(lambda q: module.CrossEntropy(q), none, none)
 
 
 def check_a_labeled_mean_is_that_of_the_labeled(module: ModuleType) -> None:
@@ -186,13 +147,6 @@ def check_a_labeled_mean_is_that_of_the_labeled(module: ModuleType) -> None:
     assert nothing.tolist() == [0, 0]
 
 
-def check_ratios_are_capped_on_both_sides(module: ModuleType) -> None:
-    logits, labels = (torch.from_numpy(part) for part in draw())
-    given, ratios = torch.tensor([40.0, 2.0, 0.001, 0.5]).double(), torch.tensor([4.0, 2.0, 0.25, 0.5]).double()
-    loss = module.RatioLoss(2, 0.7, 0.3, cap=4.0).loss(logits, labels, NONE, NONE, given)
-    assert torch.equal(loss, module.RatioLoss(2, 0.7, 0.3).loss(logits, labels, NONE, NONE, ratios))
-
-
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
     "auc_margin": [
         check_auc_margin_is_equation_2_image_by_image,
@@ -201,12 +155,6 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
         check_a_disease_without_labels_counts_in_the_mean_over_diseases,
         check_the_best_alpha_of_a_disease_without_pairs_is_unknown,
         check_all_batches_make_the_auc_loss_of_the_whole,
-    ],
-    "ratio_loss": [
-        check_ratio_loss_weighs_each_class,
-        check_ratios_are_those_of_the_gradients,
-        check_ratios_are_capped_on_both_sides,
-        check_all_batches_make_the_ratio_loss_of_the_whole,
     ],
     "cross_entropy": [
         check_cross_entropy_masks_what_is_missing,
@@ -244,23 +192,6 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
             "best = terms.sum(dim=0) / (count.clamp(min=1)",
             "best = terms.sum(dim=0) / (len(labels)",
         ),
-    },
-    "ratio_loss": {
-        "the ratios are swapped": (
-            "torch.where(positive, ratios[: self.diseases], ratios[self.diseases :])",
-            "torch.where(~positive, ratios[: self.diseases], ratios[self.diseases :])",
-        ),
-        "alpha is forgotten": ("weight = self.alpha + self.beta", "weight = self.beta"),
-        "missing labels count as negative": ("(weight * terms, labels,", "(weight * terms, labels.nan_to_num(),"),
-        "the share of labels is forgotten": ("labels, self.labeled)", "labels)"),
-        "ratios are not capped": (".clamp(1 / self.cap, self.cap)", ""),
-        "small ratios are not capped": (".clamp(1 / self.cap, self.cap)", ".clamp(max=self.cap)"),
-        "R is the inverse": (
-            "of_positives / torch.where(usable, of_negatives, 1.0), 1.0)",
-            "of_negatives / torch.where(usable, of_positives, 1.0), 1.0)",
-        ),
-        "gradients are summed over the images": (" / of_class.sum(dim=0).clamp(min=1)[:, None]", ""),
-        "features are forgotten": ("@ features", "@ torch.ones_like(features)"),
     },
     "cross_entropy": {
         "missing labels count as negative": ("(terms, labels, self", "(terms, target, self"),

@@ -1,17 +1,22 @@
-"""Every module that holds a rule, with the checks that it must hold and the mutants that must fail one of them."""
+"""Every module that holds a rule, with the checks that it must hold and the mutants that must fail one of them.
+
+Those of a leaf stand in `tests/leaves/NAME/proofs.py`.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
+from tests import leaves
 from tests.invariants import (
     averaging_checks,
     codasca_checks,
     compositional_checks,
     edge_consensus_checks,
     engine_checks,
-    fedxl_checks,
     gossip_checks,
     method_checks,
     minimizers_checks,
@@ -23,8 +28,7 @@ from tests.invariants.mutants import CODASCA_MUTANTS
 
 Check = Callable[[ModuleType], None]
 
-#: module -> its checks.
-CHECKS: dict[str, list[Check]] = {
+_CHECKS: dict[str, list[Check]] = {
     "algorithms.codasca": codasca_checks.CHECKS,
     **{f"algorithms.{name}": checks for name, checks in averaging_checks.CHECKS.items()},
     **{f"algorithms.{name}": checks for name, checks in compositional_checks.CHECKS.items()},
@@ -36,11 +40,9 @@ CHECKS: dict[str, list[Check]] = {
     "engines.server": engine_checks.CHECKS,
     **{f"objectives.{name}": checks for name, checks in objective_checks.CHECKS.items()},
     "objectives.pairs": pairs_checks.CHECKS,
-    **fedxl_checks.CHECKS,
 }
 
-#: module -> name of a mutant -> (text in the source, its replacement).
-MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
+_MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "algorithms.codasca": CODASCA_MUTANTS,
     **{f"algorithms.{name}": mutants for name, mutants in averaging_checks.MUTANTS.items()},
     **{f"algorithms.{name}": mutants for name, mutants in compositional_checks.MUTANTS.items()},
@@ -52,7 +54,20 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "engines.server": engine_checks.MUTANTS,
     **{f"objectives.{name}": mutants for name, mutants in objective_checks.MUTANTS.items()},
     "objectives.pairs": pairs_checks.MUTANTS,
-    **fedxl_checks.MUTANTS,
+}
+
+_OF_LEAVES = {
+    f"leaves.{file.parent.name}": importlib.import_module(f"tests.leaves.{file.parent.name}.proofs")
+    for file in sorted(Path(leaves.__path__[0]).glob("*/proofs.py"))
+}
+
+#: module below `chestfed` -> its checks.
+CHECKS: dict[str, list[Check]] = {f"learning.{name}": checks for name, checks in _CHECKS.items()} | {
+    f"{leaf}.{name}": checks for leaf, proofs in _OF_LEAVES.items() for name, checks in proofs.CHECKS.items()
+}
+#: module -> name of a mutant -> (text in the source, its replacement).
+MUTANTS: dict[str, dict[str, tuple[str, str]]] = {f"learning.{name}": mutants for name, mutants in _MUTANTS.items()} | {
+    f"{leaf}.{name}": mutants for leaf, proofs in _OF_LEAVES.items() for name, mutants in proofs.MUTANTS.items()
 }
 
 

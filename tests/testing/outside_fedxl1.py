@@ -20,12 +20,8 @@ class Pairs:
     dual_size: int = 0
 
     @property
-    def pool(self):
+    def shared_shape(self):
         return (2, 1, self.slots, self.diseases)
-
-    @property
-    def shared_size(self):
-        return 2 * self.slots * self.diseases
 
     def loss(self, logits, labels, extra, dual, shared):
         scores, pool = torch.sigmoid(logits), shared.view(2, self.slots, -1)
@@ -101,6 +97,6 @@ FEDXL1 = AlgorithmSpec(
     sent="w, scores",
     exact="no",
     can=frozenset({Can.SCORES}),
-    build=lambda options, setting: FedXL1(setting.window, setting.local_lr, setting.pool),
+    build=lambda options, setting: FedXL1(setting.window, setting.local_lr, setting.shared),
     rule=FedXL1,
 )

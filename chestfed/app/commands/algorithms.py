@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from chestfed.learning.algorithms import AlgorithmSpec
     from chestfed.learning.algorithms.declaration import Exact
 
-FAMILIES = ("min-max AUC", "compositional", "score pool", "minimization", "personal", "decentralized", "reference")
-
 #: Where an algorithm ends with heterogeneous clients and a constant step, in words.
 WHERE: dict[Exact, str] = {
     "any window": "the optimum, at any window",
@@ -59,14 +57,14 @@ def algorithms(
 
 
 def families() -> dict[str, list[tuple[str, dict[str, str]]]]:
-    """The names and rows of all built-in and installed algorithms, by family."""
+    """The names and rows of all built-in and installed algorithms, by family; the references last."""
     from chestfed.learning.algorithms import ALGORITHMS
 
-    rows: dict[str, list[tuple[str, dict[str, str]]]] = {family: [] for family in FAMILIES}
+    rows: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for name in ALGORITHMS.names:
         spec = ALGORITHMS.find(name)
         rows.setdefault(spec.family, []).append((name, describe_spec(spec)))
-    return rows
+    return dict(sorted(rows.items(), key=lambda item: item[0] == "reference"))
 
 
 def describe_spec(spec: AlgorithmSpec) -> dict[str, str]:
@@ -109,8 +107,8 @@ def _print_all(console: Console) -> None:
     console.print(text_table("", ("name", "paper"), ("sent", "gradients", "optimum"), lines, light=True))
     console.print(
         "sent: numbers of a client per round; d weights, of them C of the classifier and N of normalization, J "
-        "diseases, P scores of a pool. gradients: per client and round; I local steps, F batches of a pass over all "
-        "images. optimum: where it is reached with unlike clients and a constant step."
+        "diseases, P numbers that are shared. gradients: per client and round; I local steps, F batches of a pass over "
+        "all images. optimum: where it is reached with unlike clients and a constant step."
     )
     console.print("Objectives:")
     for name in OBJECTIVES.names:

@@ -15,8 +15,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from chestfed.learning.abilities import ANY_ROUND
 from chestfed.learning.algorithms import coda_plus
-from chestfed.learning.algorithms.abilities import ANY_ROUND
 from chestfed.learning.algorithms.coda_plus import CodaPlus
 from chestfed.learning.algorithms.declaration import ProximalOptions, Setting
 from chestfed.learning.algorithms.variables import Point, weighted_mean

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from chestfed.learning.algorithms.abilities import AVERAGING, Can
+from chestfed.learning.abilities import AVERAGING, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, MinMaxOptions, ProximalOptions, Setting
 from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, descend_, mean_of
 

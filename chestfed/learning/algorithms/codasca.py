@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, ProximalOptions, ServerStepOptions, Setting
 from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, descend_, mean_of
 

@@ -14,11 +14,9 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core.plugins import Options, Versioned
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.variables import Rule
 from chestfed.learning.objectives.declaration import ObjectiveKind
-
-Family = Literal["min-max AUC", "compositional", "score pool", "minimization", "personal", "decentralized", "reference"]
 
 #: Where it ends with heterogeneous clients and a constant step: at the optimum whatever the window, only with a window
 #: of 1, or not.
@@ -86,8 +84,8 @@ class Setting:
         normalization layers) and `features` (all others). Together they are all weights, each once.
     seed
         Of training: for random draws of the server. A client draws from `gradients.stream`.
-    pool
-        Shape `[2, 1 + m, P, J]` of the objective's pool of scores; empty without one.
+    shared
+        Shape of what the server sends for the objective, see `Objective.shared_shape`.
     """
 
     window: int
@@ -100,7 +98,7 @@ class Setting:
     client: ClientInfo | None = None
     groups: Groups = field(default_factory=UnknownGroups)
     seed: int = 0
-    pool: tuple[int, ...] = ()
+    shared: tuple[int, ...] = (0,)
 
 
 def _no_steps(options: object) -> Sequence[Any]:
@@ -116,14 +114,14 @@ class AlgorithmSpec(Versioned):
     name, title, paper, where
         The name in configurations; for people; who published it; the lines or equations there.
     family
-        The kind of problem.
+        The kind of problem, under which it is listed.
     takes
         Kinds of objectives that it can train on.
     objective
         Name of the objective that it trains on unless the configuration says another.
     sends
         Numbers that a client sends per round, d being the weights, C those of the classifier, N those of normalization
-        layers, J the diseases and P the numbers of a pool of scores: "2(d + 3J)". Decentralized: per edge and
+        layers, J the diseases and P the numbers that are shared: "2(d + 3J)". Decentralized: per edge and
         direction. A function where it depends on the options.
     bytes_sent
         Bytes of an update, a function of options and `Sizes`, where `sends` is not all: a compressed update.
@@ -168,7 +166,7 @@ class AlgorithmSpec(Versioned):
     paper: str
     where: str
     build: Callable[[Any, Setting], Rule]
-    family: Family = "minimization"
+    family: str = "minimization"
     takes: tuple[ObjectiveKind, ...] = ("minimization",)
     objective: str = "cross_entropy"
     sends: str | Callable[[Any], str] = "d"
@@ -204,15 +202,15 @@ class Sizes:
     C: int = 0  #: weights of the classifier
     N: int = 0  #: weights of normalization layers
     itemsize: int = 4  #: bytes of a number
-    P: int = 0  #: numbers of a pool of scores
+    P: int = 0  #: numbers that the server sends for the objective
 
     @classmethod
-    def of(cls, weights: int, diseases: int, groups: Groups, itemsize: int = 4, pool: int = 0) -> Sizes:
+    def of(cls, weights: int, diseases: int, groups: Groups, itemsize: int = 4, shared: int = 0) -> Sizes:
         """For a network whose groups are known."""
         classifier, norms = (
             sum(cut.stop - cut.start for cut in groups[key]) for key in ("classifier", "normalization")
         )
-        return cls(weights, diseases, classifier, norms, itemsize, pool)
+        return cls(weights, diseases, classifier, norms, itemsize, shared)
 
 
 def numbers_sent(formula: str, sizes: Sizes) -> int:

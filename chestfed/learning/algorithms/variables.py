@@ -303,7 +303,7 @@ class Sharing(Protocol[Server, Message]):
     """An algorithm whose server makes what the objective has `shared` from what the clients send."""
 
     def share(self, server: Server, updates: Sequence[Message], weights: Sequence[float]) -> Tensor:
-        """The numbers `[shared_size]` for the next round, given the server's state before this one's step."""
+        """What the objective has `shared` in the next round, as a vector, given the server's state before this step."""
 
 
 @runtime_checkable

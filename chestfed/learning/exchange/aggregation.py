@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from chestfed.core.errors import TrainingError
-from chestfed.learning.algorithms.abilities import Can, Demand
+from chestfed.learning.abilities import Can, Demand
 from chestfed.learning.algorithms.variables import from_named_tensors, named_tensors, weighted_mean
 from chestfed.learning.exchange.step import Arrived, Place, Step, StepSpec, start_of
 

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.core.config import StrictModel
-from chestfed.learning.algorithms.abilities import Can, Demand
+from chestfed.learning.abilities import Can, Demand
 from chestfed.learning.algorithms.variables import Record, Stateless, from_named_tensors, named_tensors
 from chestfed.learning.exchange.step import Arrived, Draw, Place, Step, StepSpec
 

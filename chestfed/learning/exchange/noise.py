@@ -23,7 +23,7 @@ from chestfed.core.bundled import install_command
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
-from chestfed.learning.algorithms.abilities import Can, Demand
+from chestfed.learning.abilities import Can, Demand
 from chestfed.learning.algorithms.variables import from_named_tensors, named_tensors, weighted_mean
 from chestfed.learning.exchange.step import Arrived, Package, Place, Step, StepSpec, is_empty, start_of
 

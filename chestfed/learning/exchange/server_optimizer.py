@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core.config import StrictModel
-from chestfed.learning.algorithms.abilities import Can, Demand
+from chestfed.learning.abilities import Can, Demand
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.exchange.step import Place, Step, StepSpec
 

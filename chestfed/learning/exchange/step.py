@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.plugins import Options
-from chestfed.learning.algorithms.abilities import Demand
+from chestfed.learning.abilities import Demand
 from chestfed.learning.algorithms.variables import Point, Record, Stateless, named_tensors
 
 #: Where a step stands between arrival and the server's step, in this order. code: another form of an update;

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from math import prod
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from chestfed.core.plugins import Options, Versioned
+from chestfed.learning.abilities import Can
 
-#: What an algorithm must be able to do with it.
+#: What an algorithm must be able to do with it; those of leaves and plug-ins have names of their own.
 #:
 #: minimization     a loss of the weights alone
 #: min-max          further primal variables and dual variables, which the algorithm ascends
-#: compositional    a loss at a point that the network reaches by a step of its own
 #: server-weighted  a minimization with an estimate of the server's, sent with the model
-#: score pool       pairs with scores of other clients, which the server sends with the model
-ObjectiveKind = Literal["minimization", "min-max", "compositional", "server-weighted", "score pool"]
+ObjectiveKind = str
 
 
 class Objective(Protocol):
@@ -40,14 +40,14 @@ class Objective(Protocol):
         return 0
 
     @property
-    def shared_size(self) -> int:
-        """Numbers that the server sends with the model for the loss, and no client changes: an estimate, a pool."""
-        return 0
+    def shared_shape(self) -> tuple[int, ...]:
+        """Shape of what the server sends with the model for the loss, and no client changes: an estimate, scores."""
+        return (0,)
 
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         """Scalar loss, differentiable in logits, extra and dual.
 
-        With a `shared_size` there is a fifth argument, these numbers.
+        With a `shared_shape` there is a fifth argument, these numbers, as a vector.
         """
 
 
@@ -64,31 +64,23 @@ class Sampled(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and the new memory of its rows `[n, memory_size]`, given the old one.
 
-        With a `shared_size` there is a sixth argument, these numbers.
+        With a `shared_shape` there is a sixth argument, these numbers, as a vector.
         """
 
 
-@runtime_checkable
-class Pooled(Protocol):
-    """An objective of pairs with scores that all clients sent the round before: a pool, which is what is `shared`.
-
-    An entry of the pool is an image of a class: its sigmoid score per disease, above 0 (0: no entry), and what is
-    remembered of its row, m J numbers.
-    """
-
-    @property
-    def pool(self) -> tuple[int, int, int, int]:
-        """Its shape `[2, 1 + m, P, J]`: of positives, then of negatives, P entries per disease."""
-
-
-def pool_shape(objective: object) -> tuple[int, ...]:
-    """The shape of the objective's pool; empty without one."""
-    return objective.pool if isinstance(objective, Pooled) else ()
+def shape_shared(objective: object) -> tuple[int, ...]:
+    """The objective's `shared_shape`; (0,) for one that does not say it."""
+    return tuple(getattr(objective, "shared_shape", (0,)))
 
 
 def count_shared(objective: object) -> int:
-    """The objective's `shared_size`; 0 for one that does not say it."""
-    return int(getattr(objective, "shared_size", 0))
+    """The numbers in its `shared_shape`."""
+    return prod(shape_shared(objective))
+
+
+def count_remembered(objective: object) -> int:
+    """The numbers that a `Sampled` objective remembers of each row; 0 of another."""
+    return objective.memory_size if isinstance(objective, Sampled) else 0
 
 
 @runtime_checkable
@@ -104,7 +96,7 @@ class ServerEstimate(Protocol):
     """An objective for which the server estimates what is shared, from auxiliary images."""
 
     def estimate_shared(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-        """Make the numbers `[shared_size]` of `logits`, `labels` `[n, J]` and the classifier's input `[n, f]`."""
+        """Make the numbers `[shared_shape]` of `logits`, `labels` `[n, J]` and the classifier's input `[n, f]`."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +148,7 @@ class ObjectiveSpec(Versioned):
     `build(options, population)` makes the loss of one client, an `Objective`; `rule` is its class, so that
     `package.module:Rule` is a reference to this declaration. `version` identifies the code of one that
     stands in no file. `draws` says whether the loss may draw random numbers: the generators are then kept from batch to
-    batch, which takes time.
+    batch, which takes time. An algorithm that trains on it `lacks` these abilities: `Can.OWN_DUALS`, `Can.MEAN_POINT`.
     """
 
     name: str
@@ -167,3 +159,4 @@ class ObjectiveSpec(Versioned):
     options: type[Options] = Options
     rule: type | None = None
     draws: bool = True
+    lacks: frozenset[Can] = frozenset()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from chestfed.learning.algorithms.abilities import Can
+import torch
+
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.declaration import Sizes, numbers_sent
 from chestfed.learning.models import NetworkGroups
+from chestfed.learning.objectives.declaration import Population, count_shared
 from chestfed.leaves.federation.handshake import code_of, hospitals_in, network_sizes
 from chestfed.leaves.federation.hospital.plan import planned_models, planned_rounds, role_of
 from chestfed.leaves.federation.parcels import shown_in_line
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.rules import build_objective
 from chestfed.studies.training.client_summary import BINS, SAMPLED
 
 #: What leaves of test images, by `leaves.results`.
@@ -69,9 +73,10 @@ def list_leaving(pipeline: Pipeline, name: str, results: str | None) -> list[str
         lines.append(f"once: the network of stage 1, weights and buffers: {_bytes(4 * (d + b))}; mean losses")
     if role != "scored":
         groups = NetworkGroups(pipeline.model, j)
-        pool = getattr(settings.objective, "pool", 0) * 2 * j if Can.SCORES in settings.spec.can else 0
+        ratios = torch.full((len(hospitals_in(pipeline)), j), 0.5)
+        shared = count_shared(build_objective(settings, Population(ratios[0], ratios)))
         formula = settings.spec.formula(settings.algorithm)
-        update = numbers_sent(formula, Sizes.of(d, j, groups, pool=pool))
+        update = numbers_sent(formula, Sizes.of(d, j, groups, shared=shared))
         each = 4 * (update + b + d + 2 * j)
         rounds = planned_rounds(pipeline, place)
         parts = f"{formula} numbers of the update; {b:,} buffers; the mean gradient; mean loss"

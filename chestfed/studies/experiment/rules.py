@@ -14,14 +14,14 @@ from torch import Tensor
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.declaration import DecentralizedOptions
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.engines.peers import refuse_running_statistics
 from chestfed.learning.engines.topology import Graph, build_graph
 from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network
 from chestfed.learning.objectives import Objective
-from chestfed.learning.objectives.declaration import Population, pool_shape
+from chestfed.learning.objectives.declaration import Population, shape_shared
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.stage_2 import Federated
 
@@ -132,7 +132,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     for number in range(len(settings.schedule)):
         try:
             ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))
-            more = {"groups": groups, "pool": pool_shape(objective)}
+            more = {"groups": groups, "shared": shape_shared(objective)}
             settings.build_rule(number, ratios, k, build_stage_graph(settings, k), **more)
         except ConfigError as error:
             yield f"algorithm.{error}"

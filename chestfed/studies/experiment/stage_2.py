@@ -224,7 +224,7 @@ class Federated(Steps):
     def build_rule(self, number: int, p: Tensor, clients: int, graph: Graph | None = None, **more: Any) -> Any:
         """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
 
-        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, pool, seed, window.
+        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, shared, seed, window.
         """
         stage = self.schedule[number]
         degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]

@@ -20,7 +20,7 @@ from chestfed.learning.engines.client import NetworkClient
 from chestfed.learning.engines.engine import Engine
 from chestfed.learning.engines.fleet import Fleet, LocalFleet
 from chestfed.learning.engines.host import Host
-from chestfed.learning.engines.messages.shapes import Shapes
+from chestfed.learning.engines.messages.shapes import BlankOracle, Shapes
 from chestfed.learning.engines.peers import PeerEngine
 from chestfed.learning.engines.server import ClassMonitor, ServerEngine
 from chestfed.learning.engines.topology import Graph
@@ -30,10 +30,10 @@ from chestfed.learning.models import FlatModule, NetworkGroups, reset_classifier
 from chestfed.learning.objectives.declaration import (
     Objective,
     Population,
-    Sampled,
     ServerEstimate,
+    count_remembered,
     count_shared,
-    pool_shape,
+    shape_shared,
 )
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
@@ -116,13 +116,13 @@ class Federation:
         """What requests to a client and its replies look like, for a network with so many numbers."""
         objective, composed = self.objective(number), self.settings.objective_spec.kind == "compositional"
         size, dual = parameters + objective.extra_size, objective.dual_size
-        remembered = objective.memory_size if isinstance(objective, Sampled) and self.samples else 0
-        memory = (self.samples[number] if remembered else 0, remembered)
+        remembered = count_remembered(objective)
+        memory = (self.samples[number], remembered) if remembered and self.samples else (0, 0)
         about = (size, dual, buffers, 1 + composed, self.graph, number)
         dtype = self.population.positive_ratio.dtype
-        more: dict[str, Any] = {"memory": memory, "pool": pool_shape(objective), "exchange": self.exchange}
-        more["shared"] = count_shared(objective)
-        return Shapes(self.rule(0, number), *about, dtype=dtype, **more)
+        oracle = BlankOracle(self.population.diseases, remembered)
+        more: dict[str, Any] = {"exchange": self.exchange, "shared": count_shared(objective), "oracle": oracle}
+        return Shapes(self.rule(0, number), *about, dtype=dtype, memory=memory, **more)
 
     def rule(self, stage: int, number: int | None = None, steps: int = 0) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last.
@@ -133,7 +133,7 @@ class Federation:
         ratio = ratio_of_duals(objective, self.population)
         client = None if number is None else ClientInfo(number, self.rows[number], self.weights[number])
         more: dict[str, Any] = {"client": client, "groups": self.groups, "seed": self.seed}
-        more |= {"pool": pool_shape(objective)}
+        more |= {"shared": shape_shared(objective)}
         more |= {"window": steps} if steps else {}
         return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
 

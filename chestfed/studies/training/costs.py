@@ -16,7 +16,7 @@ from chestfed.data.images.batches import Rows, TrainBatches
 from chestfed.learning.algorithms.variables import Point, Preparing, byte_count
 from chestfed.learning.engines.messages.shapes import BlankOracle
 from chestfed.learning.models import FeatureOptions, NetworkGroups, load_frozen, seeded
-from chestfed.learning.objectives.declaration import Population, count_shared, pool_shape
+from chestfed.learning.objectives.declaration import Population, count_remembered, count_shared, shape_shared
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.rules import build_objective, build_stage_graph, ratio_of_duals
@@ -185,14 +185,14 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     if settings.spec.pooled:
         return 0, 0
     algorithm = settings.model_copy(update={"window": 1}).build_rule(
-        0, ratios, k, groups=NetworkGroups(pipeline.model, count), pool=pool_shape(objective)
+        0, ratios, k, groups=NetworkGroups(pipeline.model, count), shared=shape_shared(objective)
     )
     point, numbers = Point(primal, primal.new_zeros(objective.dual_size)), primal.element_size() * buffers
     sent_down = numbers + primal.element_size() * count_shared(objective)
     message, up, down = algorithm.message(algorithm.start_stage(point)), 0, 0
+    exchange, oracle = settings.exchange(), BlankOracle(count, count_remembered(objective))
     if isinstance(algorithm, Preparing):
-        up, down = byte_count(algorithm.prepare(point, BlankOracle())), byte_count(point) + sent_down
-    exchange, oracle = settings.exchange(), BlankOracle(pool_shape(objective))
+        up, down = byte_count(algorithm.prepare(point, oracle)), byte_count(point) + sent_down
     update, _ = exchange.local_round(algorithm, message, exchange.start_client(algorithm, point), oracle)
     return up + byte_count(update) + numbers, down + byte_count(message) + sent_down
 

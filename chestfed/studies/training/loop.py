@@ -19,7 +19,7 @@ from chestfed.core.checkpoint import SaveTimes, load_state, report_damage, save_
 from chestfed.core.errors import DamagedError
 from chestfed.core.manifest import Part
 from chestfed.core.processes import stopping
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.variables import Point, named_tensors
 from chestfed.learning.algorithms.variables import mean_of as mean_point
 from chestfed.learning.engines.engine import Engine, StageEnd

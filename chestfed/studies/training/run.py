@@ -38,7 +38,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST, MisplacedError, Part, find_damage, write_manifest
 from chestfed.core.plugins import freeze_plugins
 from chestfed.core.pseudonyms import refuse_key_within
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.models import FlatModule, build_model
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.tables.clients.influence import describe_loss

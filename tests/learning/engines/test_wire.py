@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +19,13 @@ from chestfed.learning.algorithms.variables import Point, byte_count, named_tens
 from chestfed.learning.engines.fleet import LocalFleet
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.requests import Start, Work, Worked
-from chestfed.learning.engines.messages.shapes import Shapes
+from chestfed.learning.engines.messages.shapes import BlankOracle, Shapes
 from chestfed.learning.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.learning.engines.topology import build_graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
+from chestfed.learning.objectives.declaration import count_remembered, count_shared
 from chestfed.testing.algorithms import check_algorithm
-from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, build_pool, problems
+from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, build_objective, problems
 from tests.cases import assert_refused
 
 RULE = Codasca(2, 0.1, 0.1)
@@ -66,13 +66,12 @@ def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatc
         hosts = [Host(client, lambda stage: rule, graph, number, exchange) for number, client in enumerate(clients)]
         fleet = ThroughTheWire(hosts)
         spec = ALGORITHMS.find(name)
-        dual = 0 if set(spec.takes) <= {"minimization", "server-weighted"} else DISEASES
-        sizes, pool = (PRIMAL if dual else WEIGHTS, dual), build_pool(spec.objective)
-        sizes = (WEIGHTS, 0) if pool else sizes
-        shared = math.prod(pool or [0])
+        sizes = (PRIMAL, DISEASES) if {"min-max", "compositional"}.intersection(spec.takes) else (WEIGHTS, 0)
+        objective = build_objective(spec.objective)
+        more = {"shared": count_shared(objective), "exchange": exchange}
+        more["oracle"] = BlankOracle(DISEASES, count_remembered(objective))
         fleet.shapes = [
-            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, pool=pool, exchange=exchange, shared=shared)
-            for number in range(len(hosts))
+            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, **more) for number in range(len(hosts))
         ]
         return fleet
 

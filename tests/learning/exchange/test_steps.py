@@ -13,7 +13,7 @@ import torch
 
 from chestfed.core.checkpoint import load_checkpoint, load_state, save_checkpoint, save_state
 from chestfed.core.errors import ConfigError, DamagedError
-from chestfed.learning.algorithms.abilities import Can, Demand, find_conflicts
+from chestfed.learning.abilities import Can, Demand, find_conflicts
 from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from chestfed.learning.algorithms.variables import Point, named_tensors
 from chestfed.learning.exchange.aggregation import RobustMean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ from chestfed.core import checkpoint
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ConfigError
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms import ALGORITHMS
-from chestfed.learning.algorithms.abilities import Can
 from chestfed.learning.algorithms.coda import Coda
 from chestfed.learning.algorithms.declaration import Setting, Sizes, numbers_sent
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.engines.server import STATISTICS_BATCHES, Federation, ServerEngine
 from chestfed.learning.models import NetworkGroups
 from chestfed.learning.objectives import OBJECTIVES
-from chestfed.learning.objectives.declaration import Population, pool_shape
+from chestfed.learning.objectives.declaration import Population, count_shared
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
@@ -186,9 +185,9 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
     labels = Population(torch.full((1,), 0.5), torch.full((3, 1), 0.5))
-    d, pool = trained.network.size, math.prod(pool_shape(build_objective(pipeline.federated, labels)) or [0])
+    d, shared = trained.network.size, count_shared(build_objective(pipeline.federated, labels))
     sent = numbers_sent(
-        spec.formula(pipeline.federated.algorithm), Sizes.of(d, 1, NetworkGroups(pipeline.model, 1), pool=pool)
+        spec.formula(pipeline.federated.algorithm), Sizes.of(d, 1, NetworkGroups(pipeline.model, 1), shared=shared)
     )
     if spec.decentralized:
         sent *= 2  # on the ring every node has two edges
@@ -196,9 +195,9 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
         assert up == 4 * (sent + buffers)
         returned = sent + buffers
         if algorithm in DOWN:
-            returned = DOWN[algorithm] * d + pool + (2 if "mime" in algorithm else 1) * buffers
-        ratios = {"mime": 4, "mime_lite": 4}.get(algorithm, 2) if objective == "ratio_loss" else 0
-        assert down == (0 if spec.decentralized else 4 * (returned + ratios))
+            returned = DOWN[algorithm] * d + (2 if "mime" in algorithm else 1) * buffers
+        prepared = "mime" in algorithm  # the point goes down first
+        assert down == (0 if spec.decentralized else 4 * (returned + (1 + prepared) * shared))
     first_stage = pipeline.federated.schedule[0].rounds
     for entry in trained.history:
         if algorithm == "coda" and entry["round"] == first_stage:

@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.compositional import local_sgdam
 from chestfed.learning.algorithms.compositional.local_sgdam import Client
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting

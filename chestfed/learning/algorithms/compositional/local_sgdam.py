@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 

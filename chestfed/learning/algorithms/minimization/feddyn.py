@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
-from chestfed.learning.algorithms.abilities import ANY_ROUND
+from chestfed.learning.abilities import ANY_ROUND
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, descend_, weighted_mean
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.plugins import Options
-from chestfed.learning.algorithms.abilities import ANY_ROUND
+from chestfed.learning.abilities import ANY_ROUND
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, mean_of
 

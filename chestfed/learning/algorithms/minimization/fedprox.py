@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from chestfed.core import plugins
-from chestfed.learning.algorithms.abilities import AVERAGING
+from chestfed.learning.abilities import AVERAGING
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, descend_
 

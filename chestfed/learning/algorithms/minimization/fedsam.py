@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from chestfed.core import plugins
-from chestfed.learning.algorithms.abilities import AVERAGING
+from chestfed.learning.abilities import AVERAGING
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless
 

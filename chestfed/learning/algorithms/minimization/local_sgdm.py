@@ -8,14 +8,14 @@ The papers have no stages: with `stages` above 1 each starts without momentum. `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
-from chestfed.learning.algorithms.abilities import AVERAGING
+from chestfed.learning.abilities import AVERAGING
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless
 
@@ -73,17 +73,4 @@ LOCAL_SGDM = AlgorithmSpec(
     build=build,
     rule=LocalSgdm,
     can=AVERAGING,
-)
-
-LOCAL_SGDM_RATIO = replace(
-    LOCAL_SGDM,
-    name="local_sgdm_ratio",
-    title="LocalSGDM with the Ratio Loss",
-    variant="local_sgdm, another objective",
-    paper="Wang et al., AAAI 2021; Zhang et al., NeurIPS 2023",
-    where="weights alpha + beta R",
-    takes=("server-weighted",),
-    objective="ratio_loss",
-    sent="w and the momentum; down also 2J ratios",
-    rule=None,
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chestfed.learning.algorithms.abilities import ANY_ROUND
+from chestfed.learning.abilities import ANY_ROUND
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, ServerStepOptions, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.core import plugins
-from chestfed.learning.algorithms.abilities import AVERAGING, Can
+from chestfed.learning.abilities import AVERAGING, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, descend_
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from chestfed.core import plugins
 from chestfed.core.errors import ConfigError
-from chestfed.learning.algorithms.abilities import AVERAGING, Can
+from chestfed.learning.abilities import AVERAGING, Can
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.learning.algorithms.variables import (
     Algorithm,

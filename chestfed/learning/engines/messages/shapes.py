@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -21,19 +21,18 @@ from chestfed.learning.exchange.exchange import PLAIN, Exchange
 
 
 class BlankOracle:
-    """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values; of a pool of this shape."""
+    """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values."""
 
     rows = torch.zeros(0, dtype=torch.int64)
     loss = torch.zeros(())
 
-    def __init__(self, pool: Sequence[int] = ()) -> None:
-        self._pool = pool or (2, 1, 0, 1)
+    def __init__(self, diseases: int = 1, remembered: int = 0) -> None:
+        self._diseases, self._remembered = diseases, remembered
         self.logits = self.labels = self.remembered = torch.zeros(0, 0)
 
     def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
-        _, entries, _, diseases = self._pool
-        self.logits = self.labels = primal.new_zeros(1, diseases)
-        self.remembered = primal.new_zeros(1, (entries - 1) * diseases)
+        self.logits = self.labels = primal.new_zeros(1, self._diseases)
+        self.remembered = primal.new_zeros(1, self._remembered)
         return primal, dual
 
     again = full = outer = __call__
@@ -66,9 +65,9 @@ class Shapes:
     number: int = 0  #: of the node in the graph
     dtype: torch.dtype = torch.float32
     memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
-    pool: tuple[int, ...] = ()  #: of the objective, as in `Setting`
     exchange: Exchange = PLAIN
     shared: int = 0  #: numbers of the objective that the server sends
+    oracle: BlankOracle = field(default_factory=BlankOracle)
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
@@ -126,7 +125,7 @@ class Shapes:
             case requests.Take():
                 return requests.Located(self._rule.current(self._state))
             case requests.Prepare():
-                return requests.Prepared(self._rule.prepare(self.point, BlankOracle()), 0, 0)
+                return requests.Prepared(self._rule.prepare(self.point, self.oracle), 0, 0)
             case requests.Locate():
                 return requests.Located(self.point)
             case requests.Statistics():
@@ -194,7 +193,7 @@ class Shapes:
     def _round(self) -> tuple[Move, Record]:
         """The update, and the client's new state."""
         try:
-            return self.exchange.local_round(self._rule, self._message, self._state, BlankOracle(self.pool))
+            return self.exchange.local_round(self._rule, self._message, self._state, self.oracle)
         except (RuntimeError, NotImplementedError) as error:
             raise ConfigError(
                 f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "

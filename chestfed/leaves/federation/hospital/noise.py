@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.variables import Record
 from chestfed.learning.engines.messages.requests import Worked
 from chestfed.learning.exchange.noise import Noise, epsilon

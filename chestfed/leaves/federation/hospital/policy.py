@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.hospital.noise import list_unnoised
 from chestfed.leaves.federation.hospital.plan import (

@@ -12,7 +12,7 @@ from typing import Any
 from chestfed.core.checkpoint import load_checkpoint, read_json, write_json
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import Part, write_manifest
-from chestfed.learning.algorithms.abilities import Can
+from chestfed.learning.abilities import Can
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.parcels import Line

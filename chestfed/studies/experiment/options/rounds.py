@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from chestfed.core.config import StrictModel
+from chestfed.learning.abilities import Can, Demand, find_conflicts
 from chestfed.learning.algorithms import ALGORITHMS
-from chestfed.learning.algorithms.abilities import Can, Demand, find_conflicts
 
 if TYPE_CHECKING:
     from chestfed.studies.experiment.stage_2 import Federated
@@ -62,11 +62,10 @@ def list_demands(settings: Federated) -> list[Demand]:
 
 def check_demands(settings: Federated) -> None:
     """Raise ValueError if settings of a round do not go with the algorithm and objective, or with each other."""
-    spec, kind = settings.spec, settings.objective_spec.kind
-    more = {Can.OWN_DUALS: kind != "server-weighted", Can.MEAN_POINT: kind != "score pool"}
-    more[Can.ONE_POINT] = Can.OWN_POINTS not in spec.can
-    can = spec.can | {ability for ability, present in more.items() if present}
-    name = f"{spec.name} with {settings.objective_spec.name}"
+    spec, objective = settings.spec, settings.objective_spec
+    common = {Can.OWN_DUALS, Can.MEAN_POINT, *({Can.ONE_POINT} if Can.OWN_POINTS not in spec.can else ())}
+    can = (spec.can | common) - objective.lacks
+    name = f"{spec.name} with {objective.name}"
     if conflicts := list(find_conflicts(name, can, list_demands(settings), list_able)):
         raise ValueError("; ".join(conflicts))
 

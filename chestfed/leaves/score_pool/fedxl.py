@@ -28,11 +28,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.core import plugins
-from chestfed.core.randomness import stream_seed
-from chestfed.learning.algorithms.abilities import ANY_ROUND, Can
-from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.learning.algorithms.variables import Algorithm, Gradients, Point, Stateless, weighted_mean
+from chestfed import plugins
+from chestfed.plugins import (
+    ANY_ROUND,
+    Algorithm,
+    AlgorithmSpec,
+    Can,
+    Gradients,
+    Point,
+    Setting,
+    Stateless,
+    stream_seed,
+    weighted_mean,
+)
 
 
 @dataclass(frozen=True)
@@ -155,12 +163,12 @@ class Options(plugins.Options):
 
 def build_linear(options: plugins.Options, setting: Setting) -> FedXL:
     """FeDXL1."""
-    return FedXL(setting.window, setting.local_lr, setting.pool, seed=setting.seed)
+    return FedXL(setting.window, setting.local_lr, setting.shared, seed=setting.seed)
 
 
 def build(options: Options, setting: Setting) -> FedXL:
     """FeDXL2."""
-    return FedXL(setting.window, setting.local_lr, setting.pool, options.momentum_rate, setting.seed)
+    return FedXL(setting.window, setting.local_lr, setting.shared, options.momentum_rate, setting.seed)
 
 
 FEDXL1 = AlgorithmSpec(

@@ -17,15 +17,15 @@ the cross-entropy, as an ablation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from chestfed.core import plugins
-from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, Population, labeled_mean
+from chestfed import plugins
+from chestfed.plugins import LOCAL_SGDM, Can, Objective, ObjectiveSpec, Population, labeled_mean
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class RatioLoss(Objective):
     labeled: Tensor | None = None
 
     @property
-    def shared_size(self) -> int:
+    def shared_shape(self) -> tuple[int]:
         """The ratios: 2J."""
-        return 2 * self.diseases
+        return (2 * self.diseases,)
 
-    def loss(  # type: ignore[override]  # of an objective with a `shared_size`
+    def loss(  # type: ignore[override]  # of an objective with a `shared_shape`
         self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, shared: Tensor
     ) -> Tensor:
         """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `shared` holds the ratios.
@@ -119,4 +119,18 @@ RATIO_LOSS = ObjectiveSpec(
     build=build,
     rule=RatioLoss,
     draws=False,
+    lacks=frozenset({Can.OWN_DUALS}),
+)
+
+LOCAL_SGDM_RATIO = replace(
+    LOCAL_SGDM,
+    name="local_sgdm_ratio",
+    title="LocalSGDM with the Ratio Loss",
+    variant="local_sgdm, another objective",
+    paper="Wang et al., AAAI 2021; Zhang et al., NeurIPS 2023",
+    where="weights alpha + beta R",
+    takes=("server-weighted",),
+    objective="ratio_loss",
+    sent="w and the momentum; down also 2J ratios",
+    rule=None,
 )

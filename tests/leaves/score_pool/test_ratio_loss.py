@@ -10,7 +10,7 @@ from torch import nn
 from chestfed.learning.engines.server import ClassMonitor
 from chestfed.learning.models import FlatModule
 from chestfed.learning.objectives.cross_entropy import CrossEntropy
-from chestfed.learning.objectives.ratio_loss import RatioLoss, class_ratios
+from chestfed.leaves.score_pool.ratio_loss import RatioLoss, class_ratios
 
 NONE = torch.zeros(0)
 

@@ -15,10 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chestfed.learning.algorithms import fedxl
-from chestfed.learning.algorithms.declaration import Setting
-from chestfed.learning.algorithms.variables import Point, Stateless
-from chestfed.learning.objectives import score_pool
+from chestfed.leaves.score_pool import fedxl, pairs
+from chestfed.plugins import Point, Setting, Stateless
 
 J, D, B, WINDOW, ROUNDS, LR, WEIGHTS = 2, 3, 6, 3, 4, 0.4, (0.5, 0.3, 0.2)
 MARGIN, SPREAD, RATE, BETA, P = 0.9, 0.7, 0.4, 0.3, (0.4, 0.25)
@@ -37,7 +35,7 @@ class Oracle:
 
     def __init__(self, client: int, loss: Any) -> None:
         self.client, self.loss_of, self.batch = client, loss, 0
-        self.shared = torch.zeros(loss.shared_size, dtype=torch.float64)
+        self.shared = torch.zeros(loss.shared_shape, dtype=torch.float64)
         self.memory = torch.zeros(len(IMAGES[client]), getattr(loss, "memory_size", 0), dtype=torch.float64)
 
     def __call__(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,7 +63,7 @@ def run(modules: Any, partial: bool) -> tuple[Any, list[Any]]:
     p = torch.tensor(P, dtype=torch.float64)
     kind = modules.losses.PoolPartialAuc if partial else modules.losses.PoolAuc
     loss = kind(p, CAPACITY, MARGIN, None, **({"spread": SPREAD, "rate": RATE} if partial else {}))
-    setting = Setting(WINDOW, LR, clients=3, pool=loss.pool, seed=5)
+    setting = Setting(WINDOW, LR, clients=3, shared=loss.shared_shape, seed=5)
     options = modules.rules.Options(momentum_rate=BETA)
     rule = modules.rules.build(options, setting) if partial else modules.rules.build_linear(options, setting)
     server = rule.start_stage(Point(START, START[:0]))
@@ -195,7 +193,7 @@ def check_the_pool_is_drawn_from_all_clients(modules: Any) -> None:
 def check_the_newest_scores_are_sent(modules: Any) -> None:
     p = torch.tensor(P, dtype=torch.float64)
     loss = modules.losses.PoolAuc(p, 2, MARGIN)
-    rule = modules.rules.build_linear(None, Setting(WINDOW, LR, pool=loss.pool))
+    rule = modules.rules.build_linear(None, Setting(WINDOW, LR, shared=loss.shared_shape))
     oracle: Any = Oracle(2, loss)
     start = rule.start_stage(Point(START, START[:0]))
     update = rule.local_round(start, Stateless(), oracle)[0]
@@ -220,7 +218,7 @@ _CHECKS: Sequence[Callable[[Any], None]] = (
 
 
 def _of_rules(check: Callable[[Any], None]) -> Callable[[ModuleType], None]:
-    return wraps(check)(lambda module: check(SimpleNamespace(rules=module, losses=score_pool)))
+    return wraps(check)(lambda module: check(SimpleNamespace(rules=module, losses=pairs)))
 
 
 def _of_losses(check: Callable[[Any], None]) -> Callable[[ModuleType], None]:
@@ -228,11 +226,11 @@ def _of_losses(check: Callable[[Any], None]) -> Callable[[ModuleType], None]:
 
 
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
-    "algorithms.fedxl": [_of_rules(check) for check in _CHECKS],
-    "objectives.score_pool": [_of_losses(check) for check in _CHECKS[:2]],
+    "fedxl": [_of_rules(check) for check in _CHECKS],
+    "pairs": [_of_losses(check) for check in _CHECKS[:2]],
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
-    "algorithms.fedxl": {
+    "fedxl": {
         "gradient average is not used": ("                gradient = momentum\n", ""),
         "gradient average is undamped": (
             "momentum.lerp_(gradient, self.rate)",
@@ -253,7 +251,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
             "torch.zeros_like(server.momentum)",
         ),
     },
-    "objectives.score_pool": {
+    "pairs": {
         "positives meet positives": (
             "scores[:, None] - negatives[0]), negatives[0])",
             "scores[:, None] - positives[0]), positives[0])",
@@ -265,7 +263,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "empty entries count": ("present.sum(dim=0).clamp(min=1)", "len(pool)"),
         "p is forgotten": ("of_positive / torch.where(p > 0, p, 1.0)", "of_positive"),
         "1 - p is p": ("of_negative / (1 - p)", "of_negative / p"),
-        "u is not moved": ("pairs.move_average(memory, inner.detach(), self.rate)", "memory"),
+        "u is not moved": ("move_average(memory, inner.detach(), self.rate)", "memory"),
         "u of the pool is forgotten": ("* (self.spread / u)", "* self.spread"),
         "own u is forgotten": ("self.spread * inner / torch.where(usable, u, 1.0)", "self.spread * inner"),
         "hinge is not squared": (".clamp(min=0).square()", ".clamp(min=0)"),

@@ -5,7 +5,7 @@ by its own image's score alone, once as the positive of a pair and once as the n
 the pool. Guo, Jin, Luo, Yang: "FeDXL: Provable Federated Learning for Deep X-Risk Optimization", ICML 2023, section 3.
 
 `pool_auc` is the mean over all pairs (linear f). `pool_partial_auc` is the one-way partial AUC (f = lambda log) of
-`pairs.py`, with pairs across clients: each positive row has a moving average u of mean_j exp(L_ij / lambda) at its
+`sopa_s`, with pairs across clients: each positive row has a moving average u of mean_j exp(L_ij / lambda) at its
 client, and the pool has the u of its positives, so that a negative's gradient can be taken.
 
 Departure: the paper draws positives and negatives apart and counts every client alike. Here a batch has both, as for
@@ -15,16 +15,14 @@ of the pooled pairs, as it is for the `auc` objective.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.core import plugins
-from chestfed.learning.objectives import pairs
-from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, Population, labeled_mean
+from chestfed import plugins
+from chestfed.plugins import Can, Objective, ObjectiveSpec, Population, labeled_mean, move_average
 
 
 @dataclass(frozen=True)
@@ -42,23 +40,18 @@ class PoolAuc(Objective):
     labeled: Tensor | None = None
 
     @property
-    def pool(self) -> tuple[int, int, int, int]:
+    def shared_shape(self) -> tuple[int, int, int, int]:
         """Shape of the pool."""
         return (2, 1, self.capacity, len(self.positive_ratio))
 
-    @property
-    def shared_size(self) -> int:
-        """Numbers of the pool."""
-        return math.prod(self.pool)
-
-    def loss(  # type: ignore[override]  # of an objective with a `shared_size`
+    def loss(  # type: ignore[override]  # of an objective with a `shared_shape`
         self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, shared: Tensor
     ) -> Tensor:
         """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `shared` is the pool.
 
         Without scores of the other class in the pool an image's term is 0.
         """
-        scores, (positives, negatives) = torch.sigmoid(logits), shared.view(self.pool)
+        scores, (positives, negatives) = torch.sigmoid(logits), shared.view(self.shared_shape)
         of_positive = mean_present(self._cost(scores[:, None] - negatives[0]), negatives[0])
         of_negative = mean_present(self._cost(positives[0] - scores[:, None]), positives[0])
         return self._mean(of_positive, of_negative, labels)
@@ -84,7 +77,7 @@ class PoolPartialAuc(PoolAuc):
     rate: float = 0.5
 
     @property
-    def pool(self) -> tuple[int, int, int, int]:
+    def shared_shape(self) -> tuple[int, int, int, int]:
         """Shape of the pool: scores and u."""
         return (2, 2, self.capacity, len(self.positive_ratio))
 
@@ -105,7 +98,7 @@ class PoolPartialAuc(PoolAuc):
     ) -> tuple[Tensor, Tensor]:
         """The loss with the positives' u `[n, J]`, 0 where there is none yet; and the new ones."""
         inner, of_negative, usable = self._parts(logits, labels, shared)
-        u = torch.where(usable, pairs.move_average(memory, inner.detach(), self.rate), memory)
+        u = torch.where(usable, move_average(memory, inner.detach(), self.rate), memory)
         of_positive = torch.where(usable, self.spread * inner / torch.where(usable, u, 1.0), 0.0)
         surrogate = self._mean(of_positive, of_negative, labels)
         value = self.loss(logits.detach(), labels, extra, dual, shared)
@@ -113,7 +106,7 @@ class PoolPartialAuc(PoolAuc):
 
     def _parts(self, logits: Tensor, labels: Tensor, shared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The positives' inner means, the negatives' terms, and which positives have a mean, each `[n, J]`."""
-        scores, (positives, negatives) = torch.sigmoid(logits), shared.view(self.pool)
+        scores, (positives, negatives) = torch.sigmoid(logits), shared.view(self.shared_shape)
         inner = mean_present(torch.exp(self._cost(scores[:, None] - negatives[0]) / self.spread), negatives[0])
         u = torch.where(positives[1] > 0, positives[1], 1.0)
         pulls = torch.exp(self._cost(positives[0] - scores[:, None]) / self.spread) * (self.spread / u)
@@ -134,8 +127,22 @@ class Options(plugins.Options):
     margin: float = Field(1.0, gt=0, le=2, description="difference of scores from which a pair costs nothing")
 
 
-class PartialOptions(Options, pairs.PartialOptions):
+class PartialOptions(Options):
     """Options of the partial AUC with a pool."""
+
+    rate: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="share of a new batch in the moving average of a row; 1: the batch alone",
+        json_schema_extra={"search": [0.1, 1.0, "linear"]},
+    )
+    spread: float = Field(
+        1.0,
+        ge=0.05,
+        description="how much negatives with large scores count: the smaller, the more [lambda]",
+        json_schema_extra={"search": [0.1, 10.0, "log"]},
+    )
 
 
 def build(options: Options, population: Population) -> PoolAuc:
@@ -156,6 +163,7 @@ POOL_AUC = ObjectiveSpec(
     build=build,
     rule=PoolAuc,
     draws=False,
+    lacks=frozenset({Can.MEAN_POINT}),
 )
 
 POOL_PARTIAL_AUC = ObjectiveSpec(
@@ -167,4 +175,5 @@ POOL_PARTIAL_AUC = ObjectiveSpec(
     build=build_partial,
     rule=PoolPartialAuc,
     draws=False,
+    lacks=frozenset({Can.MEAN_POINT}),
 )

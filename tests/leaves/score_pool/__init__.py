@@ -1,0 +1,1 @@
+"""Tests of what the server sends for a loss: the pool of scores, the Ratio Loss."""
