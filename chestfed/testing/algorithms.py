@@ -94,13 +94,12 @@ class _Trial(Contract):
 
     def __init__(self, spec: AlgorithmSpec, options: Options) -> None:
         self.spec, self.options, self.what = spec, options, f"algorithm '{spec.name}'"
-        self.composed = "compositional" in spec.takes
-        objective = build_objective(spec.objective)
+        objective, has_oracle = build_objective(spec.objective), OBJECTIVES.find(spec.objective).oracle is not None
         self.remembered, self.shared = count_remembered(objective), shape_shared(objective)
         #: Primal and dual variables of the problem.
-        self.sizes = (PRIMAL, DISEASES) if {"min-max", "compositional"}.intersection(spec.takes) else (WEIGHTS, 0)
+        self.sizes = (PRIMAL, DISEASES) if objective.dual_size or "min-max" in spec.takes else (WEIGHTS, 0)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
-        claimed = () if self.composed or Can.OWN_POINTS in spec.can else _ENDS.get(spec.exact, ())
+        claimed = () if has_oracle or Can.OWN_POINTS in spec.can else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
         unclaimed |= (set() if Can.ROBUST in spec.can else {MEAN}) | (set() if Can.OWN_POINTS in spec.can else {BETTER})
         self.unclaimed = frozenset(unclaimed | ({COUNTS} if spec.decentralized or spec.pooled else set()))
@@ -111,9 +110,7 @@ class _Trial(Contract):
         spec = self.spec
         parts = problems(*self.sizes, clients=1 if spec.pooled else CLIENTS)
         clients = [
-            QuadraticClient(
-                f"client {k}", part, composed=self.composed, overwrites=overwrites, remembered=self.remembered
-            )
+            QuadraticClient(f"client {k}", part, overwrites=overwrites, remembered=self.remembered)
             for k, part in enumerate(parts)
         ]
         graph = build_graph("ring", len(parts)) if spec.decentralized else None

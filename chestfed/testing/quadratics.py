@@ -152,12 +152,10 @@ class QuadraticClient:
 
     rows = torch.zeros(0, dtype=torch.int64)
 
-    def __init__(
-        self, name: str, problem: Quadratic, *, composed: bool = False, overwrites: bool = True, remembered: int = 0
-    ) -> None:
+    def __init__(self, name: str, problem: Quadratic, *, overwrites: bool = True, remembered: int = 0) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self.reads, self._remembered = False, remembered
-        self._problem, self._composed, self._drawn = problem, composed, False
+        self._problem, self._drawn = problem, False
         self.memory = torch.zeros(0, 0)
         self.loss = torch.zeros((), dtype=torch.float64)
         self._slopes: list[Tensor] = []

@@ -247,7 +247,7 @@ class Algorithm(Protocol[Server, Message, Client]):
     def local_round(self, message: Message, client: Client, gradients: Gradients, /) -> tuple[Message, Client]:
         """The client's local steps: what it sends back, and its new state.
 
-        A `compositional` algorithm gets `CompositionalGradients`.
+        Where the objective has gradients of its own, the oracle is theirs.
         """
 
     def server_round(self, server: Server, updates: Sequence[Message], weights: Sequence[float]) -> Server:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
-from chestfed.learning.algorithms.variables import CompositionalGradients, Gradients
-from chestfed.learning.engines.compositional import NetworkComposition
 from chestfed.learning.engines.host import NO_MEMORY
 from chestfed.learning.engines.messages.requests import NOTHING
 from chestfed.learning.models import FlatModule, may_draw, renew_statistics, seeded
-from chestfed.learning.objectives.compositional import CompositionalAuc
-from chestfed.learning.objectives.declaration import DualEstimate, Objective, Sampled, count_shared
+from chestfed.learning.objectives.declaration import DualEstimate, Objective, Oracle, Passes, Sampled, count_shared
 
 
 class Batch(Protocol):
@@ -64,9 +62,10 @@ class NetworkClient:
     ----------
     autocast
         Run the network in bfloat16 (`torch.autocast`); the loss is computed in the type of its weights.
-    inner_batches
-        For a compositional objective a second sequence, for the inner function: its samples are independent of the
-        outer function's, and each sequence goes through all images in every epoch.
+    oracle
+        Gradients of the objective's own, as `ObjectiveSpec.oracle` says; None: those of its loss.
+    further
+        Its further sequences of batches.
     seed
         Of the random numbers that the network draws while it trains (dropout, stochastic depth). They depend on this,
         the client's name and the number of the batch only, so that training resumes bit-identically.
@@ -87,7 +86,8 @@ class NetworkClient:
         *,
         device: torch.device,
         autocast: bool = False,
-        inner_batches: Batches | None = None,
+        oracle: Oracle | None = None,
+        further: Sequence[Batches] = (),
         seed: int = 0,
         weight_decay: float = 0.0,
         samples: int = 0,
@@ -95,7 +95,7 @@ class NetworkClient:
     ) -> None:
         self.name = name
         self.batches = batches
-        self.inner_batches = inner_batches
+        self._own, self._further = oracle, tuple(further)
         self.gradients_computed = 0
         self.images_seen = 0
         self._network = network
@@ -118,21 +118,20 @@ class NetworkClient:
         self.logits = self.labels = self.remembered = torch.zeros(0, 0)
 
     @property
-    def oracle(self) -> Gradients | CompositionalGradients:
-        """`Gradients` of the objective; for a compositional one its `CompositionalGradients`."""
-        if isinstance(self._objective, CompositionalAuc):
-            inner = self.inner_batches or self.batches
-            return NetworkComposition(
-                self._network,
-                self._objective,
-                lambda: self._next_batch(inner),
-                self._next_batch,
-                self._note,
-                autocast=self._autocast,
-                randomness=self._randomness,
-                weight_decay=self._weight_decay,
-            )
-        return self
+    def oracle(self) -> Any:
+        """`Gradients` of the objective's loss, or what it has of its own."""
+        if self._own is None:
+            return self
+        passes = Passes(
+            self._network,
+            self._objective,
+            [partial(self._next_batch, batches) for batches in self._sequences()],
+            self._note,
+            autocast=self._autocast,
+            randomness=self._randomness,
+            weight_decay=self._weight_decay,
+        )
+        return self._own.make(passes)
 
     @contextmanager
     def training(self, buffers: Tensor, shared: Tensor = NOTHING) -> Iterator[None]:
@@ -201,7 +200,7 @@ class NetworkClient:
             batches.close()
 
     def _sequences(self) -> list[Batches]:
-        return [self.batches] if self.inner_batches is None else [self.batches, self.inner_batches]
+        return [self.batches, *self._further]
 
     def _next_batch(self, batches: Batches | None = None) -> tuple[Tensor, Tensor]:
         batch = (batches or self.batches).next()

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from chestfed.core.errors import TrainingError
 from chestfed.learning.algorithms.variables import (
-    CompositionalGradients,
     Finishing,
-    Gradients,
     Iterate,
     Move,
     Personal,
@@ -41,8 +39,8 @@ class Client(Protocol):
     memory: Tensor  #: what the objective remembers of each row, `[rows, m]`
 
     @property
-    def oracle(self) -> Gradients | CompositionalGradients:
-        """What the algorithm calls in its local steps."""
+    def oracle(self) -> Any:
+        """What the algorithm calls in its local steps: `Gradients`, or what the objective has of its own."""
 
     def training(self, buffers: Tensor, shared: Tensor) -> AbstractContextManager[None]:
         """Enter a round with these buffers, and what the objective has `shared`."""

@@ -101,7 +101,7 @@ class AucMargin:
         return dual_estimate
 
 
-class Options(plugins.Options):
+class AucOptions(plugins.Options):
     """Options of the AUC loss."""
 
     pairs: Literal["pooled", "within_site"] = Field(
@@ -117,13 +117,13 @@ class Options(plugins.Options):
     )
 
     @model_validator(mode="after")
-    def _one_way(self) -> Options:
+    def _one_way(self) -> AucOptions:
         if self.pairs == "within_site" and "positive_ratio" in self.model_fields_set:
             raise ValueError("positive_ratio is an option of pooled pairs: within_site has a ratio for each site")
         return self
 
 
-def build(options: Options, population: Population) -> AucMargin:
+def build(options: AucOptions, population: Population) -> AucMargin:
     if options.pairs == "within_site":
         return AucMargin(population.site_ratios, population.site, population.own_labeled)
     p = population.positive_ratio if options.positive_ratio == "common" else population.own_ratio
@@ -135,7 +135,7 @@ AUC = ObjectiveSpec(
     text="min-max AUC square loss",
     paper="Yuan et al., ICML 2021, eq. 2",
     kind="min-max",
-    options=Options,
+    options=AucOptions,
     build=build,
     rule=AucMargin,
     draws=False,

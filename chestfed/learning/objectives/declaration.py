@@ -7,7 +7,8 @@ behind the weights in the primal vector) and dual variables (`dual`); it says ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, runtime_checkable
@@ -141,6 +142,64 @@ def labeled_mean(terms: Tensor, labels: Tensor, share: Tensor | None = None) -> 
     return torch.where(known, terms, 0.0).sum(dim=0) / torch.where(count > 0, count, 1.0)
 
 
+#: The client's next batch: images and labels, on its device; counted by the client.
+NextBatch = Callable[[], tuple[Tensor, Tensor]]
+
+#: Callback per pass through the network: its loss, or None, and the gradient that the algorithm steps along, or None.
+Note = Callable[[Tensor | None, Tensor | None], None]
+
+
+class TrainedNetwork(Protocol):
+    """The network of a client as a function of its weights."""
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+
+    def call(self, flat: Tensor, images: Tensor) -> Tensor:
+        """Logits `[n, J]` with the weights `flat` `[d]`, differentiable in them."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What an objective computes its own gradients with: the network of one client, and its batches.
+
+    Attributes
+    ----------
+    batches
+        The next batch of each sequence: the client's own, then those of `Oracle.streams`.
+    note
+        To be called once per gradient computed.
+    autocast
+        Whether the network is to be called in bfloat16.
+    randomness
+        The block in which the network is called on the batch drawn last: what it draws there is decided by the batch.
+    weight_decay
+        Coefficient of |w|^2 / 2, which is added to the loss.
+    """
+
+    network: TrainedNetwork
+    objective: Any
+    batches: Sequence[NextBatch]
+    note: Note
+    autocast: bool
+    randomness: Callable[[], AbstractContextManager[None]]
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Gradients of an objective's own, in place of those of `Objective.loss` on a batch.
+
+    `make` gives what the algorithm calls at a client; `blank` answers the same calls with tensors of the right shapes.
+    `streams` are the names of further sequences of batches, each through all images in every epoch.
+    """
+
+    make: Callable[[Passes], Any]
+    blank: Any
+    streams: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class ObjectiveSpec(Versioned):
     """One objective.
@@ -149,6 +208,7 @@ class ObjectiveSpec(Versioned):
     `package.module:Rule` is a reference to this declaration. `version` identifies the code of one that
     stands in no file. `draws` says whether the loss may draw random numbers: the generators are then kept from batch to
     batch, which takes time. An algorithm that trains on it `lacks` these abilities: `Can.OWN_DUALS`, `Can.MEAN_POINT`.
+    `oracle` makes gradients of its own.
     """
 
     name: str
@@ -160,3 +220,9 @@ class ObjectiveSpec(Versioned):
     rule: type | None = None
     draws: bool = True
     lacks: frozenset[Can] = frozenset()
+    oracle: Oracle | None = None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the further sequences of batches that a client draws from."""
+        return self.oracle.streams if self.oracle else ()

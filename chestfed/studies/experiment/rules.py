@@ -145,10 +145,9 @@ def _problems_of_runtime(run: Pipeline) -> Iterator[str]:
             "(ModelSpec.recomputed); remove this option"
         )
     chosen = [key for key in ("compile", "recompute") if getattr(run.runtime, key)]
-    if chosen and run.federated.objective_spec.kind == "compositional":
-        why = (
-            "the gradients of a compositional objective call the network with other weights, or differentiate it twice"
-        )
+    if chosen and run.federated.objective_spec.oracle:
+        name = run.federated.objective_spec.name
+        why = f"objective {name} calls the network with other weights, or differentiates it twice"
         yield f"runtime.{chosen[0]}: {why}; remove this option"
     if len(chosen) == 2:
         yield "runtime.recompute: torch.compile decides itself what to compute again; choose compile or recompute"

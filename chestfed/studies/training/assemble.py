@@ -20,7 +20,7 @@ from chestfed.learning.engines.client import NetworkClient
 from chestfed.learning.engines.engine import Engine
 from chestfed.learning.engines.fleet import Fleet, LocalFleet
 from chestfed.learning.engines.host import Host
-from chestfed.learning.engines.messages.shapes import BlankOracle, Shapes
+from chestfed.learning.engines.messages.shapes import Shapes, make_blank
 from chestfed.learning.engines.peers import PeerEngine
 from chestfed.learning.engines.server import ClassMonitor, ServerEngine
 from chestfed.learning.engines.topology import Graph
@@ -114,13 +114,13 @@ class Federation:
 
     def shapes(self, parameters: int, buffers: int, number: int) -> Shapes:
         """What requests to a client and its replies look like, for a network with so many numbers."""
-        objective, composed = self.objective(number), self.settings.objective_spec.kind == "compositional"
+        objective, spec = self.objective(number), self.settings.objective_spec
         size, dual = parameters + objective.extra_size, objective.dual_size
         remembered = count_remembered(objective)
         memory = (self.samples[number], remembered) if remembered and self.samples else (0, 0)
-        about = (size, dual, buffers, 1 + composed, self.graph, number)
+        about = (size, dual, buffers, 1 + len(spec.streams), self.graph, number)
         dtype = self.population.positive_ratio.dtype
-        oracle = BlankOracle(self.population.diseases, remembered)
+        oracle = make_blank(spec, objective, self.population.diseases)
         more: dict[str, Any] = {"exchange": self.exchange, "shared": count_shared(objective), "oracle": oracle}
         return Shapes(self.rule(0, number), *about, dtype=dtype, memory=memory, **more)
 
@@ -260,7 +260,7 @@ def make_member_host(
     def batches(stream: str) -> TrainBatches:
         return member.train_batches(federation.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
 
-    composed = federation.settings.objective_spec.kind == "compositional"
+    spec = federation.settings.objective_spec
     client = NetworkClient(
         member.name,
         batches(member.name),
@@ -268,11 +268,12 @@ def make_member_host(
         federation.objective(number),
         device=machine.device,
         autocast=machine.autocast,
-        inner_batches=batches(f"{member.name} inner") if composed else None,
+        oracle=spec.oracle,
+        further=[batches(f"{member.name} {name}") for name in spec.streams],
         seed=pipeline.seed,
         weight_decay=federation.settings.weight_decay,
         samples=len(member.labels),
-        loss_draws=federation.settings.objective_spec.draws,
+        loss_draws=spec.draws,
     )
     rule_of = partial(federation.rule, number=number)
     return Host(client, rule_of, federation.graph, number, federation.exchange)

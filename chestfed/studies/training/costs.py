@@ -14,9 +14,9 @@ import torch
 
 from chestfed.data.images.batches import Rows, TrainBatches
 from chestfed.learning.algorithms.variables import Point, Preparing, byte_count
-from chestfed.learning.engines.messages.shapes import BlankOracle
+from chestfed.learning.engines.messages.shapes import make_blank
 from chestfed.learning.models import FeatureOptions, NetworkGroups, load_frozen, seeded
-from chestfed.learning.objectives.declaration import Population, count_remembered, count_shared, shape_shared
+from chestfed.learning.objectives.declaration import Population, count_shared, shape_shared
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.rules import build_objective, build_stage_graph, ratio_of_duals
@@ -190,7 +190,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     point, numbers = Point(primal, primal.new_zeros(objective.dual_size)), primal.element_size() * buffers
     sent_down = numbers + primal.element_size() * count_shared(objective)
     message, up, down = algorithm.message(algorithm.start_stage(point)), 0, 0
-    exchange, oracle = settings.exchange(), BlankOracle(count, count_remembered(objective))
+    exchange, oracle = settings.exchange(), make_blank(settings.objective_spec, objective, count)
     if isinstance(algorithm, Preparing):
         up, down = byte_count(algorithm.prepare(point, oracle)), byte_count(point) + sent_down
     update, _ = exchange.local_round(algorithm, message, exchange.start_client(algorithm, point), oracle)

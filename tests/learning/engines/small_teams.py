@@ -68,7 +68,7 @@ def build_team(
     norm = "batch" if federation.graph is None else "group"
     module = build_model(network_options("small", init_features=4, growth_rate=4, blocks=[1], norm=norm, pool=1), 5, 0)
     network = FlatModule(place(module), device, channels_last=True)
-    kind = federation.settings.objective_spec.kind
+    spec = federation.settings.objective_spec
     clients = [
         NetworkClient(
             name,
@@ -76,7 +76,8 @@ def build_team(
             network,
             federation.objective(number),
             device=device,
-            inner_batches=batches(f"{name}, inner", device, mark) if kind == "compositional" else None,
+            oracle=spec.oracle,
+            further=[batches(f"{name}, {stream}", device, mark) for stream in spec.streams],
             weight_decay=federation.settings.weight_decay,
             samples=24,
         )

@@ -19,11 +19,12 @@ from chestfed.learning.algorithms.variables import Point, byte_count, named_tens
 from chestfed.learning.engines.fleet import LocalFleet
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.requests import Start, Work, Worked
-from chestfed.learning.engines.messages.shapes import BlankOracle, Shapes
+from chestfed.learning.engines.messages.shapes import Shapes, make_blank
 from chestfed.learning.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.learning.engines.topology import build_graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
-from chestfed.learning.objectives.declaration import count_remembered, count_shared
+from chestfed.learning.objectives import OBJECTIVES
+from chestfed.learning.objectives.declaration import count_shared
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, build_objective, problems
 from tests.cases import assert_refused
@@ -66,10 +67,10 @@ def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatc
         hosts = [Host(client, lambda stage: rule, graph, number, exchange) for number, client in enumerate(clients)]
         fleet = ThroughTheWire(hosts)
         spec = ALGORITHMS.find(name)
-        sizes = (PRIMAL, DISEASES) if {"min-max", "compositional"}.intersection(spec.takes) else (WEIGHTS, 0)
         objective = build_objective(spec.objective)
+        sizes = (PRIMAL, DISEASES) if objective.dual_size or "min-max" in spec.takes else (WEIGHTS, 0)
         more = {"shared": count_shared(objective), "exchange": exchange}
-        more["oracle"] = BlankOracle(DISEASES, count_remembered(objective))
+        more["oracle"] = make_blank(OBJECTIVES.find(spec.objective), objective, DISEASES)
         fleet.shapes = [
             Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, **more) for number in range(len(hosts))
         ]

@@ -18,10 +18,11 @@ from chestfed.learning.engines.messages.requests import Answer, Request
 from chestfed.learning.engines.messages.wire import WireError
 from chestfed.learning.engines.topology import Graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
+from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, count_remembered
 
 
 class BlankOracle:
-    """`Gradients` and `CompositionalGradients` of the right shapes, whatever their values."""
+    """`Gradients` of the right shapes, whatever their values."""
 
     rows = torch.zeros(0, dtype=torch.int64)
     loss = torch.zeros(())
@@ -35,7 +36,7 @@ class BlankOracle:
         self.remembered = primal.new_zeros(1, self._remembered)
         return primal, dual
 
-    again = full = outer = __call__
+    again = full = __call__
 
     def over(self, primal: Tensor, dual: Tensor, batches: int) -> tuple[Tensor, Tensor]:
         return primal, dual
@@ -43,10 +44,10 @@ class BlankOracle:
     def stream(self, purpose: str) -> torch.Generator:
         return torch.Generator()
 
-    def inner(self, x: Tensor) -> Tensor:
-        return x
 
-    pull_back = inner
+def make_blank(spec: ObjectiveSpec, objective: Objective, diseases: int) -> Any:
+    """The oracle without content of an objective."""
+    return spec.oracle.blank if spec.oracle else BlankOracle(diseases, count_remembered(objective))
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Shapes:
     memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
     exchange: Exchange = PLAIN
     shared: int = 0  #: numbers of the objective that the server sends
-    oracle: BlankOracle = field(default_factory=BlankOracle)
+    oracle: Any = field(default_factory=BlankOracle)
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.

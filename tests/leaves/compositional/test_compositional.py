@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from chestfed.learning.algorithms.compositional.local_scgdam import LocalScgdam
-from chestfed.learning.algorithms.compositional.local_sgdam import LocalSgdam
 from chestfed.learning.algorithms.variables import byte_count
-from chestfed.learning.engines.compositional import NetworkComposition
+from chestfed.learning.engines.client import NetworkClient
 from chestfed.learning.models import FlatModule, build_model, network_options
 from chestfed.learning.objectives.auc_margin import AucMargin
-from chestfed.learning.objectives.compositional import CompositionalAuc
-from tests.invariants import quadratic_composition as composition
+from chestfed.leaves.compositional.local_scgdam import LocalScgdam
+from chestfed.leaves.compositional.local_sgdam import LocalSgdam
+from chestfed.leaves.compositional.objective import COMPOSITIONAL_AUC, CompositionalAuc
+from chestfed.leaves.compositional.oracle import NetworkComposition
 from tests.invariants import quadratic_saddle as saddle
-from tests.invariants.compositional_checks import start
+from tests.learning.engines.test_network_randomness import J, make_client
+from tests.leaves.compositional import quadratic_composition as composition
+from tests.leaves.compositional.compositional_checks import start
 
 
 def test_identity_inside_is_local_sgdam() -> None:
@@ -92,3 +96,23 @@ def test_networks_are_twice_differentiable() -> None:
         gradient = oracle.pull_back(oracle.outer(oracle.inner(x), torch.zeros(2))[0])
         assert torch.isfinite(gradient).all()
         assert gradient[: network.size].norm() > 0
+
+
+@pytest.mark.parametrize("hvp", ["exact", "drop"])
+def test_composition_resumes_exactly(hvp: Literal["exact", "drop"]) -> None:
+    objective = CompositionalAuc(AucMargin(torch.full((J,), 0.5)), rho=0.1, hvp=hvp)
+
+    def passes(client: NetworkClient, count: int) -> list[Tensor]:
+        vectors = []
+        x = torch.cat([client._network.parameters(), torch.zeros(objective.extra_size)])
+        with client.training(client._network.buffers()):
+            for _ in range(count):
+                g = client.oracle.inner(x)
+                q, _ = client.oracle.outer(g, torch.zeros(J))
+                vectors += [g, q.clone()]
+        return vectors
+
+    whole = passes(make_client(objective=objective, oracle=COMPOSITIONAL_AUC.oracle), 3)
+    resumed = make_client(objective=objective, oracle=COMPOSITIONAL_AUC.oracle)
+    resumed.seek([2])
+    assert all(torch.equal(a, b) for a, b in zip(passes(resumed, 2), whole[2:], strict=True))

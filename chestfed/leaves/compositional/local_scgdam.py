@@ -21,11 +21,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.learning.abilities import Can
-from chestfed.learning.algorithms.compositional import local_sgdam
-from chestfed.learning.algorithms.compositional.local_sgdam import Client
-from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.learning.algorithms.variables import Algorithm, CompositionalGradients, Point, mean_of
+from chestfed.leaves.compositional import local_sgdam
+from chestfed.leaves.compositional.local_sgdam import Client
+from chestfed.plugins import Algorithm, AlgorithmSpec, Can, CompositionalGradients, Point, Setting, mean_of
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.learning.objectives import auc_margin
-from chestfed.learning.objectives.auc_margin import AucMargin
-from chestfed.learning.objectives.cross_entropy import CrossEntropy
-from chestfed.learning.objectives.declaration import ObjectiveSpec, Population
+from chestfed.leaves.compositional.oracle import BlankComposition, NetworkComposition
+from chestfed.plugins import AUC, AucOptions, CrossEntropy, Objective, ObjectiveSpec, Oracle, Passes, Population
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class CompositionalAuc:
     ablation: J'q is then q.
     """
 
-    outer: AucMargin
+    outer: Objective
     rho: float
     hvp: Literal["exact", "drop"] = "exact"
     inner: CrossEntropy = field(default_factory=CrossEntropy)
@@ -45,7 +43,7 @@ class CompositionalAuc:
         return self.outer.loss(logits, labels, extra, dual)
 
 
-class Options(auc_margin.Options):
+class Options(AucOptions):
     """Options of the compositional AUC loss."""
 
     inner_lr: float = Field(
@@ -62,7 +60,21 @@ class Options(auc_margin.Options):
 
 def build(options: Options, population: Population) -> CompositionalAuc:
     inner = CrossEntropy(population.own_labeled)
-    return CompositionalAuc(auc_margin.build(options, population), options.inner_lr, options.hvp, inner)
+    return CompositionalAuc(AUC.build(options, population), options.inner_lr, options.hvp, inner)
+
+
+def compose(passes: Passes) -> NetworkComposition:
+    """The gradients of the network at a client; its batches for g are its further ones, if there are any."""
+    return NetworkComposition(
+        passes.network,
+        passes.objective,
+        passes.batches[-1],
+        passes.batches[0],
+        passes.note,
+        autocast=passes.autocast,
+        randomness=passes.randomness,
+        weight_decay=passes.weight_decay,
+    )
 
 
 COMPOSITIONAL_AUC = ObjectiveSpec(
@@ -74,4 +86,5 @@ COMPOSITIONAL_AUC = ObjectiveSpec(
     build=build,
     rule=CompositionalAuc,
     draws=False,
+    oracle=Oracle(compose, BlankComposition(), streams=("inner",)),
 )

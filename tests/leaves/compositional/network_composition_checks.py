@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from chestfed.learning.models import FlatModule
 from chestfed.learning.objectives.auc_margin import AucMargin
-from chestfed.learning.objectives.compositional import CompositionalAuc
+from chestfed.leaves.compositional.objective import CompositionalAuc
 
 Batches = list[tuple[Tensor, Tensor]]
 RATIOS = torch.tensor([0.3, 0.4]).double()

@@ -9,26 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from chestfed.learning.models import FlatModule
-from chestfed.learning.objectives.compositional import CompositionalAuc
+from chestfed.plugins import NextBatch, Note, TrainedNetwork
 
-#: The client's next batch: images and labels, on its device; counted by the client.
-NextBatch = Callable[[], tuple[Tensor, Tensor]]
+if TYPE_CHECKING:
+    from chestfed.leaves.compositional.objective import CompositionalAuc
 
-#: Callback per pass through the network: its loss, or None, and the gradient that the algorithm steps along, or None.
-Note = Callable[[Tensor | None, Tensor | None], None]
+
+class BlankComposition:
+    """`CompositionalGradients` of the right shapes, whatever their values."""
+
+    def inner(self, x: Tensor) -> Tensor:
+        """Of the shape of x."""
+        return x
+
+    def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the shapes of both."""
+        return h, y
+
+    def pull_back(self, q: Tensor) -> Tensor:
+        """Of the shape of q."""
+        return q
 
 
 @dataclass
 class NetworkComposition:
     """`CompositionalGradients` of a network on a client's batches."""
 
-    network: FlatModule
+    network: TrainedNetwork
     objective: CompositionalAuc
     next_inner: NextBatch  #: draws the client's next batch for g
     next_outer: NextBatch  #: and for f

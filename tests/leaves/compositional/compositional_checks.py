@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from chestfed.learning.algorithms.variables import Point
-from tests.invariants import quadratic_composition as composition
 from tests.invariants import quadratic_saddle as saddle
+from tests.leaves.compositional import quadratic_composition as composition
 
 WEIGHTS = [0.1, 0.2, 0.3, 0.4]
 LR, DUAL_LR, RATE, DUAL_RATE, INNER_RATE, WINDOW, ROUNDS = 0.03, 0.02, 0.3, 0.4, 0.6, 5, 4
@@ -93,11 +93,11 @@ def check_local_scgdam_reaches_the_optimum_with_a_window_of_one(module: ModuleTy
 
 #: module name -> its checks, and its mutants: name -> (text in the source, its replacement).
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
-    "compositional.local_sgdam": [
+    "local_sgdam": [
         check_local_sgdam_equals_the_numpy_reference,
         check_local_sgdam_reaches_the_optimum_with_a_window_of_one,
     ],
-    "compositional.local_scgdam": [
+    "local_scgdam": [
         check_local_scgdam_equals_the_numpy_reference,
         check_local_scgdam_reaches_the_optimum_with_a_window_of_one,
     ],
@@ -118,7 +118,7 @@ _BOTH = {
     "weights are ignored": ("mean_of(updates, weights)", "mean_of(updates, [1 / len(weights)] * len(weights))"),
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
-    "compositional.local_sgdam": {
+    "local_sgdam": {
         **_BOTH,
         "gradients are taken at the old y": (
             "grad_x, grad_y = gradients(x, y)",
@@ -134,7 +134,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "u is heavy-ball momentum": ("u.mul_(1 - self.primal_rate).", "u."),
     },
-    "compositional.local_scgdam": {
+    "local_scgdam": {
         **_BOTH,
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),
         "v takes u's rate": (

@@ -15,9 +15,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.learning.abilities import Can
-from chestfed.learning.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
-from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, mean_of
+from chestfed.plugins import (
+    AlgorithmSpec,
+    Can,
+    Gradients,
+    LocalStepAlgorithm,
+    MinMaxOptions,
+    Point,
+    Setting,
+    mean_of,
+)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Algorithms for compositional objectives, and their relatives."""

@@ -1,0 +1,1 @@
+"""Tests of compositional objectives and their algorithms."""
