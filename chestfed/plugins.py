@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chestfed.core.config import StrictModel
-    from chestfed.core.errors import ChestfedError, Problem
+    from chestfed.core.errors import ChestfedError, ConfigError, Problem
     from chestfed.core.leaves import Leaf
     from chestfed.core.plugins import Options
     from chestfed.core.randomness import stream_seed
@@ -113,6 +113,7 @@ __all__ = [
     "Collection",
     "CollectionSpec",
     "CompositionalGradients",
+    "ConfigError",
     "CrossEntropy",
     "DecentralizedOptions",
     "Demand",
@@ -178,6 +179,7 @@ _MODULES = {
     "chestfed.core.config": ("StrictModel",),
     "chestfed.core.errors": (
         "ChestfedError",
+        "ConfigError",
         "Problem",
     ),
     "chestfed.core.plugins": ("Options",),

@@ -92,6 +92,14 @@ def test_few_arrows_between_rooms() -> None:
     assert len([pair for pair in arrows if pair[0] != pair[1]]) <= 45
 
 
+@pytest.mark.parametrize("leaf", ["compositional", "decentralized", "score_pool"])
+def test_method_leaves_use_plugins_alone(leaf: str) -> None:
+    """They prove the interface that authors of plug-ins have."""
+    own = f"chestfed.leaves.{leaf}"
+    imported = {name for module, names in import_graph().items() if module.startswith(own) for name in names}
+    assert {name for name in imported if not name.startswith(own)} == {"chestfed.plugins"}
+
+
 def test_functions_have_at_most_sixty_lines() -> None:
     long = [
         f"{file.relative_to(ROOT)}: {node.name}"

@@ -3,8 +3,8 @@
 `variables.py` has the types, `declaration.py` what a declaration holds; every other file is one algorithm and reads
 like its paper's pseudocode. `ALGORITHMS` finds them by name.
 
-Here are the min-max ones and the reference; `minimization`, `personal` and `decentralized` have others, and leaves the
-rest. What any averaging algorithm can have besides are steps of its exchange (`chestfed.learning.exchange`).
+Here are the min-max ones and the reference; `minimization` and `personal` have others, and leaves the rest. What any
+averaging algorithm can have besides are steps of its exchange (`chestfed.learning.exchange`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chestfed.learning.algorithms.declaration import AlgorithmSpec
 
 __all__ = ["ALGORITHMS", "AlgorithmSpec"]
 
-_FOLDERS = ("", ".minimization", ".personal", ".decentralized")
+_FOLDERS = ("", ".minimization", ".personal")
 
 ALGORITHMS: Catalogue[AlgorithmSpec] = Catalogue(
     "algorithm",

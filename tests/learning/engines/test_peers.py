@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from chestfed.core.errors import ConfigError, TrainingError
-from chestfed.learning.algorithms.decentralized.edge_consensus import EdgeConsensus
-from chestfed.learning.algorithms.decentralized.gossip import Gossip
 from chestfed.learning.algorithms.variables import Point, from_named_tensors, named_tensors
 from chestfed.learning.engines.fleet import LocalFleet
 from chestfed.learning.engines.peers import PeerEngine, Peers, Schedule
 from chestfed.learning.engines.topology import build_graph
+from chestfed.leaves.decentralized.edge_consensus import EdgeConsensus
+from chestfed.leaves.decentralized.gossip import Gossip
 from tests.cases import assert_refused
 from tests.invariants import quadratic_saddle as saddle
 from tests.learning.engines.quadratic_client import QuadraticClient

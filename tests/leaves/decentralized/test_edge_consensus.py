@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chestfed.learning.algorithms.decentralized.edge_consensus import tuning_free_eta
-from chestfed.learning.algorithms.decentralized.gossip import Gossip
 from chestfed.learning.engines.topology import build_graph
-from tests.invariants.edge_consensus_checks import IRREGULAR, errors, run
+from chestfed.leaves.decentralized.edge_consensus import tuning_free_eta
+from chestfed.leaves.decentralized.gossip import Gossip
+from tests.leaves.decentralized.edge_consensus_checks import IRREGULAR, errors, run
 
 
 def test_tuning_free_eta_equals_the_papers() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from chestfed.learning.engines.topology import build_graph
 from tests.invariants import quadratic_saddle as saddle
-from tests.invariants.edge_consensus_checks import IRREGULAR, START, errors, run
+from tests.leaves.decentralized.edge_consensus_checks import IRREGULAR, START, errors, run
 
 
 def check_every_node_equals_the_numpy_reference(module: ModuleType) -> None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chestfed.learning.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, Setting
-from chestfed.learning.algorithms.variables import Gradients, PeerAlgorithm, Point
+from chestfed.plugins import AlgorithmSpec, DecentralizedOptions, Gradients, PeerAlgorithm, Point, Setting
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.core.errors import ConfigError
-from chestfed.learning.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, Setting
-from chestfed.learning.algorithms.variables import Gradients, PeerAlgorithm, Point
+from chestfed.plugins import (
+    AlgorithmSpec,
+    ConfigError,
+    DecentralizedOptions,
+    Gradients,
+    PeerAlgorithm,
+    Point,
+    Setting,
+)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Algorithms without a server."""

@@ -1,0 +1,1 @@
+"""Tests of algorithms without a server."""
