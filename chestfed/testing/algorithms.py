@@ -43,7 +43,6 @@ from chestfed.testing.quadratics import (
     WEIGHTS,
     QuadraticClient,
     build_objective,
-    minimum,
     optimum,
     problems,
 )
@@ -375,8 +374,6 @@ class _Trial(Contract):
         equal = [1 / len(parts)] * len(parts)
         weights = engine.weights if isinstance(engine, ServerEngine) else equal
         point = engine.current(state)
-        if self.pool:
-            return float((point.primal - minimum(parts, weights)).abs().max())
         best = optimum(parts, weights)
         return float(torch.cat([point.primal - best.primal, point.dual - best.dual]).abs().max())
 

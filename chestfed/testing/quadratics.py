@@ -71,12 +71,6 @@ def problems(primal: int, dual: int, clients: int = CLIENTS) -> list[Quadratic]:
     ]
 
 
-def minimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Tensor:
-    """Where the gradient of the weighted mean vanishes with dual variables of 0, `[d]`."""
-    a, b = (weighted_mean([getattr(part, name) for part in parts], weights) for name in ("a", "b"))
-    return torch.linalg.solve(a, b)
-
-
 def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
     """Where the gradients of the weighted mean vanish."""
     a, b, c, d, e = (

@@ -299,10 +299,10 @@ class Partial(Algorithm[Server, Message, Client], Protocol):
 
 
 @runtime_checkable
-class Sharing(Protocol[Server, Message]):
+class Sharing(Protocol):
     """An algorithm whose server makes what the objective has `shared` from what the clients send."""
 
-    def share(self, server: Server, updates: Sequence[Message], weights: Sequence[float]) -> Tensor:
+    def share(self, server: Any, updates: Sequence[Any], weights: Sequence[float]) -> Tensor:
         """What the objective has `shared` in the next round, as a vector, given the server's state before this step."""
 
 

@@ -34,11 +34,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.core import plugins
-from chestfed.learning.objectives.declaration import ObjectiveSpec, Population, labeled_mean
+from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, Population, labeled_mean
 
 
 @dataclass(frozen=True)
-class AucMargin:
+class AucMargin(Objective):
     """AUC square loss with primal variables `extra` = (a_1..a_J, b_1..b_J) and dual variables alpha_1..alpha_J."""
 
     #: p, float `[J]`: the same at every client. With one common p the weighted sum of the clients' losses is the loss

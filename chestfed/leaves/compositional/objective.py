@@ -18,7 +18,7 @@ from chestfed.plugins import AUC, AucOptions, CrossEntropy, Objective, Objective
 
 
 @dataclass(frozen=True)
-class CompositionalAuc:
+class CompositionalAuc(Objective):
     """`outer` is f, `inner` the loss that g steps along, `rho` its step.
 
     `hvp` "exact" takes the gradient through g with the Hessian of the inner loss; "drop" leaves the Hessian out, as an
