@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Options
 from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
@@ -32,7 +34,7 @@ from chestfed.learning.engines.topology import build_graph
 from chestfed.learning.exchange.exchange import Exchange
 from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.learning.objectives import OBJECTIVES
-from chestfed.learning.objectives.declaration import count_remembered, shape_shared
+from chestfed.learning.objectives.declaration import Objective, count_remembered, shape_shared
 from chestfed.studies.experiment.ranges import declared_range
 from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
 from chestfed.testing.quadratics import (
@@ -93,10 +95,14 @@ class _Trial(Contract):
 
     def __init__(self, spec: AlgorithmSpec, options: Options) -> None:
         self.spec, self.options, self.what = spec, options, f"algorithm '{spec.name}'"
-        objective, has_oracle = build_objective(spec.objective), OBJECTIVES.find(spec.objective).oracle is not None
+        objective: Objective | None = None
+        has_oracle = False
+        with suppress(ConfigError):  # a rule says that its objective is unknown
+            objective, has_oracle = build_objective(spec.objective), OBJECTIVES.find(spec.objective).oracle is not None
         self.remembered, self.shared = count_remembered(objective), shape_shared(objective)
         #: Primal and dual variables of the problem.
-        self.sizes = (PRIMAL, DISEASES) if objective.dual_size or "min-max" in spec.takes else (WEIGHTS, 0)
+        ascends = "min-max" in spec.takes or (objective is not None and objective.dual_size > 0)
+        self.sizes = (PRIMAL, DISEASES) if ascends else (WEIGHTS, 0)
         self.origin = Point(*(torch.linspace(-1, 1, size, dtype=torch.float64) for size in self.sizes))
         claimed = () if has_oracle or Can.OWN_POINTS in spec.can else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)

@@ -14,7 +14,7 @@ ACCEPTED = json.loads(STORED.read_text())
 
 
 def test_all_algorithms_are_stored() -> None:
-    assert [" ".join(pair) for pair in list_pairs()] == list(ACCEPTED)
+    assert {" ".join(pair) for pair in list_pairs()} == ACCEPTED.keys()
     assert sum(len(unpack(packed)) for packed in ACCEPTED.values()) == 79_872
     assert sum(sum(unpack(packed)) for packed in ACCEPTED.values()) == 7_448
 
