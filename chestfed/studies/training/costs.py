@@ -24,6 +24,8 @@ from chestfed.studies.training.pretrain import new_network
 
 #: Seconds that a kind of step is timed for.
 _TIMED_SECONDS = 0.1
+#: A step that is expected to take at most this is run as it is; of a longer one a part is timed.
+_WHOLE_SECONDS = 2.0
 #: Side of the images that a step is timed on, if theirs are larger: time grows with their pixels.
 _TIMED_SIZE = 128
 #: Images whose features are taken together.
@@ -87,6 +89,9 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         few = min(images, 2 if training else 1)  # one image may be too few to normalize a batch
         size = _choose_size(lambda size: step(few, training, size), whole)
         first = seconds(lambda: step(few, training, size), 0)
+        if first / few * images * (whole / size) ** 2 <= _WHOLE_SECONDS:  # what a step costs beside its pixels counts
+            step(images, training, whole)
+            return seconds(lambda: step(images, training, whole)) / images
         fits = max(few, min(images, int(few * _TIMED_SECONDS / first)))  # a large network is timed on fewer images
         if fits == few:
             return first / few * (whole / size) ** 2
@@ -151,9 +156,9 @@ class _Blank:
 
 
 def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS, threads: int = 0) -> float:
-    """The median time that an action takes, repeated until all together took `enough` seconds.
+    """The least time that an action takes, repeated until all together took `enough` seconds: others only add to it.
 
-    With `threads`, the processor time of this process over them: that on an idle machine. 0: on the clock.
+    With `threads`, the processor time of this process over them: about that on an idle machine. 0: on the clock.
     """
     clock = time.process_time if threads else time.perf_counter
     times, started = list[float](), time.perf_counter()
@@ -161,7 +166,7 @@ def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS, threa
         before = clock()
         action()
         times.append((clock() - before) / max(1, threads))
-    return float(np.median(times))
+    return min(times)
 
 
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:
