@@ -136,7 +136,7 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     (folder,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
     study = chestfed.Study.load(folder)
-    site = chestfed.load_site(CHEXPERT, data=tiny_study / "synthetic_hospitals")
+    site = chestfed.load_site(CHEXPERT, data=tiny_study / "synthetic_hospitals", cache=tmp_path / "cache")
     images = site.dataset("valid", size=64, views="frontal")
     assert images[0][0].shape == (3, 64, 64)
     assert len(site.dataset("valid", size=np.int64(64))) >= len(images)  # type: ignore[arg-type]
