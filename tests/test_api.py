@@ -64,6 +64,7 @@ def test_nameless_user_is_given_a_name() -> None:
     assert done.stdout == "unknown\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_study_is_that_of_the_command(
     tiny_study: Path, furnish: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_study_is_that_of_the_command(
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 
 
+@pytest.mark.slow
 def test_algorithm_has_three_spellings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +94,7 @@ def test_algorithm_has_three_spellings(
         chestfed.run("digits_ih", algorithm=replace(MINE, name="codasca"), overrides=DIGITS)
 
 
+@pytest.mark.slow
 def test_unidentified_method_trains_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ALGORITHMS, "_registered", {})

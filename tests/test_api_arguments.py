@@ -106,6 +106,7 @@ def test_unusable_models_are_refused(tmp_path: Path) -> None:
         assert caught.value.kind in ("not models", "not a model")
 
 
+@pytest.mark.slow
 def test_samples_train_in_two_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ALGORITHMS, "_registered", {})
@@ -126,6 +127,7 @@ def test_samples_train_in_two_methods(tmp_path: Path, monkeypatch: pytest.Monkey
     assert network(torch.zeros(1, 3, 32, 32)).shape == (1, 1)
 
 
+@pytest.mark.slow
 def test_settings_are_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("digits.yaml").write_text(TINY.format(file=bundled("pipelines") / "digits_ih.yaml"))

@@ -17,6 +17,7 @@ from chestfed.results.tables.run_folder import RunFolder
 from tests.results.tables.finished_runs import NAMES, write_run
 
 
+@pytest.mark.slow
 def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (gpu, training):
         monkeypatch.setattr(module, "SIZE", 128)

@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
 import yaml
 
 import chestfed
@@ -24,6 +25,7 @@ def test_conda_installs_the_project() -> None:
     assert by_pip == {"pip": ["-c requirements/constraints.txt", "-e ."]}
 
 
+@pytest.mark.slow
 def test_pip_reads_the_conda_file() -> None:
     """Everything is installed in this environment, so pip finds nothing to fetch: the requirements agree with it."""
     section = ENVIRONMENT["dependencies"][-1]["pip"]

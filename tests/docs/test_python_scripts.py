@@ -24,6 +24,7 @@ def test_every_script_is_run() -> None:
     assert all(f"examples/python/{name}.py" in page for name in SCRIPTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_runs_and_is_short(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -33,6 +33,7 @@ DOCS = ROOT / "docs"
 FOLDERS = {"pipeline": "pipelines", "site": "site_configs"}
 
 
+@pytest.mark.slow
 def test_site_builds_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sphinx", reason="needs chestfed[docs]")
     from docs import build

@@ -11,6 +11,7 @@ import pytest
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "whole_study.py"
 
 
+@pytest.mark.slow
 def test_recipe_gives_a_table_and_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = runpy.run_path(str(FILE))["run"]
     table = run(tmp_path)

@@ -32,6 +32,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "own_method"
 FEDAVG, FEDREP, ENTROPY = ALGORITHMS.find("fedavg"), ALGORITHMS.find("fedrep"), OBJECTIVES.find("cross_entropy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS.built_in)
 def test_built_in_algorithms_conform(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithms, "TOLERANCE", 1e-3)  # tests/invariants looks at the last digits

@@ -184,6 +184,7 @@ def test_static_parameters_equal_bound_ones() -> None:
     assert torch.equal(*ends)
 
 
+@pytest.mark.slow
 def test_missing_compiler_names_the_key(tmp_path: Path) -> None:
     program = (
         "import torch; from chestfed.learning.models import FlatModule\n"

@@ -43,6 +43,7 @@ FEW = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_made_hospital_is_right(name: str, tmp_path: Path) -> None:
     outcome = describe(name, tmp_path.resolve())

@@ -54,6 +54,7 @@ def stop_in(done: int, at: int) -> None:
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_absent_hospital_is_not_in_the_study(home: Path) -> None:
     line = line_at(home, "gone")
     line.away = {"padchest"}
@@ -86,6 +87,7 @@ def test_hospital_leaves_in_the_middle_of_k(home: Path) -> None:
     assert "padchest" not in [entry["name"] for entry in hospitals["hospitals"]]
 
 
+@pytest.mark.slow
 def test_late_hospital_joins_at_its_k(home: Path) -> None:
     line, settings = line_at(home, "late"), ["k=[2,5]"]
     line.away = {"vindr"}
@@ -101,6 +103,7 @@ def test_late_hospital_joins_at_its_k(home: Path) -> None:
         assert aucs_at(folder, k) == aucs_in_process(home, list(NAMES), k)
 
 
+@pytest.mark.slow
 def test_decentralized_k_begins_anew(home: Path) -> None:
     line, settings = line_at(home, "ring"), ["k=[4]", "methods=[{algorithm: pdmm}]", "model.norm=group"]
     with pytest.raises(KeyboardInterrupt):

@@ -140,6 +140,7 @@ def run_at(
     )
 
 
+@pytest.mark.slow
 def test_personal_models_equal_one_process(home: Path) -> None:
     method = "methods=[{algorithm: fedper}]"
     result = run(home, study("--out", "own", "--no-tracking", settings=[*SETTINGS, method]))
@@ -164,6 +165,7 @@ def test_personal_models_equal_one_process(home: Path) -> None:
     assert (folder / "hospitals.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_pools_and_memory_equal_one_process(home: Path) -> None:
     """Scores of all hospitals, and moving averages of rows that a hospital keeps through a restart."""
     method = "methods=[{algorithm: fedxl2}]"
@@ -196,6 +198,7 @@ def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> Non
     assert any("server: back" in text for text in line.log)
 
 
+@pytest.mark.slow
 def test_stage_1_says_how_far_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ["k=[1]", "pretrain.epochs=5"]
     result = run(home, study("--out", "long", "--no-tracking", settings=[*SETTINGS, *settings]))
@@ -246,6 +249,7 @@ def restarted(home: Path, folder: str, act: Callable[[StraightLine, int], object
     return over_hospitals(home, line, f"{folder}_out", lambda done: act(line, done))
 
 
+@pytest.mark.slow
 def test_restart_with_the_secret_key_kept(home: Path) -> None:
     def restart(line: StraightLine, done: int) -> None:
         if done == 2:
@@ -260,6 +264,7 @@ def test_restart_with_the_secret_key_kept(home: Path) -> None:
     assert frame["image"].is_monotonic_increasing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state_too", [False, True])
 def test_lost_secret_key_is_refused(home: Path, state_too: bool) -> None:
     def lose(line: StraightLine, done: int) -> None:
@@ -273,6 +278,7 @@ def test_lost_secret_key_is_refused(home: Path, state_too: bool) -> None:
         restarted(home, f"lost_{state_too}", lambda line, done: lose(line, done) if done == 1 else None)
 
 
+@pytest.mark.slow
 def test_log_has_every_request_of_a_hospital(home: Path) -> None:
     line = line_at(home, "logged", synthetic=False)
     hospital = line.hospitals["chexpert"]

@@ -52,6 +52,7 @@ def board(folder: Path) -> Board:
     return make_board(sorted(folder.glob("*.zip")), make_benchmark(), {"site0": make_split()}, "noise")
 
 
+@pytest.mark.slow
 def test_board_lists_and_refuses(board: Board) -> None:
     assert [entry.name for entry in board.entries] == ["ours", "ours (2)", "noise"]
     assert [*board.refused] == ["forged.zip"]
@@ -171,6 +172,7 @@ def ignore(*_: object) -> None:
     """No progress is shown."""
 
 
+@pytest.mark.slow
 def test_split_is_made_again_from_images(tiny_hospitals: Path, tmp_path: Path) -> None:
     benchmark, file = load_benchmark(fix_split(tmp_path, tiny_hospitals))
     split = load_splits(benchmark, file, tiny_hospitals, tmp_path / "cache", ignore)["chexpert"]

@@ -85,6 +85,7 @@ def change_predictions(run: Path, change: Callable[[pd.DataFrame], pd.DataFrame]
     seal_run(run)
 
 
+@pytest.mark.slow
 @each(
     "damage, kind",
     [

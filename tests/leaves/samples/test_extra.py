@@ -20,6 +20,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, shape: str) -> None:
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_every_shape_is_marked_as_synthetic(tmp_path: Path) -> None:
     for shape in SHAPES:
         written = write_extra(tmp_path, f"st-{shape}", shape, size="tiny")

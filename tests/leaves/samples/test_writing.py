@@ -24,6 +24,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_workers(tiny_hospitals: Path, tmp_path: Path) -> None:
     write_hospitals(tmp_path, seed=1, size="tiny", workers=2)
     assert digests(tmp_path) == digests(tiny_hospitals)

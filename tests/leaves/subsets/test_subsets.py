@@ -145,6 +145,7 @@ def test_options_without_effect_are_refused(tmp_path: Path) -> None:
         assert call("study", *words, "--dry-run", folder=tmp_path).code == 2
 
 
+@pytest.mark.slow
 def test_each_set_has_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one seed, which has no curves over seeds; a gate needs variances, which one patient has not."""
     monkeypatch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", 2)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from chestfed.reports.tracking.shared_view import share_view
 from chestfed.reports.tracking.store import Store, connect, find_page, local_store
 
 
+@pytest.mark.slow
 def test_view_has_columns_and_three_charts(tmp_path: Path) -> None:
     uri = local_store(tmp_path)
     store = Store(uri, tmp_path / "mlflow-artifacts")

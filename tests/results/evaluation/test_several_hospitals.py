@@ -133,6 +133,7 @@ def test_one_hospital_is_as_without_its_name() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_intervals_hold_truth_in_95_percent() -> None:
     truth, held = 0.7602, []  # of a difference of one standard deviation, at every hospital
     for seed in range(150):

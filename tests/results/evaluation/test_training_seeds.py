@@ -130,6 +130,7 @@ def null_studies(
         yield p
 
 
+@pytest.mark.slow
 def test_null_studies_are_rarely_rejected() -> None:
     p_values = np.array(list(null_studies(studies=100, seeds=2, seeds_differ=0.1, images_per_patient=1)))
     assert (p_values < 0.05).mean() <= 0.08

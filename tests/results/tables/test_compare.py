@@ -35,6 +35,7 @@ def compare(home: Path, *options: str) -> Called:
     return call(*command("runs", "--no-tracking", *options)[3:], folder=home, drawn=True)
 
 
+@pytest.mark.slow
 def test_algorithms_share_stage_1_and_images(home: Path) -> None:
     result = compare(home, "--methods", "codasca,coda", "--seeds", "2")
     assert result.code == 0, result.err
@@ -60,6 +61,7 @@ def test_algorithms_share_stage_1_and_images(home: Path) -> None:
     assert again.out.count("from the earlier run") == 4
 
 
+@pytest.mark.slow
 def test_every_algorithm_runs_in_the_study(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", 1)  # the tiny hospitals have fewer
     names = [name for name in ALGORITHMS.built_in if name not in ("codasca", "coda")]
@@ -101,6 +103,7 @@ def test_every_algorithm_runs_in_the_study(home: Path, monkeypatch: pytest.Monke
     assert settings["gradients per client"]["npa"] == steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -64,6 +64,7 @@ def test_study_equals_a_plain_loop(tmp_path: Path) -> None:
     assert (plain - start).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["codasca", "local_scgdam", "local_sgdm_ratio", "fedxl2", "pdmm"])
 def test_every_kind_of_objective_runs(algorithm: str, tmp_path: Path) -> None:
     pipeline = make_pipeline(algorithm, *DOUBLE)

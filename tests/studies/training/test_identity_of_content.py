@@ -71,6 +71,7 @@ def test_seed_that_no_table_holds_is_refused(tmp_path: Path, keys: dict[str, Any
     assert not list(tmp_path.glob("*/k1"))
 
 
+@pytest.mark.slow
 def test_k_of_another_version_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run(tmp_path, k=[1, 2]).folder
     shutil.rmtree(folder / "k2")  # as if the study had been stopped after K=1

@@ -35,6 +35,7 @@ def after(home: Path, before: Path) -> Path:
     return home / "runs" / before.name
 
 
+@pytest.mark.slow
 def test_resamples_change_intervals_alone(furnish: Callable[[Path], Path], after: Path, tmp_path: Path) -> None:
     """Of a bootstrap, for Obuchowski's intervals have no resamples."""
     furnish(tmp_path)
@@ -71,6 +72,7 @@ def test_intervals_of_the_new_method(after: Path) -> None:
     assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("bca", RunFolder(after).row(2).resamples))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_report_with_another_method(before: Path, after: Path) -> None:
     stored = {file: file.read_bytes() for file in before.rglob("*.json")}

@@ -70,6 +70,7 @@ def rerun(study: Path, sound: Path, home: Path) -> str:
     return again.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [how for how in CHANGES if how != "copied"])
 def test_misplaced_parts_are_made_again(study: Path, other: Path, sound: Path, home: Path, how: str) -> None:
     CHANGES[how](study, other)

@@ -185,6 +185,7 @@ def test_dry_run_writes_nothing(home: Path) -> None:
     assert sorted(str(path) for path in home.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_missing_tracking_server_is_no_stop(home: Path, finished: Path) -> None:
     result = run(home, command("untracked", "--tracking-uri", "http://127.0.0.1:9"))
     assert result.code == 0, result.err

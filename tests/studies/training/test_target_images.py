@@ -118,6 +118,7 @@ def test_other_studies_have_no_gain_by_count(folder: Path) -> None:
     assert draw_gains_by_images(other) == []
 
 
+@pytest.mark.slow
 def test_a_second_start_trains_nothing(folder: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")}
     run_three(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")

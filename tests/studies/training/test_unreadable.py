@@ -36,6 +36,7 @@ def without(hospitals: Path, folder: Path, lost: Callable[[tuple[StudySite, ...]
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lost", "named"),
     [
@@ -50,6 +51,7 @@ def test_part_without_readable_image_refused(
         without(tiny_hospitals, tmp_path, lost)
 
 
+@pytest.mark.slow
 def test_unreadable_hospital_is_not_scored(tiny_hospitals: Path, tmp_path: Path) -> None:
     data = without(tiny_hospitals, tmp_path, lambda sites: sites[1].select(OWN_TEST))
     assert "chestxray8" in data.joins

@@ -111,6 +111,7 @@ def simulated_power(difference: float, seeds: int, deviation: float, studies: in
     return rejected / studies
 
 
+@pytest.mark.slow
 def test_power_is_that_of_simulated_studies() -> None:
     plan = assume([(70, 132)], seed_deviation=0.02)
     assert simulated_power(0.05, 3, 0.02, 150) == pytest.approx(compute_study_power(plan, 0.05, 3), abs=0.12)
