@@ -5,10 +5,10 @@ loopback; CODASCA with a tiny network, `absent: wait`. After rounds that the see
 ended by SIGKILL at once and started again: hospitals, the server, the study's command; one hospital is spared, to see
 whether its memory grows. At the end the tables and the keyed names must be those of the same study in one process.
 
-Then the same behind a proxy: ten kills, ten network faults of each kind, a hospital that comes late, a renewed
-certificate. About an hour on two cores, of which the rounds are the length:
+Then the same behind a proxy: ten kills of a hospital, of the server and of the study's command, ten network faults of
+each kind, a hospital that is admitted and started late, a renewed certificate. About an hour on two cores:
 
-    CHESTFED_SOAK_ROUNDS=400 python -m pytest -m campaign tests/campaigns/test_federation_soak.py -k network
+    CHESTFED_SOAK_ROUNDS=350 python -m pytest -m campaign tests/campaigns/test_federation_soak.py -k network
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from tests.leaves.federation.straight_line import unmarked
 from tests.studies.training.tiny_studies import SMALL
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
-from chestfed.leaves.federation.server.founding import renew
+from chestfed.leaves.federation.server.founding import add, remove, renew
 from tests.leaves.federation.loopback import ROOT, RUN, SERVER, Loopback, loopback
 from tests.leaves.federation.proxy import FAULTS, Proxy
 
@@ -162,10 +163,14 @@ def test_killed_processes_lose_no_round(tmp_path: Path, save_figures: Callable[[
         assert process["files"][1] - process["files"][0] <= HANDLES
 
 
-#: Hospitals that reach the server through a proxy; the last one is started when the others wait for it.
+#: Hospitals that reach the server through a proxy; the last one is admitted when the server runs already, and started
+#: when the others wait for it.
 BEHIND, LATE = ("chexpert", "vindr"), "vindr"
-#: Network faults of each kind, and kills; seconds that a fault lasts; seconds that a hospital may take to be back.
-OFTEN, LASTING, BACK = 10, (2.0, 20.0), 300.0
+#: Who is killed, by kind of kill.
+KILLED = {"kill of a hospital": HOSPITALS, "kill of the server": (SERVER,), "kill of the study": (RUN,)}
+#: Faults and kills of each kind; seconds that a fault lasts; seconds in which it must have met data, and in which the
+#: study must go on after it; share of the rounds in which all begin.
+OFTEN, LASTING, MEETS, BACK, SHARE = 10, (2.0, 20.0), 120.0, 300.0, 0.85
 
 
 class NetworkSoak:
@@ -173,10 +178,9 @@ class NetworkSoak:
 
     def __init__(self, federation: Loopback, proxies: dict[str, Proxy], rounds: int) -> None:
         self._federation, self._proxies, self._draw = federation, proxies, np.random.default_rng(SEED)
-        kinds = [*(kind for kind in (*FAULTS, "kill") for _ in range(OFTEN)), "renew"]
-        after = np.sort(self._draw.integers(2, rounds - 3, len(kinds)))
-        order = self._draw.permutation(len(kinds))
-        self.plan = [(int(number), kinds[place]) for number, place in zip(after, order, strict=True)]
+        kinds = [*(kind for kind in (*FAULTS, *KILLED) for _ in range(OFTEN)), "renew"]
+        after = np.sort(self._draw.choice(int(SHARE * rounds), len(kinds), replace=False)) + 2
+        self.plan = list(zip((int(number) for number in after), self._draw.permutation(kinds).tolist(), strict=True))
         self.done: list[dict[str, Any]] = []
 
     def step(self) -> None:
@@ -186,8 +190,9 @@ class NetworkSoak:
             return
         kind = self.plan.pop(0)[1]
         began = time.monotonic()
-        if kind == "kill":
-            name = str(self._draw.choice(VICTIMS))
+        if kind in KILLED:
+            name = str(self._draw.choice(KILLED[kind]))
+            time.sleep(float(self._draw.uniform(0, 4)))
             self._federation.kill(name)
             self._federation.start(name)
         elif kind == "renew":
@@ -197,15 +202,24 @@ class NetworkSoak:
             self._federation.start(SERVER)
         else:
             name = str(self._draw.choice(BEHIND))
-            self._proxies[name].fault = kind  # type: ignore[assignment]
-            time.sleep(float(self._draw.uniform(*LASTING)))
-            self._proxies[name].fault = "pass"
+            self._spoil(self._proxies[name], kind)
         ended = time.monotonic()
         while saved_rounds(self._federation.home) <= saved and self._federation.ended(RUN) is None:
             assert time.monotonic() < ended + BACK, f"the study does not go on after {kind} at {name}"
             time.sleep(1)
         about = {"kind": kind, "at": name, "round": saved, "seconds": round(ended - began)}
         self.done.append({**about, "went_on_after": round(time.monotonic() - ended)})
+        print(self.done[-1], flush=True)
+
+    def _spoil(self, proxy: Proxy, kind: str) -> None:
+        """A fault for some seconds, and until data or a connection has met it."""
+        before, began = proxy.met, time.monotonic()
+        proxy.fault = kind  # type: ignore[assignment]
+        time.sleep(float(self._draw.uniform(*LASTING)))
+        while proxy.met == before:
+            assert time.monotonic() < began + MEETS, f"nothing met the fault {kind}"
+            time.sleep(1)
+        proxy.fault = "pass"
 
 
 def test_network_faults_lose_no_round(tmp_path: Path, save_figures: Callable[[str, Any], None]) -> None:
@@ -220,14 +234,18 @@ def test_network_faults_lose_no_round(tmp_path: Path, save_figures: Callable[[st
             proxies[name] = Proxy(int(settings["server"].rpartition(":")[2]))
             file.write_text(yaml.safe_dump(settings | {"server": f"localhost:{proxies[name].port}"}))
 
+        remove(federation.folder, LATE)
+
     present = [name for name in HOSPITALS if name != LATE]
     with loopback(tmp_path, HOSPITALS, prepare, present) as federation:
         command = [sys.executable, "-m", "chestfed", "study", str(pipeline), *list_options("undisturbed")]
         environment = {**os.environ, VARIABLE: str(tmp_path / "names.key"), "PYTHONPATH": str(ROOT)}
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
+        add(federation.folder, LATE, federation.folder / "hospitals" / LATE / f"{LATE}.pub")
         federation.study(pipeline, list_options("runs"))
         federation.start(RUN)
-        time.sleep(30)
+        time.sleep(60)
+        assert saved_rounds(tmp_path) == 0
         federation.start(LATE)
         soak = NetworkSoak(federation, proxies, rounds)
         while federation.ended(RUN) is None:
@@ -236,4 +254,5 @@ def test_network_faults_lose_no_round(tmp_path: Path, save_figures: Callable[[st
         assert federation.ended(RUN) == 0
     save_figures("federation_network", soak.done)
     assert not soak.plan
+    assert Counter(about["kind"] for about in soak.done) == {"renew": 1} | dict.fromkeys((*FAULTS, *KILLED), OFTEN)
     assert read_tables(tmp_path, "runs") == read_tables(tmp_path, "undisturbed")

@@ -15,11 +15,11 @@ _RATE, _SHARE = 20_000.0, 0.05
 
 
 class Proxy:
-    """Listens on loopback, and passes on to a port there; `fault` may change at any time."""
+    """Listens on loopback, and passes on to a port there; `fault` may change at any time, `met` counts what it did."""
 
     def __init__(self, target: int, seed: int = 0) -> None:
         self.fault: Fault = "pass"
-        self.port = 0
+        self.port, self.met = 0, 0
         self._target, self._draw = target, random.Random(seed)
         self._loop, self._started = asyncio.new_event_loop(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -40,9 +40,11 @@ class Proxy:
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.fault == "cut":
+            self.met += 1
             writer.close()
             return
         if self.fault == "reset":
+            self.met += 1
             writer.transport.abort()
             return
         try:
@@ -56,10 +58,13 @@ class Proxy:
         try:
             while data := await reader.read(16384):
                 while self.fault == "half-open":
+                    self.met += 1
                     await asyncio.sleep(0.2)
                 if self.fault == "cut":
+                    self.met += 1
                     break
                 if self.fault == "reset":
+                    self.met += 1
                     writer.transport.abort()
                     break
                 writer.write(await self._spoil(data))
@@ -71,10 +76,13 @@ class Proxy:
 
     async def _spoil(self, data: bytes) -> bytes:
         if self.fault == "slow":
+            self.met += 1
             await asyncio.sleep(len(data) / _RATE)
         if self.fault == "duplicate" and self._draw.random() < _SHARE:
+            self.met += 1
             return data + data
         if self.fault == "corrupt" and self._draw.random() < _SHARE:
+            self.met += 1
             place = self._draw.randrange(len(data))
             return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         return data
