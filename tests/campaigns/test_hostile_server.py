@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, Packed
+from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.parcels import Parcel
 from chestfed.leaves.federation.server import conversation
 from tests.leaves.federation.straight_line import Clock
@@ -84,6 +85,7 @@ def test_hostile_requests_are_named(home: Path, monkeypatch: pytest.MonkeyPatch,
     for name, role in HOSPITALS.items():
         participant = line._participants[name]
         del participant.answer  # nothing listens any more
+        participant._allowance = Allowance(10**9)  # every failure is told
         for question in questions:  # those of other hospitals too: to this one
             own = Parcel(question.values | {"to": name}, question.packed)
             is_own = question.values["to"] == name

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import ipaddress
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -101,6 +102,17 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
             file=str(path),
         )
     return key
+
+
+def refuse_twins(folder: Path, names: Sequence[str]) -> None:
+    """Raise `ConfigError` if two of the hospitals with a file NAME.pub in a folder have one key."""
+    known = dict[bytes, str]()
+    for name in names:
+        twin = known.setdefault(public_bytes(read_public_key(folder / f"{name}.pub")), name)
+        if twin != name:
+            raise ConfigError(
+                f"{folder / name}.pub: is the key of {twin}; each hospital has its own", kind="key in use", name=name
+            )
 
 
 def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:

@@ -67,7 +67,10 @@ class FederationFile(StrictModel):
         64, ge=8, description="MiB; a larger HTTP request is refused (Flower sends tensors in pieces of 5 MiB)"
     )
     largest_clients: int = Field(
-        256, ge=8, description="connections at a time; further ones are answered 503 before anything of them is read"
+        256,
+        ge=8,
+        description="connections of hospitals at a time; further ones are answered 503 before a body is read. 128 "
+        "others may be without a signature; beyond, the oldest is closed",
     )
     body_seconds: float = Field(120, gt=0, description="seconds in which a request must have arrived")
     faults: Faults = Faults()
@@ -109,6 +112,12 @@ class Policy(StrictModel):
         ge=1,
         description="distinct patients of this hospital's training images, and of those with and without each disease "
         "that is labeled here, where there is any",
+    )
+    least_members: int = Field(
+        2,
+        ge=1,
+        description="hospitals in stage 2, this one included, if K is at least as much: with fewer, after others have "
+        "left, the mean of K is that of few",
     )
     most_epochs: float | None = Field(None, ge=0, description="epochs of stage 1")
     most_rounds: int | None = Field(None, ge=1, description="rounds of stage 2 per number of hospitals")

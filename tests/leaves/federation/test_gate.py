@@ -7,7 +7,9 @@ import base64
 import contextlib
 import datetime
 import json
+import logging
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -21,10 +23,10 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
 import httpx
-import uvicorn
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from chestfed.core.errors import ConfigError
 from chestfed.leaves.federation import keys
 from chestfed.leaves.federation.flower.gate import (
     HELLO,
@@ -34,7 +36,9 @@ from chestfed.leaves.federation.flower.gate import (
     TIME_HEADER,
     Gate,
 )
-from chestfed.leaves.federation.settings import Federation, FederationFile
+from chestfed.leaves.federation.server.founding import create
+from chestfed.leaves.federation.settings import Federation, FederationFile, read_federation
+from tests.cases import assert_refused
 from tests.leaves.federation.straight_line import Clock
 
 KEY, STRANGER = keys.new_key(), keys.new_key()
@@ -143,23 +147,138 @@ def test_logged_path_stays_on_its_line(caplog: pytest.LogCaptureFixture) -> None
 
 
 @contextmanager
-def serve_gate() -> Iterator[int]:
-    """The port of a server on loopback, without TLS, as `federation server` configures it."""
+def serve_gate(most: int = 128, members: dict[bytes, str] | None = None, **tls: Path) -> Iterator[int]:
+    """The port of a server on loopback, as `federation server` configures it, with room for so many members."""
+    from chestfed.leaves.federation.flower.door import Door, DoorServer
     from chestfed.leaves.federation.flower.superlink import configure_http
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError
 
-    file = FederationFile(federation="test", address="localhost:9443")
-    gate = Gate(app, "secret", 100, {}, seconds=0.05)
-    server = uvicorn.Server(configure_http(gate, file, host="127.0.0.1", port=0, lifespan="off"))
+    door = Door(most)
+    door.listen("127.0.0.1", 0)
+    gate = Gate(app, "secret", 100, members or {}, seconds=0.05, now=lambda: NOW, admit=door.admit)
+    server = DoorServer(configure_http(gate, lifespan="off", **tls), door)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
+    yield door.sockets[0].getsockname()[1]
     server.should_exit = True
     thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def chest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation's folder, with certificates."""
+    folder = tmp_path_factory.mktemp("gate") / "chest"
+    create(folder, "chest", "localhost:9443")
+    return folder
+
+
+def tls_of(chest: Path) -> dict[str, Path]:
+    return {"ssl_certfile": chest / "server.crt", "ssl_keyfile": chest / "private" / "server.key"}
+
+
+def say_hello(port: int, chest: Path) -> int:
+    """The status that a member gets over TLS."""
+    headers = {name: value.decode() for name, value in signed().items()}
+    context = ssl.create_default_context(cafile=str(chest / "authority.crt"))
+    url = f"https://localhost:{port}{HELLO}"
+    return httpx.get(url, headers=headers, verify=context, timeout=30, trust_env=False).status_code
+
+
+def test_silent_connections_leave_room(chest: Path) -> None:
+    """1,100 of one address, the hospital's own: beyond 128 the oldest are closed, with TLS or without."""
+    members = {keys.public_bytes(KEY.public_key()): "anne"}
+    with serve_gate(members=members, **tls_of(chest)) as port, contextlib.ExitStack() as stack:
+        context = ssl.create_default_context(cafile=str(chest / "authority.crt"))
+        silent = list[socket.socket]()
+        for number in range(1100):
+            plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+            silent.append(stack.enter_context(plain))
+            if number % 20 == 0:
+                with contextlib.suppress(OSError):  # closed in its handshake by those that came after it
+                    silent[-1] = stack.enter_context(context.wrap_socket(plain, server_hostname="localhost"))
+        assert say_hello(port, chest) == 200
+        assert sum(map(is_open, silent)) <= 128
+        assert is_open(silent[-1])
+
+
+def is_open(connection: socket.socket) -> bool:
+    connection.settimeout(0.001)
+    try:
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+
+
+def test_tls_has_a_time_limit(chest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chestfed.leaves.federation.flower import door
+
+    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.5)
+    with serve_gate(**tls_of(chest)) as port:
+        for first in (b"", b"\x16\x03\x01\x02\x00\x01\x00"):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+                plain.sendall(first)
+                with contextlib.suppress(ConnectionError):
+                    assert plain.recv(100) == b""
+
+
+def test_members_beyond_the_room_are_refused(chest: Path) -> None:
+    members = {keys.public_bytes(KEY.public_key()): "anne"}
+    with serve_gate(0, members, **tls_of(chest)) as port:
+        assert say_hello(port, chest) == 503
+
+
+LIMITED = """
+import resource, sys
+from chestfed.core.errors import ConfigError
+from chestfed.leaves.federation.flower.door import require_open_files
+
+soft, hard = int(sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+try:
+    require_open_files(256)
+    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+except ConfigError as error:
+    print(error.kind)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+@pytest.mark.parametrize(
+    ("soft", "hard", "found"), [(256, 2000, "640"), (1000, 2000, "1000"), (256, 256, "open files")]
+)
+def test_open_files_suffice_or_are_refused(soft: int, hard: int, found: str) -> None:
+    words = [sys.executable, "-c", LIMITED, str(soft), str(hard)]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == found
+
+
+def test_occupied_port_is_named() -> None:
+    from chestfed.leaves.federation.flower.door import Door
+
+    with serve_gate() as port, assert_refused(ConfigError, kind="address"):
+        Door(8).listen("127.0.0.1", port)
+
+
+def test_refusals_are_bounded_by_the_hour(caplog: pytest.LogCaptureFixture) -> None:
+    from chestfed.leaves.federation.allowance import MOST, Allowance, Hourly
+
+    now = [0.0]
+    log, hourly = logging.getLogger("chestfed.leaves.federation.strangers"), Hourly(Allowance(clock=lambda: now[0]))
+    log.addFilter(hourly)
+    try:
+        for _ in range(5000):
+            Called(FLEET, {})
+        now[0] = 3600.0
+        Called(FLEET, {})
+    finally:
+        log.removeFilter(hourly)
+    assert len(caplog.messages) == MOST + 1
+    assert "4,900" in caplog.messages[-1]
 
 
 def test_header_without_end_is_refused() -> None:
@@ -178,9 +297,9 @@ def test_header_without_end_is_refused() -> None:
 
 def test_slow_header_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the second one of a connection, and one that never begins."""
-    from chestfed.leaves.federation.flower import superlink
+    from chestfed.leaves.federation.flower import door
 
-    monkeypatch.setattr(superlink, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(door, "HEADER_SECONDS", 0.5)
     for first in (b"", b"GET /chestfed/other HTTP/1.1\r\nhost: x\r\n"):
         with serve_gate() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
             plain.sendall(first)
@@ -223,6 +342,28 @@ def test_one_bad_member_stops_no_other(tmp_path: Path) -> None:
     (tmp_path / "keys" / "anne.pub").write_bytes(moved)
     roster.update()
     assert sorted(roster.names.values()) == ["anne", "vindr"]
+
+
+def test_one_key_for_two_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that is copied by hand; when the server starts, and while it runs."""
+    from chestfed.leaves.federation.flower.superlink import Roster, serve
+
+    create(tmp_path / "chest", "chest", "localhost:9443")
+    federation, key = read_federation(tmp_path / "chest"), keys.new_key()
+    for name in ("anne", "bert"):
+        keys.save_public_key(federation.keys / f"{name}.pub", key)
+    with assert_refused(ConfigError, kind="key in use", name="bert"):
+        serve(federation, insecure=False)
+    keys.save_public_key(federation.keys / "bert.pub", keys.new_key())
+    nodes: Any = Table()
+    roster = Roster(federation, nodes)
+    roster.update()
+    assert sorted(roster.names.values()) == ["anne", "bert"]
+    keys.save_public_key(federation.keys / "cara.pub", key)
+    for _ in range(3):
+        roster.update()
+    assert list(roster.names.values()) == ["bert"]
+    assert sum("one key" in text for text in caplog.messages) == 1
 
 
 def test_key_that_comes_back_is_admitted() -> None:

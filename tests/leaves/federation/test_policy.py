@@ -26,6 +26,7 @@ from chestfed.leaves.federation.hospital.policy import (
     Usage,
     approve,
     check_bytes,
+    check_members,
     check_patients,
     check_personal,
     check_pipeline,
@@ -41,6 +42,7 @@ from chestfed.leaves.federation.server import conversation
 from chestfed.leaves.federation.settings import Hospital, HospitalFile, Leaves, Policy
 from tests.cases import assert_refused
 from tests.leaves.federation.straight_line import Clock, sample_hospital
+from tests.leaves.federation.test_participant import greeting
 from tests.leaves.federation.test_study import line_at, pipeline, run_at
 
 
@@ -343,6 +345,34 @@ def test_strangers_push_nothing_out(tmp_path: Path) -> None:
     assert found.lines == 100
     assert max(map(len, file.read_text().splitlines())) < 2000
     assert len(list(file.parent.glob("hospital.log*"))) == 1
+
+
+def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
+    """Of a study that was agreed upon: texts and lines; what is answered is always written down."""
+    hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    log, said, asked = open_log(hospital), list[str](), greeting(pipeline())
+    participant = Participant(hospital, lambda text: (said.append(text), log.info(text)))
+    for _ in range(150):
+        participant(Parcel({"kind": "score", "test": "study", "to": "padchest", "study": asked.values["study"]}))
+        participant(asked)
+    for _ in range(150):
+        participant(Parcel({"kind": "nothing", "to": "padchest", "study": asked.values["study"]}))
+    log.handlers.pop().close()
+    found = audit(hospital.path("state"))
+    (study,) = found.studies
+    assert found.problems == []
+    assert study.requests["greet"] == 150
+    assert sum(study.unanswered.values()) == 101  # one before the study was agreed upon
+    assert sum(text.startswith("refused") for text in said) == 100
+
+
+def test_k_of_few_members_is_refused() -> None:
+    check_members(Policy(), 1, 1)
+    check_members(Policy(), 3, 2)  # one has left
+    check_members(Policy(least_members=1), 3, 1)
+    for policy, k, members in ((Policy(), 2, 1), (Policy(), 3, 1), (Policy(least_members=4), 3, 2)):
+        with assert_refused(Refused, kind="policy"):
+            check_members(policy, k, members)
 
 
 def test_unreadable_pending_file_stops_no_other(tmp_path: Path) -> None:

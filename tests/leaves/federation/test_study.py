@@ -16,11 +16,11 @@ import yaml
 
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.pseudonyms import read_key
-from chestfed.learning.engines.messages.wire import Packed, WireError
+from chestfed.learning.engines.messages.wire import Packed, WireError, pack, unpack
 from chestfed.leaves.federation.hospital import participant
 from chestfed.leaves.federation.hospital.log import open_log
-from chestfed.leaves.federation.parcels import Parcel
-from chestfed.leaves.federation.records import Opened, plain_row, read_row, read_values
+from chestfed.leaves.federation.parcels import Parcel, Refused
+from chestfed.leaves.federation.records import Beginning, Opened, plain_row, read_row, read_values
 from chestfed.leaves.federation.server import conversation
 from chestfed.leaves.federation.server.study import run_over_hospitals
 from chestfed.leaves.federation.settings import Faults, Federation, FederationFile, Leaves
@@ -224,6 +224,27 @@ def test_peers_give_tables_of_one_process(home: Path) -> None:
     line.tamper = kill_between_steps_and_exchange
     assert over_hospitals(home, line, "pdmm_out", settings=settings) == table_in(home / "one_pdmm")
     assert any("padchest: started anew" in text for text in line.log)
+
+
+def test_k_that_lists_one_is_refused(home: Path) -> None:
+    """The deed is compared with the plan: K=3, and the hospital alone with its true numbers."""
+    line, begun = line_at(home, "alone"), list[Parcel]()
+    member = line._participants["padchest"]
+    answer = member.answer
+
+    def keep(question: Parcel) -> Parcel:
+        begun.extend([question] if question.values["kind"] == "begin" else [])
+        return answer(question)
+
+    member.answer = keep  # type: ignore[method-assign]
+    run_at(home, line, "alone_out")
+    like = Beginning.like(3, 5, member._studies[begun[0].values["study"]].network.size, 0)
+    rows, sent = begun[0].values["rows"], unpack(begun[0].packed, like, "the server")
+    alone = Beginning(sent.ratios[2:], sent.labeled[2:], sent.parameters, sent.buffers)
+    with assert_refused(Refused, kind="policy"):
+        answer(Parcel(begun[0].values | {"rows": rows[2:]}, pack(alone)))
+    two = Beginning(sent.ratios[1:], sent.labeled[1:], sent.parameters, sent.buffers)
+    assert answer(Parcel(begun[0].values | {"rows": rows[1:]}, pack(two))).values == {}
 
 
 def test_changed_data_is_refused(home: Path) -> None:

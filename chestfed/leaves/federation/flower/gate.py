@@ -36,6 +36,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger("chestfed.leaves.federation")
+_strangers = logging.getLogger("chestfed.leaves.federation.strangers")
 
 
 class Unsigned(Exception):
@@ -55,6 +56,9 @@ class Gate:
         Public keys as PEM -> names; it may change while the gate is open. So may `statuses`, by name.
     signed
         False: any node may send, for a server without TLS on loopback.
+    admit
+        Called with the address and port of a connection on which a member, or the operator, has signed: whether there
+        is room for one more.
     """
 
     def __init__(
@@ -68,10 +72,11 @@ class Gate:
         seconds: float = 120.0,
         signed: bool = True,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+        admit: Callable[[Any], bool] = lambda client: True,
     ) -> None:
         self._app, self._secret, self._largest = app, secret.encode(), largest
         self._members, self._seconds, self._signed, self._now = members, seconds, signed, now
-        self._statuses = statuses if statuses is not None else {}
+        self._statuses, self._admit = statuses if statuses is not None else {}, admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -84,10 +89,14 @@ class Gate:
         try:
             name = self._identify(path, headers)
         except Unsigned as error:
-            _log.warning("refused: %s asked for %r: %s", peer, path[:200], error.reason)
+            _strangers.warning("refused: %s asked for %r: %s", peer, path[:200], error.reason)
             await _answer(
                 send, 401 if path.startswith(("/v1/fleet/", HELLO)) else 403, self._about(reason=error.reason)
             )
+            return
+        if path != "/health" and not self._admit(scope.get("client")):
+            _log.warning("refused: a further connection of %s (%s): `largest_clients` are there", name, peer)
+            await _answer(send, 503)
             return
         if path == HELLO:
             await _answer(send, 200, self._about(name=name, status=self._statuses.get(name, "")))

@@ -7,7 +7,6 @@ authentication of their own in the free edition, so that the gate lets only the 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -16,30 +15,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chestfed.core.errors import ConfigError
+from chestfed.leaves.federation.allowance import Hourly
+from chestfed.leaves.federation.flower.door import Door, DoorServer, TimedHeaders, require_open_files
 from chestfed.leaves.federation.flower.gate import Gate
 from chestfed.leaves.federation.flower.interior import Nodes, make_superlink
-from chestfed.leaves.federation.keys import public_bytes, read_public_key, read_secret
-from chestfed.leaves.federation.settings import Federation, FederationFile, split_address
+from chestfed.leaves.federation.keys import public_bytes, read_public_key, read_secret, refuse_twins
+from chestfed.leaves.federation.settings import Federation, split_address
 
 #: Settings that Flower reads from the environment: with a database, messages, which hold models, would lie on the disk.
 UNSET = ("FLWR_DATABASE", "FLWR_ENABLE_EVENT_LOG", "FLWR_OIDC_ENABLED")
 
-#: Bytes of the headers of a request, and seconds in which they come; a node's signature takes some hundred bytes.
-LARGEST_HEADERS, HEADER_SECONDS = 2**16, 20.0
+#: Bytes of the headers of a request; a node's signature takes some hundred.
+LARGEST_HEADERS = 2**16
 
 _log = logging.getLogger("chestfed.leaves.federation")
 
 
 def serve(federation: Federation, *, insecure: bool) -> None:
-    """Run the server until it is stopped, for the hospitals with a file in `keys`; it follows changes there."""
+    """Run the server until it is stopped, for the hospitals with a file in `keys`; it follows changes there.
+
+    Raises
+    ------
+    ConfigError
+        If two hospitals have one key, the address cannot be bound, or too few files may be open.
+    """
     file = federation.file
+    refuse_twins(federation.keys, federation.members)
+    require_open_files(file.largest_clients)
+    door = Door(file.largest_clients)
+    door.listen(file.listen, split_address(file.address)[1])
     _log_plainly()
-    host, port = file.listen, split_address(file.address)[1]
     private = federation.folder / "private"
     for name in UNSET:
         os.environ.pop(name, None)
@@ -48,12 +56,13 @@ def serve(federation: Federation, *, insecure: bool) -> None:
     roster.update()
     threading.Thread(target=roster.follow, daemon=True, name="members").start()
     secret, largest = read_secret(federation.operator_secret), file.largest_request * 2**20
-    gate = Gate(app, secret, largest, roster.names, roster.status, seconds=file.body_seconds, signed=not insecure)
+    limits = {"seconds": file.body_seconds, "signed": not insecure, "admit": door.admit}
+    gate = Gate(app, secret, largest, roster.names, roster.status, **limits)  # type: ignore[arg-type]
     tls = {} if insecure else {"ssl_certfile": federation.folder / "server.crt", "ssl_keyfile": private / "server.key"}
-    uvicorn.Server(configure_http(gate, file, host=host, port=port, **tls)).run()
+    DoorServer(configure_http(gate, **tls), door).run()
 
 
-def configure_http(app: Any, file: FederationFile, **more: Any) -> uvicorn.Config:
+def configure_http(app: Any, **more: Any) -> uvicorn.Config:
     """How requests are read: what comes before a signature is limited in size and time."""
     return uvicorn.Config(
         app,
@@ -63,49 +72,11 @@ def configure_http(app: Any, file: FederationFile, **more: Any) -> uvicorn.Confi
         log_config=None,
         log_level="warning",
         access_log=False,
-        limit_concurrency=file.largest_clients,
+        proxy_headers=False,  # whoever connects from this machine could name any address
         timeout_keep_alive=30,
         workers=1,
         **more,
     )
-
-
-class TimedHeaders(H11Protocol):
-    """A connection that is closed if the headers of a request do not come in time."""
-
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._watch()
-
-    def _watch(self) -> None:
-        """Start the time where headers have begun to come, or are the first; end it where they are complete."""
-        if self.conn.their_state is not h11.IDLE or (self.cycle is not None and not self.conn.trailing_data[0]):
-            self._stop()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(HEADER_SECONDS, self._close)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _close(self) -> None:
-        _log.warning("refused: %s: its headers did not come within %g s", self.client, HEADER_SECONDS)
-        self.transport.abort()
 
 
 class Roster:
@@ -116,15 +87,22 @@ class Roster:
         self._federation, self._nodes = federation, nodes
         self._numbers: dict[bytes, int] = {}
         self.status: dict[str, str] = {}
+        self._wrong = set[str]()
 
     def update(self) -> None:
         """Register keys that are new, and unregister those that are gone."""
-        present = dict[bytes, str]()
+        present, twice, wrong = dict[bytes, str](), set[bytes](), set[str]()
         for name in self._federation.members:
             try:
-                present[public_bytes(read_public_key(self._federation.keys / f"{name}.pub"))] = name
+                key = public_bytes(read_public_key(self._federation.keys / f"{name}.pub"))
+                twice |= {key} & present.keys()
+                present[key] = name
             except ConfigError as error:
-                _log.warning("%s", error)
+                wrong.add(str(error))
+        wrong |= {f"{present.pop(key)} and another hospital have one key: neither may connect" for key in twice}
+        for text in sorted(wrong - self._wrong):
+            _log.warning("%s", text)
+        self._wrong = wrong
         for key in [key for key in self.names if self.names[key] != present.get(key)]:
             name = self.names.pop(key)
             self.status.pop(name, None)
@@ -173,3 +151,5 @@ def _log_plainly() -> None:
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
+    for name in ("chestfed.leaves.federation.strangers", "uvicorn.error", "asyncio"):  # what anybody can cause
+        logging.getLogger(name).addFilter(Hourly())

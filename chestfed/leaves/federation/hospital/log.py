@@ -13,6 +13,7 @@ from typing import Any
 
 from chestfed.core.errors import ChestfedError
 from chestfed.learning.engines.messages.wire import Packed, WireError, peek
+from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.hospital.audit import LOG, link, list_files
 from chestfed.leaves.federation.parcels import Parcel, hash_request
 from chestfed.leaves.federation.settings import Hospital
@@ -24,8 +25,6 @@ DIGEST, _RECORD = re.compile("[0-9a-f]{64}"), re.compile("[A-Za-z]{1,20}")
 
 #: Characters of a text in a line, fields of an answer that it names, and bytes of a file.
 LONGEST, MOST_FIELDS, FILE_BYTES = 500, 40, 1_000_000
-#: Requests without a study that are written down in an hour.
-STRANGERS = 100
 
 
 def hospital_log(hospital: Hospital) -> logging.Logger:
@@ -79,14 +78,15 @@ def fields_of(reply: Parcel) -> list[str]:
 class Chain(logging.Handler):
     """`hospital.log`, of which each line has its number and the SHA-256 of itself and the line before.
 
-    A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Whoever asks
-    without a study that was agreed upon is written down a hundred times an hour, then counted.
+    A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Requests of
+    no study that was agreed upon, and of one those that are not answered, are written down a hundred times an hour
+    each, then counted.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.file, self.number, self.head = folder / LOG, 0, ""
-        self._hour, self._strangers, self._counted = 0, 0, 0
+        self._allowances = {"of no study": Allowance(), "not answered": Allowance()}
         for file in reversed([file for file in list_files(folder) if file.exists() and file.stat().st_size]):
             with file.open("rb") as opened:
                 opened.seek(max(0, file.stat().st_size - FILE_BYTES))
@@ -110,17 +110,15 @@ class Chain(logging.Handler):
             sys.stderr.write(f"{self.file}: cannot be written: {error}\n")
 
     def _is_written(self, entry: dict[str, Any]) -> bool:
-        if "request" not in entry or entry.get("agreed"):
+        agreed = entry.get("agreed", False)
+        if "request" not in entry or (agreed and entry["outcome"] == "answered"):
             return True
-        hour = int(time.time() // 3600)
-        if hour != self._hour:
-            if self._counted:
-                counted = f"{self._counted} further requests without a study in an hour"
-                self._write({"time": entry["time"], "text": counted})
-            self._hour, self._strangers, self._counted = hour, 0, 0
-        self._strangers += 1
-        self._counted += self._strangers > STRANGERS
-        return self._strangers <= STRANGERS
+        kind = "not answered" if agreed else "of no study"
+        if not self._allowances[kind].take():
+            return False
+        if missed := self._allowances[kind].missed():
+            self._write({"time": entry["time"], "text": f"before this {missed} further requests that were {kind}"})
+        return True
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self.file.exists() and self.file.stat().st_size > FILE_BYTES:

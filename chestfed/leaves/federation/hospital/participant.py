@@ -26,6 +26,7 @@ from chestfed.core.processes import stopping
 from chestfed.learning.engines.messages.requests import BestDual, Export, Import, Locate, Start, Take, Work
 from chestfed.learning.engines.messages.wire import WireError, pack, unpack
 from chestfed.leaves.federation import handshake
+from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.hospital import plan, policy
 from chestfed.leaves.federation.hospital.local import (
     OwnData,
@@ -62,7 +63,7 @@ class Participant:
         self._hospital, self._say = hospital, say
         self._name, self._leaves = hospital.file.hospital, hospital.file.leaves
         self._studies: dict[str, Study] = {}
-        self._waits_for = ""
+        self._waits_for, self._allowance = "", Allowance()
         self._log = hospital_log(hospital)
 
     def __call__(self, question: Parcel | WireError) -> Parcel:
@@ -80,15 +81,15 @@ class Participant:
             answer = Parcel({"refused": f"{LATER}{sanitize(error)}"})
             if self._waits_for != str(error):
                 self._waits_for = str(error)
-                self._say(f"waits: {sanitize(error)}")
+                self._say_hourly(f"waits: {sanitize(error)}")
         except ChestfedError as error:
             outcome = f"refused: {sanitize(error)}"
-            self._say(f"refused {ascii(kind)[:40]}: {sanitize(error)}")
+            self._say_hourly(f"refused {ascii(kind)[:40]}: {sanitize(error)}")
             answer = Parcel({"refused": sanitize(_hide_details(error))})
         except Exception as error:  # whatever the server sends, the hospital goes on
             outcome = f"failed: {type(error).__name__}"
-            self._log.exception("a question of kind %s", ascii(kind)[:40])
-            self._say(f"failed at {ascii(kind)[:40]}: {type(error).__name__}; the log says more")
+            if self._say_hourly(f"failed at {ascii(kind)[:40]}: {type(error).__name__}; the log says more"):
+                self._log.exception("a question of kind %s", ascii(kind)[:40])
             answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own log says more"})
         reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
         seconds = round(time.monotonic() - started, 3)
@@ -100,6 +101,14 @@ class Participant:
         self._log.info(entry)
         head = head_of(self._log)  # of the line above: what the server has seen cannot be removed unnoticed
         return reply if head is None else Parcel(reply.values | {"log": head}, reply.packed)
+
+    def _say_hourly(self, text: str) -> bool:
+        """Say what any request can cause, so often in an hour; whether it was said."""
+        may = self._allowance.take()
+        if may:
+            missed = self._allowance.missed()
+            self._say(f"{text} (before it {missed:,} further ones)" if missed else text)
+        return may
 
     def answer(self, question: Parcel) -> Parcel:
         """What is asked for.
@@ -233,6 +242,7 @@ class Participant:
         plan.check_k(study.pipeline, k)
         if self._name not in counts:
             raise Refused(f"{self._name} is not one of the hospitals of this stage 2", kind="not a member")
+        policy.check_members(self._hospital.file.policy, k, len(counts))
         number = list(counts).index(self._name)
         sizes = network.size, network.buffers().numel()
         like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)

@@ -253,6 +253,13 @@ def check_patients(policy: Policy, patients: int, classes: Iterable[Sequence[int
         raise Refused(text, kind="policy")
 
 
+def check_members(policy: Policy, k: int, members: int) -> None:
+    """Refuse stage 2 of K hospitals with fewer members than the policy demands; raises `Refused`."""
+    if members < min(k, policy.least_members):
+        text = f"the hospital's policy: least_members is {policy.least_members}; stage 2 of K={k} has {members}"
+        raise Refused(text, kind="policy")
+
+
 def check_window(policy: Policy, pipeline: Pipeline, place: int, rows: int) -> None:
     """Refuse rounds of fewer steps than the policy demands, at a hospital with so many rows; raises `Refused`."""
     if least_between_answers(pipeline.federated, rows, place) < policy.least_window:
