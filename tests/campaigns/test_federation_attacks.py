@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import pickle
+import resource
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,12 +32,15 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.leaves.federation import keys
 from chestfed.leaves.federation.flower.line import locate_server
 from chestfed.leaves.federation.flower.records import RAW, from_record
 from chestfed.leaves.federation.server.founding import add, create, join
 from chestfed.leaves.federation.settings import Federation, Hospital, read_federation, read_hospital
+from tests.leaves.federation.loopback import RUN, SERVER, loopback
+from tests.studies.training.tiny_studies import SMALL
 
 pytestmark = pytest.mark.campaign
 Attack = Callable[[Federation], str]
@@ -268,3 +273,87 @@ def test_faults_of_a_connection_are_named(federation: Federation, tmp_path: Path
     create(tmp_path / "other", "other", "localhost:1")
     assert read_kind(changed(authority=str(tmp_path / "other" / "authority.crt"))) == "another authority"
     assert read_kind(changed(server="localhost:1")) == "not there"
+
+
+#: Connections that send nothing, those of them that complete TLS, open files that the server begins with, and seconds
+#: after which closed connections are opened again.
+SILENT, IN_TLS, FILES, AGAIN = 1200, 100, 512, 10.0
+
+
+class Crowd:
+    """Connections that send nothing, opened again if they were closed, until it is stopped."""
+
+    def __init__(self, port: int, authority: Path) -> None:
+        self.opened, self._stopped = 0, threading.Event()
+        self._port, self._context = port, ssl.create_default_context(cafile=str(authority))
+        self._thread = threading.Thread(target=self._stand, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _stand(self) -> None:
+        held: list[socket.socket | None] = [None] * SILENT
+        while not self._stopped.is_set():
+            for place, connection in enumerate(held):
+                if connection is None or is_closed(connection):
+                    with contextlib.suppress(OSError):
+                        held[place] = self._open(in_tls=place % (SILENT // IN_TLS) == 0)
+                        self.opened += 1
+            self._stopped.wait(AGAIN)
+        for connection in filter(None, held):
+            connection.close()
+
+    def _open(self, *, in_tls: bool) -> socket.socket:
+        plain = socket.create_connection(("localhost", self._port), timeout=5)
+        connection = self._context.wrap_socket(plain, server_hostname="localhost") if in_tls else plain
+        connection.setblocking(False)
+        return connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True
+
+
+def test_silent_connections_stop_no_study(tmp_path: Path) -> None:
+    """1,200 of them, of the hospitals' own address, from before hospitals connect to the end of the study."""
+    hospitals = ("chexpert", "padchest", "vindr")
+    sites = "".join(f"  - config: {name}.yaml\n" for name in hospitals)
+    base = bundled("pipelines") / "source_addition_samples.yaml"
+    (tmp_path / "study.yaml").write_text(f"extends: {base}\ntitle: Crowd\nsites:\n{sites}k: [3]\n")
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    with loopback(tmp_path, hospitals, present=()) as federation:
+        server = federation.process(SERVER)
+        resource.prlimit(server, resource.RLIMIT_NOFILE, (FILES, 4096))  # before it raises its limit
+        address = read_federation(federation.folder).local_address
+        wait_for_port(address)
+        crowd = Crowd(int(address.rpartition(":")[2]), federation.folder / "authority.crt")
+        time.sleep(5)
+        for name in hospitals:
+            federation.start(name)
+        federation.study(tmp_path / "study.yaml", ["--out", "runs", "--no-tracking", *settings])
+        federation.start(RUN)
+        began = time.monotonic()
+        while federation.ended(RUN) is None:
+            assert time.monotonic() < began + 900, "the study does not end"
+            time.sleep(1)
+        crowd.stop()
+        assert federation.ended(RUN) == 0
+        assert crowd.opened > SILENT
+        assert len(list(Path("/proc", str(server), "fd").iterdir())) < FILES
+
+
+def wait_for_port(address: str) -> None:
+    """Until the server listens."""
+    host, _, port = address.rpartition(":")
+    for _ in range(600):
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+            return
+        time.sleep(0.2)
+    raise AssertionError(address)

@@ -55,6 +55,10 @@ class Loopback:
         """The exit status of a process; None while it runs."""
         return self._running[name].poll()
 
+    def process(self, name: str) -> int:
+        """The number of a process."""
+        return self._running[name].pid
+
     def look(self, name: str) -> dict[str, float]:
         """Resident memory in MiB and open files of a process, its children included."""
         try:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import datetime
+import inspect
 import json
 import logging
 import socket
@@ -407,3 +408,36 @@ def test_node_ends_with_its_main_thread() -> None:
     ended = subprocess.run([sys.executable, "-c", LIVING], timeout=300, capture_output=True, check=False)
     assert ended.returncode == 1
     assert b"an error of TLS" in ended.stderr
+
+
+LOSING = """
+import logging, signal, sys
+from chestfed.leaves.federation.flower import interior, node
+
+def lose(sign_of_life):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # as Flower's
+    log = logging.getLogger("flwr")
+    log.addHandler(interior.EndWithLostMessage())
+    log.error("Connection attempt failed")
+    print("lives", flush=True)
+    log.error("Failed to receive message %s: %s", "x", "an error of TLS")
+    print("lives on", flush=True)
+
+interior.run_supernode = lose
+sys.argv = ["node", str(__import__("os").getppid())]
+node.main()
+"""
+
+
+def test_node_ends_with_a_lost_message() -> None:
+    """Flower's would go on, counted as online, and the study wait for an answer to what never arrived."""
+    from flwr.supernode import start_client_internal
+
+    from chestfed.leaves.federation.flower.interior import EndWithLostMessage
+    from chestfed.leaves.federation.flower.node import LOST
+
+    ended = subprocess.run([sys.executable, "-c", LOSING], timeout=300, capture_output=True, check=False, text=True)
+    assert (ended.returncode, ended.stdout.split("\n")[0]) == (LOST, "lives")
+    assert "lives on" not in ended.stdout
+    source = inspect.getsource(start_client_internal)
+    assert all(f'"{text} %s: %s"' in source for text in EndWithLostMessage.TEXTS)

@@ -238,7 +238,8 @@ def test_k_that_lists_one_is_refused(home: Path) -> None:
 
     member.answer = keep  # type: ignore[method-assign]
     run_at(home, line, "alone_out")
-    like = Beginning.like(3, 5, member._studies[begun[0].values["study"]].network.size, 0)
+    network = member._studies[begun[0].values["study"]].network
+    like = Beginning.like(3, 5, network.size, network.buffers().numel())
     rows, sent = begun[0].values["rows"], unpack(begun[0].packed, like, "the server")
     alone = Beginning(sent.ratios[2:], sent.labeled[2:], sent.parameters, sent.buffers)
     with assert_refused(Refused, kind="policy"):
@@ -519,3 +520,4 @@ def test_small_counts_are_masked(home: Path, in_process: str) -> None:
     few = [disease for disease in row.diseases if "fewer than 10 patients" in disease.reason]
     assert few
     assert all(disease.value is None and disease.positives == 10 for disease in few)
+    assert all(disease.positive_patients is disease.negative_patients is None for disease in row.diseases)

@@ -186,6 +186,12 @@ class TimedHeaders(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def send_400_response(self, msg: str) -> None:
+        """See `H11Protocol`; TLS would read on until the other side ends it too."""
+        self.transport.pause_reading()
+        super().send_400_response(msg)
+        self.loop.call_later(1.0, self.transport.abort)
+
     def _watch(self) -> None:
         """Start the time where headers have begun to come, or are the first; end it where they are complete."""
         if self.conn.their_state is not h11.IDLE or (self.cycle is not None and not self.conn.trailing_data[0]):

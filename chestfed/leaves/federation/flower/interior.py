@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import os
+import signal
 import threading
 import time
 import zipfile
@@ -41,8 +43,9 @@ from flwr.superlink.grid import HttpGrid
 from chestfed._version import __version__
 from chestfed.leaves.federation.parcels import Undelivered
 
-#: Seconds in which a further part of a message must come to a hospital from its node.
-PATIENCE = 60.0
+#: Seconds in which a further part of a message must come, to a hospital from its node, or to a study; and the longest
+#: between two tries for one.
+PATIENCE, BETWEEN = 60.0, 15.0
 #: Seconds between two signs of life of a task, which the other side gives up after a minute.
 BEAT = 10.0
 #: The bundle that Flower demands of a run.
@@ -190,8 +193,27 @@ class Nodes:
         return {node.name: node.status for node in self._state.get_node_info(node_ids=numbers)}
 
 
+class EndWithLostMessage(logging.Handler):
+    """Ends this process, by SIGTERM, once Flower gives a message up; `lost` says so.
+
+    It would go on, counted as online, and the server wait for an answer to what never arrived. Of a node that was
+    started again the server knows, and asks again.
+    """
+
+    lost = False
+    #: How Flower's log begins then; nothing else tells it.
+    TEXTS = ("Failed to receive message", "Failed to send message")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        if str(record.msg).startswith(self.TEXTS):
+            EndWithLostMessage.lost = True
+            os.kill(os.getpid(), signal.SIGTERM)  # Flower tells the server
+
+
 def run_supernode(sign_of_life: int) -> None:
     """Run the program `flower-supernode` in this process, with so many seconds between its signs of life."""
+    logging.getLogger("flwr").addHandler(EndWithLostMessage())
     constant.HEARTBEAT_DEFAULT_INTERVAL = sign_of_life  # before the modules that copy it are imported
     (program,) = entry_points(group="console_scripts", name="flower-supernode")
     program.load()()
@@ -200,13 +222,18 @@ def run_supernode(sign_of_life: int) -> None:
 def limit_patience(client: Any, seconds: float) -> None:
     """Let a client raise `Undelivered` if no part of a message came for so many seconds.
 
-    If a run ends while its message arrives, a node keeps the task, of which the parts never come.
+    If a run ends while its message arrives, a node keeps the task, of which the parts never come; and so does the
+    server's side if a hospital ends while it sends. Between two tries for a part Flower waits `BETWEEN` at most: after
+    a longer time another message is pulled.
     """
-    pull, moved = client.PullObject, time.monotonic()
+    pull, moved, asked = client.PullObject, time.monotonic(), 0.0
 
     def pull_in_time(request: object) -> Any:
-        nonlocal moved
+        nonlocal moved, asked
+        if time.monotonic() - asked > BETWEEN:
+            moved = time.monotonic()
         reply = pull(request)
+        asked = time.monotonic()
         if reply.object_available:
             moved = time.monotonic()
         elif time.monotonic() - moved > seconds:

@@ -56,7 +56,7 @@ class Server:
         """A new run, and the grid that reaches its nodes; the run ends with the block."""
         with ExitStack() as stack:
             with self._explain_no_answer():
-                grid = stack.enter_context(self._interfaces.hold(self._start()))
+                grid = stack.enter_context(self._interfaces.hold(self._start(), PATIENCE))
             yield grid
 
     def _start(self) -> str:
@@ -101,8 +101,15 @@ class FlowerLine:
         return str(ticket)
 
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
+        replies = dict[str, Parcel | ChestfedError]()
         with self._open_grid() as grid:
-            return {reply.metadata.reply_to_message_id: _read_reply(reply) for reply in grid.pull_messages(tickets)}
+            for ticket in tickets:  # each for itself: one whose parts do not come takes no other with it
+                try:
+                    for reply in grid.pull_messages([ticket]):
+                        replies[ticket] = _read_reply(reply)
+                except Undelivered as error:
+                    replies[ticket] = error
+        return replies
 
     def reconnect(self) -> None:
         self.close()

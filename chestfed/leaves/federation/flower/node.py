@@ -25,6 +25,8 @@ from chestfed.leaves.federation.settings import Hospital
 #: server misses two before it takes the node for gone. Flower's 3 and 30 would make a round longer, and a hospital that
 #: was killed wait for a minute.
 LOOK, SIGN_OF_LIFE = 1.0, 15
+#: Exit status of a node that has lost a message on the way.
+LOST = 3
 #: Nothing is sent to Flower's makers, and no release is looked up.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -90,7 +92,7 @@ def main() -> None:
     """Run the SuperNode; the first argument is the parent's process number, the others are Flower's."""
     parent = int(sys.argv.pop(1))
     os.environ.update(QUIET)
-    from chestfed.leaves.federation.flower.interior import run_supernode
+    from chestfed.leaves.federation.flower.interior import EndWithLostMessage, run_supernode
 
     sleep = time.sleep
 
@@ -109,7 +111,7 @@ def main() -> None:
     finally:  # after an error of TLS, say, Flower's main thread ends, and others keep the process for ever
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)
+        os._exit(LOST if EndWithLostMessage.lost else status)
 
 
 def _end_with(parent: int, sleep: Callable[[float], None]) -> None:

@@ -124,7 +124,9 @@ def disclose_row(test: TestSet, outputs: Outputs, evaluation: Evaluation, smalle
         hidden = disease_row.value is None and positives and negatives
         reason = f"fewer than {smallest} patients of a class: not disclosed" if hidden else disease_row.reason
         disclosed = replace(disease_row, positives=positives, negatives=negatives, missing=missing, reason=reason)
-        aucs.append(replace(disclosed, positive_patients=None, negative_patients=None))
+        if smallest:  # counts of patients would give rounded counts of images away
+            disclosed = replace(disclosed, positive_patients=None, negative_patients=None)
+        aucs.append(disclosed)
     return replace(row, aucs=(*aucs, row.mean), scores_stay=True)
 
 

@@ -12,7 +12,7 @@ from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.data.sites import load_site_config, open_site
 from chestfed.learning.engines.messages.wire import WireError
 from chestfed.leaves.federation.description import LEAVES
-from chestfed.leaves.federation.flower.node import Node
+from chestfed.leaves.federation.flower.node import LOST, Node
 from chestfed.leaves.federation.hospital.local import names_key
 from chestfed.leaves.federation.hospital.log import open_log
 from chestfed.leaves.federation.hospital.participant import Participant
@@ -157,7 +157,9 @@ def explain_end(hospital: Hospital, status: int, *, insecure: bool) -> str:
         notes = check_connection(hospital, insecure=insecure)
     except ConnectionFault as error:
         return str(error)
-    if status != 0:
+    if status == LOST:
+        notes.append("a message was lost on the way; the server sends it again")
+    elif status != 0:
         notes.append(
             "the server answers and knows this key, and refuses the connection: is another process, or another "
             "machine, connected with the same key? After a kill the server takes a minute to see it. node.log says more"
