@@ -34,8 +34,9 @@ def find_several_persons(site: Inspection) -> Sequence[Problem]:
     limits = np.where(np.isnan(dates), _LONGEST, dates + _ROUNDING)
     old = years > limits
     problems = []
-    first, rows, files = np.full(number, len(codes)), raw["row"].tolist(), raw["file"]
-    np.minimum.at(first, codes[known], np.flatnonzero(known))
+    places, images, rows, files = np.flatnonzero(known), _count(codes, known, number), raw["row"].tolist(), raw["file"]
+    first = np.full(number, len(codes))
+    first[codes[places[::-1]]] = places[::-1]
     for patient in np.flatnonzero((females & males) | old).tolist():
         texts = ["is female and male"] if females[patient] and males[patient] else []
         if old[patient]:
@@ -44,7 +45,7 @@ def find_several_persons(site: Inspection) -> Sequence[Problem]:
             )
             texts.append(f"has ages {years[patient]:.0f} years apart ({of})")
         row = int(first[patient])
-        text = f"this row's patient {' and '.join(texts)}, in {int((codes == patient).sum()):,} images"
+        text = f"this row's patient {' and '.join(texts)}, in {images[patient]:,} images"
         problems.append(Problem(SEVERAL_PERSONS, str(files.iat[row]), text, rows[row], _ADVICE))
     return problems
 

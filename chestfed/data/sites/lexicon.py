@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from chestfed.data.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
+from chestfed.data.sites.reader import NEGATIVE, PER_YEAR, POSITIVE, UNCERTAIN
 from chestfed.data.sites.terms import IGNORED, NORMAL, Meaning, parse_meaning
 
 _TEXT: Final = resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8")
@@ -117,6 +117,12 @@ def name_view(text: str) -> str | None:
     view = next((views[word] for word in (" ".join(way) for way in ways) if word in views), None)
     lying = len(bare) < len(rest)
     return "ap" if lying and (view == "frontal" or not bare) and view != "other" else view
+
+
+def name_unit(header: str) -> str:
+    """The unit of the ages of a column that ends like `Age (months)`; empty if it is years, or not told."""
+    *before, last = plain(header).split() or [""]
+    return last if before and len(last) > 2 and last[-1] in "sen" and PER_YEAR.get(last, 1) > 1 else ""
 
 
 def holds_percents(header: str) -> bool:

@@ -86,9 +86,9 @@ PER_YEAR: Final = {
     word: number
     for number, words in {
         1.0: " y yr yrs year years yo jahr jahre a an ans ano anos 歳 才 歲 岁",  # the first is the empty one
-        12.0: "m mo mos mon month months monat monate mes meses mois",
+        12.0: "m mo mos mon month months monat monate monaten mes meses mois",
         52.18: "w wk wks week weeks woche wochen semana semanas semaine semaines",
-        365.25: "d day days tag tage dia dias jour jours",
+        365.25: "d day days tag tage tagen dia dias jour jours",
     }.items()
     for word in words.split(" ")
 }
@@ -284,13 +284,14 @@ def sexes(cells: pd.Series) -> pd.Series:
     return translate(cells, SEXES, lower=True)
 
 
-def ages(cells: pd.Series) -> np.ndarray:
+def ages(cells: pd.Series, unit: str = "") -> np.ndarray:
     """Years float32 [n]; above 120 or unreadable is missing.
 
     `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 años` and `3 mois` have words.
+    A bare number has the `unit`, by default years.
     """
     codes, different = pd.factorize(cells)
-    return np.array([*(_parse_age(str(cell)) for cell in different), np.nan], dtype=np.float32)[codes]
+    return np.array([*(_parse_age(str(cell), unit) for cell in different), np.nan], dtype=np.float32)[codes]
 
 
 def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False) -> pd.Series:
@@ -301,11 +302,11 @@ def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False
     return pd.Series(table[codes], index=cells.index, dtype=object)
 
 
-def _parse_age(cell: str) -> float:
+def _parse_age(cell: str, usual: str) -> float:
     letters = unicodedata.normalize("NFKD", cell)
     bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
     match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z歳才歲岁]*)\.?\s*", bare)
-    unit = "" if match is None else "jahr" if match[2] == "J" else match[2].lower()  # a small j may be jours
+    unit = "" if match is None else "jahr" if match[2] == "J" else match[2].lower() or usual  # a small j may be jours
     if match is None or unit not in PER_YEAR:
         return np.nan
     years = float(match[1].replace(",", ".")) / PER_YEAR[unit]

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites import lexicon
-from chestfed.data.sites.lexicon import name_view, plain, suggest
+from chestfed.data.sites.lexicon import name_unit, name_view, plain, suggest
 from chestfed.data.sites.reader import ages
 from chestfed.data.sites.tables.codebook import AGE, EMPTY, FINDING, LABEL, LEXICON, MISSING, Code, normalize_value
 from chestfed.data.sites.tables.melt import PERCENT
@@ -126,7 +127,8 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
 def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
     """Propose a column of ages and codes for its other cells; False if too few cells are ages."""
     cells = proposal.frame[column].dropna().str.strip()
-    years = ages(cells)
+    unit = name_unit(column)
+    years = ages(cells, unit)
     bad = cells[np.isnan(years)]
     if cells.empty or len(bad) > 0.25 * len(cells):
         return False
@@ -137,7 +139,8 @@ def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
         count_values(bad, AGE),
         lambda value: (MISSING, "an empty cell", True) if value in lexicon.MISSING else ("", "not an age", False),
     )
-    shown = f"{len(cells) - len(bad):,} ages, {np.nanmin(years):.0f} to {np.nanmax(years):.0f}"
+    shown = f"{len(cells) - len(bad):,} ages{f' in {unit}' if unit else ''}"
+    shown += f", {np.nanmin(years):.0f} to {np.nanmax(years):.0f} years"
     proposal.take("age", column, f"{evidence}: {shown}")
     ask_codes(proposal, f"column '{column}' (age), years or missing", "age", rows, option("--column", f"age={NONE}"))
     return True
@@ -223,27 +226,39 @@ def is_normal(row: Code) -> bool:
 
 
 def count_findings(
-    proposal: Proposal, rows: Sequence[Code], cells: pd.Series | None, separator: str | None, lists: bool
+    proposal: Proposal,
+    rows: Sequence[Code],
+    cells: pd.Series | None,
+    separator: str | None,
+    lists: bool,
+    says: pd.Series | None = None,
 ) -> dict[str, Counter[str]]:
-    """Disease -> how many images have each finding by the meanings proposed so far; blank: not mentioned."""
+    """Disease -> how many images have each finding by the meanings proposed so far; blank: not mentioned.
+
+    `says` is whether the finding of each row is positive, ..., where a column tells it; open: not known yet.
+    """
     meanings = {row.value: parse_meaning(row.meaning or row.proposal) for row in rows if row.meaning or row.proposal}
     names = {1: "positive", 0: "negative", -1: "uncertain"}
     diseases = [disease for disease in proposal.diseases if disease not in proposal.constant]
     total = {disease: Counter[str]() for disease in diseases}
     if cells is None:
         return {}
-    findings: dict[object, list[str]] = defaultdict(list)
-    for image, cell in zip(proposal.image, cells, strict=True):
+    findings: dict[object, list[tuple[str, str]]] = defaultdict(list)
+    for image, cell, word in zip(proposal.image, cells, repeat("positive") if says is None else says, strict=False):
         if isinstance(cell, str):
             parts = listed(cell) or [] if lists else cell.split(separator) if separator else [cell]
-            findings[image] += [normalize_value("finding", part) for part in parts]
+            findings[image] += [(normalize_value("finding", part), word) for part in parts]
     for terms in findings.values():
-        known = [meanings[term] for term in terms if term in meanings]
-        healthy = any(meaning.healthy for meaning in known)
+        known = [(meanings[term], word) for term, word in terms if term in meanings]
+        healthy = any(meaning.healthy and word == "positive" for meaning, word in known)
         for disease in diseases:
-            codes = [int(meaning.findings[disease]) for meaning in known if disease in meaning.findings]
-            word = names[1 if 1 in codes else -1 if -1 in codes else 0] if codes else "negative" if healthy else "blank"
-            total[disease][word] += 1
+            words = {
+                names[int(meaning.findings[disease])] if word == "positive" else word
+                for meaning, word in known
+                if disease in meaning.findings
+            }
+            order = ("positive", "uncertain", "open", "negative")
+            total[disease][next((word for word in order if word in words), "negative" if healthy else "blank")] += 1
     return total
 
 
@@ -260,11 +275,7 @@ def ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str)
             "--uncertain positive",
             "--uncertain negative",
         )
-    blanks = {
-        disease: number
-        for disease, number in total.items()
-        if number["blank"] and (number["positive"] or number["negative"])
-    }
+    blanks = {disease: number for disease, number in total.items() if 0 < number["blank"] < number.total()}
     normal = any(is_normal(code) for code in proposal.codes if code.kind == "finding")
     if (
         blanks or (not total and proposal.columns.get("finding") and "value" not in proposal.columns)
@@ -273,7 +284,9 @@ def ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str)
             f"{disease} {number['positive']:,}/{number['negative']:,} or {number['positive']:,}/"
             f"{number['negative'] + number['blank']:,}"
             for disease, number in blanks.items()
+            if not number["open"]
         )
+        counts = f"positives/negatives would be {counts}" if counts else "what is positive is not known yet"
         proposed = (
             "negative"
             if normal and not any(number["negative"] and number["uncertain"] for number in total.values())
@@ -281,7 +294,7 @@ def ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str)
         )
         hint = " (proposal: negative, as the built-in reader of such lists)" if proposed else ""
         proposal.ask(
-            f"blank: {blank} says nothing; missing or negative? positives/negatives would be {counts}{hint}",
+            f"blank: {blank} says nothing; missing or negative? {counts}{hint}",
             "--blank negative",
             "--blank missing",
         )

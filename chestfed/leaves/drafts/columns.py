@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.data.sites.lexicon import WORDS, name_disease, name_view, plain
-from chestfed.data.sites.reader import PER_YEAR, group_spellings
+from chestfed.data.sites.label_files.text import convert
+from chestfed.data.sites.lexicon import WORDS, name_disease, name_unit, name_view, plain
+from chestfed.data.sites.reader import group_spellings
 from chestfed.leaves.drafts.codes import (
     MOST_WORDS,
     add_codes,
@@ -227,7 +229,7 @@ def _ask_view_folders(proposal: Proposal) -> None:
     cells = {f"^{'[^/]+/' * n}(?P<view>[^/]+)/": folders.str[n] for n in range(int(folders.str.len().min() or 0))}
     cells[r"[_-](?P<view>[A-Za-z]+)\.\w+$"] = paths.str.extract(r"[_-]([A-Za-z]+)\.\w+$", expand=False)
     for pattern, names in cells.items():
-        if names.notna().all() and _has_only_views(names):
+        if names.notna().all() and has_only_views(names):
             text = "view: no column has views, and folders, or the ends of file names, are called like views"
             proposal.ask(text, option("--set", f"from_path={pattern}"), option("--column", f"view={NONE}"))
             return
@@ -240,7 +242,7 @@ def _find_worded(proposal: Proposal, role: str) -> str | None:
     best = max(shares, key=lambda name: shares[name], default=None)
     if best is not None and (shares[best] > 0 or proposal.frame[best].nunique() > 1):
         return best
-    views = [name for name in free if role == "view" and _has_only_views(proposal.frame[name])]
+    views = [name for name in free if role == "view" and has_only_views(proposal.frame[name])]
     return views[0] if views else None
 
 
@@ -250,7 +252,7 @@ def _measure_known(cells: pd.Series, role: str) -> float:
     return float(words.map(lambda word: guess(word)[2]).mean()) if len(words) else 0.0
 
 
-def _has_only_views(cells: pd.Series) -> bool:
+def has_only_views(cells: pd.Series) -> bool:
     views = {name_view(cell) for cell in cells.dropna().unique()}
     return None not in views and len(views & {"pa", "ap", "frontal", "lateral"}) > 1
 
@@ -259,15 +261,20 @@ def _propose_age(proposal: Proposal) -> None:
     answer = proposal.get_answer("age")
     if answer == NONE:
         return
-    for name in [answer] if answer else find_called("age", proposal.free):
-        unit = next((word for word in plain(name).split() if len(word) > 2 and PER_YEAR.get(word, 1) > 1), None)
-        if unit and proposal.frame[name].str.fullmatch(r"[\d.,]+", na=False).any():
-            raise ConfigError(f"'{name}': a bare number is years; write the unit into the cells (7 {unit})")
+    bare = {name: re.sub(f"( in| en| em)? {name_unit(name) or '$'}$", "", plain(name)) for name in proposal.free}
+    called = [name for name in proposal.free if is_called("age", bare[name])]
+    for name in [answer] if answer else called:
         if propose_ages(proposal, name, "given" if answer else "by its name"):
             return
         if answer:
-            raise ConfigError(f"--column age={name}: too few cells are ages")
-        proposal.notes.append(f"'{name}' is called like the age, but too few cells are ages: not used")
+            line = f"frame.rename(columns={{'{name}': 'Age (months)'}})"
+            raise ConfigError(f"--column age={name}: too few cells are ages in years; of months: {convert(line)}")
+        text = f"'{name}' is called like the age, but too few cells are ages"
+        if proposal.frame[name].str.fullmatch(r"\d+", na=False).mean() > 0.5:
+            line = f"frame.rename(columns={{'{name}': '{name} (months)'}})"
+            proposal.ask(f"age: {text} in years; of months: {convert(line)}", "--column age=none", about=[name])
+        else:
+            proposal.notes.append(f"{text}: not used")
 
 
 def _propose_date(proposal: Proposal) -> None:

@@ -137,7 +137,8 @@ def _refuse_idle(proposal: Proposal) -> None:
 
 
 def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> _Sources:
-    pictures, files = proposal.pictures, [glob.escape(labels.relative_to(proposal.pictures.root).as_posix())]
+    pictures, answers = proposal.pictures, proposal.answers
+    files = [glob.escape(labels.relative_to(pictures.root).as_posix())]
     frame = _read_table(proposal, labels, files)
     if not frame.index.is_unique:  # several sheets or files
         frame = frame.reset_index(drop=True)
@@ -150,10 +151,14 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
         if key in proposal.table:
             names = [proposal.check_column(f"--column {key}={name}", str(name)) for name in proposal.table[key]]
             proposal.table[key] = list(dict.fromkeys(names))
+    named = {*answers.columns.values(), *(name for names in answers.labels.values() for name in names)}
+    for name in named.intersection(proposal.table.get("ignore", [])):
+        proposal.table["ignore"].remove(name)
+        proposal.first.append(f"'{name}' is ignored by one option and has a role by another: it has the role")
     proposal.evidence["ignore"] = "not read, by your word"
     _drop_totals(proposal)
     elements = propose_images(proposal, read, _HEADERS)
-    if proposal.answers.keys.get("rows", {}).get("unnamed") == "drop":
+    if answers.keys.get("rows", {}).get("unnamed") == "drop":
         _drop_unnamed(proposal)
     propose_patient(proposal)
     propose_others(proposal)

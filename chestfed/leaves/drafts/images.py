@@ -98,8 +98,11 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
             "--images only the right folder; or add a column with the path below it to the table"
         )
     lost, idle = match.cells - match.named, len(proposal.pictures.files) - match.files
-    dropped = "missing_image" in proposal.answers.keys.get("rows", {})
-    if lost and not dropped:
+    dropped = proposal.answers.keys.get("rows", {}).get("missing_image")
+    if lost and dropped == "drop":
+        kept = match.paths.notna() | proposal.frame[match.column].isna()
+        proposal.frame, proposal.image = proposal.frame[kept], proposal.image[kept]
+    elif lost and not dropped:
         proposal.ask(
             f"{lost:,} of {match.cells:,} rows name no file of the folder: add the images, or leave out such rows",
             _DROP,

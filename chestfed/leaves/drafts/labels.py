@@ -177,8 +177,9 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     books: dict[str, list[Code]] = {}
     propose_labels(proposal, columns, books)
     find_reader(proposal, columns, long=False)
-    counts = {name: _count_meanings(proposal, name, wide, books) for name in columns}
-    total = {disease: sum((counts[name] for name in names), Counter()) for disease, names in wide.items()}
+    says = {name: _read_meanings(proposal, name, wide, books) for name in columns}
+    proposal.present = pd.concat([cells == "positive" for cells in says.values()], axis=1).any(axis=1)
+    total = {disease: sum((Counter(says[name]) for name in names), Counter()) for disease, names in wide.items()}
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
         proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
@@ -220,21 +221,21 @@ def _is_percent(cell: str) -> bool:
     return number is not None and (bool(number[2]) or float(number[1].replace(",", ".")) > 1)
 
 
-def _count_meanings(
+def _read_meanings(
     proposal: Proposal, name: str, wide: Mapping[str, Sequence[str]], books: Mapping[str, Sequence[Code]]
-) -> Counter[str]:
-    """How many cells of a label column mean what, by its codes and the threshold."""
+) -> pd.Series:
+    """The meaning of each cell of a label column, by its codes and the threshold; open: none yet."""
     rows = {code.value: code.meaning or "open" for code in [*books.get("", []), *books.get(name, [])]}
     limit = proposal.table.get("threshold")
     if isinstance(limit, dict):
         limit = next((limit[disease] for disease, names in wide.items() if name in names and disease in limit), None)
-    counts = Counter({"blank": int(proposal.frame[name].isna().sum())})
-    for cell, number in proposal.frame[name].value_counts().items():
+    meanings = {}
+    for cell in proposal.frame[name].dropna().unique():
         value = normalize_value("label", str(cell))
         plain_number = {"1": "positive", "0": "negative"}.get(value, "open")
         compared = compare_to_threshold(value, limit) if limit is not None else None
-        counts[compared or rows.get(value) or plain_number] += int(number)
-    return counts
+        meanings[cell] = compared or rows.get(value) or plain_number
+    return proposal.frame[name].map(meanings).fillna("blank")
 
 
 def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
@@ -326,7 +327,7 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
 def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     """A column of findings in words: one row per image, or one per finding."""
     cells, images = proposal.frame[column], proposal.image.dropna()
-    several = bool(len(images) and images.duplicated().any()) and separator is None
+    several, says = bool(len(images) and images.duplicated().any()) and separator is None, None
     long = "finding" in proposal.answers.columns or (several and "findings" not in proposal.answers.columns)
     counted: pd.Series | None = cells
     proposal.take(
@@ -345,7 +346,9 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
             )
         if value not in (None, NONE):
             proposal.take("value", str(value), "yes or no")
-            propose_labels(proposal, [str(value)], {})
+            books: dict[str, list[Code]] = {}
+            propose_labels(proposal, [str(value)], books)
+            says, counted = _read_meanings(proposal, str(value), {}, books), cells
         find_reader(proposal, [column, *([str(value)] if value else [])], long=True)
     lists = separator is None and any(listed(cell) is not None for cell in cells.dropna().head(5))
     if not long and not lists:
@@ -367,7 +370,7 @@ def _use_terms(proposal: Proposal, column: str, separator: str | None) -> None:
     use_findings(proposal, rows)
     ask_policies(
         proposal,
-        count_findings(proposal, rows, counted, separator, lists),
+        count_findings(proposal, rows, counted, separator, lists, says),
         "a disease that is not mentioned",
     )
 

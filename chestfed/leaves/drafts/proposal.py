@@ -190,6 +190,7 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)  #: notes to look at first
     questions: list[Question] = field(default_factory=list)
+    present: pd.Series | None = None  #: whether a label column of each row says that a disease is present
     pending: set[str] = field(default_factory=set)  #: columns that a question is about
     examples: tuple[str, ...] = ()  #: rows and their images, for the terminal only
     text: str = ""  #: of the YAML

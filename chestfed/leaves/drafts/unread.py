@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.data.sites.tables.codebook import EMPTY, KEEP
+from chestfed.data.sites.label_files.text import convert
+from chestfed.data.sites.lexicon import NO_FINDING, list_names, name_view, plain
+from chestfed.data.sites.tables.codebook import EMPTY, KEEP, LABEL, normalize_value
 from chestfed.data.sites.tables.schema import FIELD
-from chestfed.leaves.drafts.codes import add_codes, ask_codes, count_values, guess_words
-from chestfed.leaves.drafts.columns import find_folder, have_same_groups, list_paths, looks_like_ids
+from chestfed.leaves.drafts.codes import add_codes, ask_codes, count_values, guess_label, guess_words
+from chestfed.leaves.drafts.columns import find_folder, has_only_views, have_same_groups, list_paths, looks_like_ids
 from chestfed.leaves.drafts.proposal import FOLDER, NONE, Proposal, ignore, option
 
 #: A column of so many different cells, the empty one being one of them, may say how a row is to be used.
@@ -22,6 +24,9 @@ _SHOWN_FROM: Final = 3
 _MOST_SHOWN: Final = 6
 _MOST_SITES: Final = 50
 _MOSTLY: Final = 0.5
+#: So many different numbers may be codes; more, with three decimals, are measured.
+_CODES: Final = 4
+_RADIOGRAPHS: Final = frozenset(("cr", "dx", "dr"))
 
 
 def account_for_rest(proposal: Proposal) -> None:
@@ -36,7 +41,8 @@ def account_for_rest(proposal: Proposal) -> None:
         _propose_filter(proposal, name)
     rest = list_rest(proposal)
     counts = {name: count_with_empty(proposal.frame[name]) for name in rest}
-    few = [name for name in rest if 2 <= len(counts[name]) <= _FEW]
+    known = {name: text for name in rest if (text := _explain(proposal, name, counts[name]))}
+    few = [name for name in rest if 2 <= len(counts[name]) <= _FEW and name not in known]
     _ask_patients(proposal, rest)
     _ask_sites(proposal, [name for name in rest if _FEW < proposal.frame[name].nunique() <= len(proposal.frame) / 10])
     if few:
@@ -51,7 +57,8 @@ def account_for_rest(proposal: Proposal) -> None:
         )
     empty = [name for name in proposal.headers if not proposal.frame[name].notna().any()]
     empty = [name for name in empty if name not in proposal.table.get("ignore", [])]
-    if others := [f"{name} ({_describe(proposal.frame[name])})" for name in (*rest, *empty) if name not in few]:
+    texts = {name: known.get(name) or _describe(proposal.frame[name]) for name in (*rest, *empty) if name not in few}
+    if others := [f"{name} ({text})" for name, text in texts.items()]:
         proposal.first.append(f"not read: {', '.join(others)}")
 
 
@@ -74,6 +81,35 @@ def count_with_empty(cells: pd.Series) -> dict[str, int]:
     """How many cells have each value; the empty cell is one."""
     empty = int(cells.isna().sum())
     return {**count_values(cells, KEEP), **({"": empty} if empty else {})}
+
+
+def _explain(proposal: Proposal, name: str, counts: dict[str, int]) -> str:
+    """Why a column of few values says nothing of how a row is to be used; empty if nothing tells."""
+    cells, view, present = proposal.frame[name], proposal.columns.get("view"), proposal.present
+    fine = cells.dropna().str.fullmatch(r"-?\d*[.,]\d{3,}").mean() > _MOSTLY
+    if fine and len(counts) > _CODES and pd.to_numeric(cells, errors="coerce").notna().equals(cells.notna()):
+        return f"{len(counts)} measured values"
+    if {*counts} <= _RADIOGRAPHS:
+        return "modalities of radiographs"
+    if view is not None and has_only_views(cells) and not _contradict(cells, proposal.frame[view]):
+        return f"views, as '{view}' has them"
+    if present is not None and len(counts) == 2 and not list_names(name) and _is_constant(cells.fillna(""), present):
+        return "whether any disease is present, as the labels say"
+    waiting = any(code.kind == LABEL and not code.is_known for code in proposal.codes)
+    if plain(name) in NO_FINDING and present is not None and (waiting or not cells[present].map(_is_affirmed).any()):
+        return "where nothing is found, as the labels say"
+    return ""
+
+
+def _is_affirmed(cell: str | float) -> bool:
+    return isinstance(cell, str) and guess_label(normalize_value(LABEL, cell))[0] != "negative"
+
+
+def _contradict(first: pd.Series, second: pd.Series) -> bool:
+    """Whether two columns of views give an image views that exclude each other, or one of them is not known."""
+    pairs = pd.DataFrame({"a": first, "b": second}).dropna().drop_duplicates().map(name_view)
+    frontal = ("pa", "ap", "frontal")
+    return not all(a == b or (a in frontal and b in frontal and "frontal" in (a, b)) for a, b in pairs.to_numpy())
 
 
 def _show_values(counts: dict[str, int]) -> str:
@@ -107,6 +143,8 @@ def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list
         meanings = [guess(value)[0] or ("train" if place == 0 else "test") for place, value in enumerate(values)]
         drawn = " --test-fraction 0" if proposal.answers.test_fraction else ""
         answers.append(f"{option('--column', f'split={name}')} {code('split', meanings)}{drawn}")
+    if "finding" in proposal.columns and not _is_constant(proposal.frame[name].fillna(""), proposal.image):
+        answers.append(f"{option('--column', f'value={name}')} (whether the finding of the row is present)")
     split, share = _count_split(proposal, proposal.frame[name])
     if share >= _MOSTLY and proposal.get_answer("site") is None:
         text = f"{split:,} patient numbers occur at several of its values: different persons"
@@ -175,6 +213,7 @@ def _ask_patients(proposal: Proposal, rest: Sequence[str]) -> None:
     if patient is None or proposal.get_answer("patient") is not None:
         return
     frame = proposal.frame
+    _ask_examinations(proposal, frame[patient])
     study = [proposal.columns["study"]] if "study" in proposal.columns else []
     coarser = []
     for name in [*rest, *study]:
@@ -189,6 +228,22 @@ def _ask_patients(proposal: Proposal, rest: Sequence[str]) -> None:
             f"patient: '{patient}' has {frame[patient].nunique():,} different values for {proposal.image.nunique():,} "
             f"images, and {numbers}, each over several of them: which is the patient, and not the examination?",
             *(option("--column", f"patient={name}") for name in [*coarser, patient]),
+        )
+
+
+def _ask_examinations(proposal: Proposal, cells: pd.Series) -> None:
+    """A question if there is a patient for each image, and what they begin with groups them: `P7_1`, `P7_2`."""
+    number, sign = (
+        proposal.image.nunique(),
+        next((s for s in "_-./ " if cells.str.contains(s, regex=False).all()), None),
+    )
+    persons = 0 if sign is None else cells.str.rsplit(sign, n=1).str[0].nunique()
+    if cells.nunique() == number and number / 5 < persons < number:
+        line = f"frame.assign(patient=frame['{cells.name}'].str.rsplit('{sign}', n=1).str[0])"
+        proposal.ask(
+            f"patient: '{cells.name}' has a value for each image, and {persons:,} beginnings up to the last '{sign}': "
+            f"of the patients, with the examination behind it? Then {convert(line)}",
+            f"{option('--column', f'patient={cells.name}')} (no: a patient for each image)",
         )
 
 

@@ -661,3 +661,94 @@ def test_left_out_words_are_counted(bring: Bring, tmp_path: Path) -> None:
     evidence = {code.value: code.evidence for code in codes if code.kind == "finding"}
     assert "leaves out 'zebra', 'lines'" in evidence["cardiomegaly and zebra lines"]
     assert "leaves out" not in evidence["edema and effusion"]
+
+
+def test_findings_without_a_row_are_asked(tmp_path: Path) -> None:
+    """A row per finding with its state: what an image's missing rows mean is asked, and no code is needed for it."""
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made)
+    rows = [
+        {"File": film.file, "Patient": film.patient, "Finding": EN[disease], "state": ("new", "gone")[n % 2]}
+        for n, film in enumerate(made)
+        for disease in DISEASES
+        if film.findings[disease] == 1
+    ]
+    place.save([*rows, {**rows[0], "Finding": "Normal", "File": made[1].file, "Patient": made[1].patient}])
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input", "--no-split")
+    result = call("site", "new", "hospital", *names, "--column", "value=state", folder=tmp_path)
+    assert result.code == 2
+    assert "--blank negative" in result.out
+    assert "labels:new=" in result.out
+    codes = ("--code", "labels:new=positive", "--code", "labels:gone=negative", "--blank", "negative")
+    assert call("site", "new", "hospital", *names, "--column", "value=state", *codes, folder=tmp_path).code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert not frame[[*DISEASES]].isna().any(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("header", "per_year"), [("Age (months)", 12), ("age_in_days", 365.25), ("Alter Wochen", 52.18)]
+)
+def test_ages_have_the_unit_of_the_name(bring: Bring, tmp_path: Path, header: str, per_year: float) -> None:
+    def change(cells: Row, n: int) -> Row:
+        return {**cells, header: int(per_year * (n // 2) + per_year / 2)}
+
+    result = bring(change, roles=("view", "split", "sex"))()
+    assert result.code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["age"].tolist() == [(row - 2) // 2 for row in frame["row"]]
+
+
+def test_ages_that_no_one_reaches_are_asked(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "Age": 700 + n})()
+    assert result.code == 2
+    assert "--column age=none" in result.out
+
+
+def test_role_goes_before_ignore(bring: Bring, tmp_path: Path) -> None:
+    run = bring(lambda cells, n: {**cells, "exclude": n % 2})
+    result = run("--label", "edema=Edema", "--set", "ignore=[Edema, exclude]")
+    assert result.code == 0
+    assert "'Edema' is ignored by one option" in result.out
+    assert read_site(tmp_path)["table"]["ignore"] == ["exclude"]
+
+
+def test_examination_behind_the_patient_is_asked(bring: Bring) -> None:
+    run = bring(lambda cells, n: {**cells, "Patient": f"P{n // 2}_{n % 2}"})
+    result = run()
+    assert result.code == 2
+    assert "rsplit('_', n=1)" in " ".join(result.out.split())
+    assert run("--column", "patient=Patient", "--test-fraction", "0").code == 0
+
+
+def test_values_of_lost_rows_need_no_code(tmp_path: Path) -> None:
+    """Rows that name no image, and are left out, say nothing of what values mean."""
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made)
+    place.save([*wide(made), {**wide(made)[0], "File": "Anzahl", "Edema": 12}])
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input", "--set", "rows.missing_image=drop")
+    assert call("site", "new", "hospital", *names, folder=tmp_path).code == 0
+
+
+def is_healthy(cells: Row) -> bool:
+    return all(cells[name] == "no" for name in NAMES)
+
+
+#: Column, its cells, and whether they say that a row may have to be used in another way.
+FREE = [
+    ("No Finding", lambda cells, n: int(is_healthy(cells)), False),
+    ("No Finding", lambda cells, n: n % 2, True),
+    ("Befund", lambda cells, n: "kein" if is_healthy(cells) else "ja", False),
+    ("Spacing[x", lambda cells, n: ("0.168", "0.171", "0.143", "0.139", "0.1943")[n % 5], False),
+    ("share", lambda cells, n: ("0.333", "0.667", "1", "0")[n % 4], True),
+    ("Modality", lambda cells, n: ("CR", "DX")[n % 2], False),
+    ("Modality", lambda cells, n: ("CR", "CT")[n % 2], True),
+    ("Frontal/Lateral", lambda cells, n: "Lateral" if cells["View"] == "lateral" else "Frontal", False),
+    ("Frontal/Lateral", lambda cells, n: ("Lateral", "Frontal")[n % 2], True),
+]
+
+
+@pytest.mark.parametrize(("name", "cell", "asked"), FREE)
+def test_only_open_columns_are_asked(bring: Bring, name: str, cell: Any, asked: bool) -> None:
+    result = bring(lambda cells, n: {**cells, name: cell(cells, n)})()
+    assert result.code == (2 if asked else 0)
+    assert name in result.out

@@ -19,6 +19,7 @@ from chestfed.data.dicom.file_kinds import image_ending
 from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.label_files.text import ROW
+from chestfed.data.sites.lexicon import name_unit
 from chestfed.data.sites.reader import SiteReader, ages, join_rows, raw_rows
 from chestfed.data.sites.tables.codebook import AGE, KEEP, MISSING, normalize_value
 from chestfed.data.sites.tables.dicom_headers import FILES, read_headers
@@ -259,14 +260,16 @@ def _read_splits(rows: TableRows, values: Values) -> pd.Series | str:
 
 
 def _read_ages(rows: TableRows, values: Values) -> np.ndarray:
-    """Years float32 `[n]`: by the code of a cell (a 3 may be a group of ages), else by its number."""
+    """Years float32 `[n]`: by the code of a cell (a 3 may be a group of ages), else by its number, in the unit of the
+    column's name.
+    """
     column = rows.table.columns.age
     if column is None:
         return np.full(len(rows.frame), np.nan, dtype=np.float32)
     codes, different = pd.factorize(rows.cells(column))
     words = [normalize_value(AGE, str(cell)) for cell in different]
     meanings = [values.meaning(column, AGE, word) for word in words]
-    by_number = ages(pd.Series(different, dtype=object))
+    by_number = ages(pd.Series(different, dtype=object), name_unit(column))
     years = [
         number if meaning is None else np.nan if meaning == MISSING else int(float(meaning))
         for number, meaning in zip(by_number, meanings, strict=True)

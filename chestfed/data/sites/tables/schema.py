@@ -85,7 +85,9 @@ class Columns(StrictModel):
     split: Column | None = Field(None, description="split; default: every image is in 'default_split'")
     sex: Column | None = Field(None, description="sex; default: missing")
     age: Column | None = Field(
-        None, description="age in years or with a unit (63 Jahre, 3 months, or DICOM's 063Y, 011M); default: missing"
+        None,
+        description="age in years, in the unit that the column's name ends with (Age (months)), or with a unit "
+        "(63 Jahre, 3 months, or DICOM's 063Y, 011M); default: missing",
     )
     date: Column | None = Field(
         None, description="date of the image; the check compares how far a patient's ages and dates are apart"
