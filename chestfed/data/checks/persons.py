@@ -34,19 +34,20 @@ def find_several_persons(site: Inspection) -> Sequence[Problem]:
     limits = np.where(np.isnan(dates), _LONGEST, dates + _ROUNDING)
     old = years > limits
     problems = []
-    places, images, rows, files = np.flatnonzero(known), _count(codes, known, number), raw["row"].tolist(), raw["file"]
+    places, images = np.flatnonzero(known), _count(codes, known, number)
     first = np.full(number, len(codes))
     first[codes[places[::-1]]] = places[::-1]
-    for patient in np.flatnonzero((females & males) | old).tolist():
-        texts = ["is female and male"] if females[patient] and males[patient] else []
-        if old[patient]:
-            of = (
-                f"{limits[patient]:.0f} years at most" if np.isnan(dates[patient]) else f"{dates[patient]:.1f} by dates"
-            )
-            texts.append(f"has ages {years[patient]:.0f} years apart ({of})")
-        row = int(first[patient])
-        text = f"this row's patient {' and '.join(texts)}, in {images[patient]:,} images"
-        problems.append(Problem(SEVERAL_PERSONS, str(files.iat[row]), text, rows[row], _ADVICE))
+    bad = np.flatnonzero((females & males) | old)
+    columns = (females & males, old, years, limits, dates, images)
+    where = (raw[name].iloc[first[bad]].tolist() for name in ("file", "row"))
+    cells = (column[bad].tolist() for column in columns)
+    for file, row, both, older, apart, limit, span, number_of in zip(*where, *cells, strict=True):
+        texts = ["is female and male"] if both else []
+        if older:
+            of = f"{limit:.0f} years at most" if np.isnan(span) else f"{span:.1f} by dates"
+            texts.append(f"has ages {apart:.0f} years apart ({of})")
+        text = f"this row's patient {' and '.join(texts)}, in {number_of:,} images"
+        problems.append(Problem(SEVERAL_PERSONS, file, text, row, _ADVICE))
     return problems
 
 

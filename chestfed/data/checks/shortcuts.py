@@ -40,12 +40,8 @@ def measure_shortcuts(config: SiteConfig, site: Inspection, columns: Mapping[str
 def score_column(codes: np.ndarray, labels: np.ndarray, half: np.ndarray) -> float | None:
     """AUC of values int `[n]` for labels float32 `[n]` in {0, 1, NaN}; `half` bool `[n]` says who is scored by whom."""
     size = int(codes.max(initial=0)) + 1
-    counts = np.array(
-        [
-            [np.bincount(codes[(labels == label) & (half == part)], minlength=size) for label in (0, 1)]
-            for part in (False, True)
-        ]
-    )
+    group = np.where(np.isnan(labels), 4, 2 * half + (labels == 1))
+    counts = np.bincount(group * size + codes, minlength=5 * size)[: 4 * size].reshape(2, 2, size)
     if counts.sum(axis=2).min() < _FEWEST:
         return None
     return float(np.mean([_rank(counts[1 - part], counts[part]) for part in (0, 1)]))
@@ -66,20 +62,21 @@ def _list_known(config: SiteConfig, site: Inspection) -> dict[str, np.ndarray]:
     frame, scan = site.survey.table.frame, site.scan
     if frame.empty:  # its columns have no type
         return {}
-    known = {"view": frame["view"].astype(object), "sex": frame["sex"].astype(object)}
-    known["age group"] = (frame["age"] // 10).astype(object).where(frame["age"].notna())
+    known = {"view": frame["view"].cat.codes.to_numpy(), "sex": frame["sex"].cat.codes.to_numpy()}
+    known["age group"] = frame["age"].to_numpy() // 10
     if config.table is not None and config.table.patient_prefix is not None:
-        known["site"] = frame["patient"].str.partition("/")[0]
-    folders = frame["image"].str.rpartition("/")[0]
-    if 2 <= folders.nunique() <= MOST_VALUES:
-        known["folder"] = folders
+        known["site"] = frame["patient"].str.partition("/")[0].to_numpy(dtype=object)
+    if frame["image"].str.contains("/", regex=False).any():
+        folders: dict[str, int] = {}
+        codes = [folders.setdefault(image.rpartition("/")[0], len(folders)) for image in frame["image"].tolist()]
+        if 2 <= len(folders) <= MOST_VALUES:
+            known["folder"] = np.array(codes)
     if scan is not None:
         files = scan.frame
-        kinds = files["format"].astype(str) + " " + files["bits"].astype(str) + " " + files["mode"].astype(str)
-        known["file kind"] = kinds.where(scan.readable)
-        sizes = files["width"].astype(str) + "x" + files["height"].astype(str)
-        known["image size"] = sizes.where(scan.readable)
-    return {name: cells.to_numpy(dtype=object) for name, cells in known.items()}
+        for name, keys in (("file kind", ["format", "bits", "mode"]), ("image size", ["width", "height"])):
+            groups = files.groupby(keys, dropna=False, observed=True, sort=False).ngroup()
+            known[name] = np.where(scan.readable, groups.to_numpy(), -1)
+    return known
 
 
 def _encode(cells: np.ndarray) -> np.ndarray:

@@ -357,10 +357,13 @@ def _find_links(
     """Which of the sound rows have an image behind a link out of the root, bool `[n]`."""
     if config.reader.name != "table":
         folders = Folders(source.root)
-        return np.array([fine and folders.strays(name) for name, fine in zip(raw["image"], sound, strict=True)], bool)
+        images = zip(raw["image"].tolist(), sound.tolist(), strict=True)  # a list, as an array of text is slow to walk
+        return np.array([fine and folders.strays(name) for name, fine in images], bool)
     if not reported:  # the reader looks for links itself
         return np.zeros(len(raw), dtype=bool)
-    return np.array([row in reported for row in zip(raw["file"], raw["row"].tolist(), strict=True)], dtype=bool)
+    return np.array(
+        [row in reported for row in zip(raw["file"].tolist(), raw["row"].tolist(), strict=True)], dtype=bool
+    )
 
 
 def _check_names(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:

@@ -332,6 +332,8 @@ def plain_id(name: str) -> str:
 
     A sign between letters and a number is left out too: `HC-1`, `hc 1` and `HC001` are alike.
     """
+    if name.isdecimal() and name.isascii():
+        return name.lstrip("0") or "0"
     if name.isascii() and name.isprintable():
         visible = name.lower().replace(" ", "")
     else:
@@ -339,7 +341,11 @@ def plain_id(name: str) -> str:
         visible = _drop_invisible(folded)
     visible = visible if visible.isalnum() else _BEFORE_NUMBER.sub("", visible)
     numbered = _NUMBERED.fullmatch(visible)
-    return visible if numbered is None else f"{numbered[1]}{re.sub('[.,]', '', numbered[2]).lstrip('0') or '0'}"
+    return (
+        visible
+        if numbered is None
+        else f"{numbered[1]}{numbered[2].replace('.', '').replace(',', '').lstrip('0') or '0'}"
+    )
 
 
 def group_spellings(patients: Iterable[str]) -> list[list[str]]:
@@ -356,7 +362,8 @@ def similar_ids(frame: pd.DataFrame) -> dict[int, int]:
     Keys and values are places in the frame, which has the columns `patient` and `split`: one pair per person. Ids that
     are the same are not reported.
     """
-    groups = {name: number for number, names in enumerate(group_spellings(frame["patient"].unique())) for name in names}
+    patients = frame["patient"].unique().tolist()
+    groups = {name: number for number, names in enumerate(group_spellings(patients)) for name in names}
     if not groups:
         return {}
     persons, splits = frame["patient"].map(groups).to_numpy(), frame["split"].tolist()

@@ -729,6 +729,15 @@ def test_values_of_lost_rows_need_no_code(tmp_path: Path) -> None:
     assert call("site", "new", "hospital", *names, folder=tmp_path).code == 0
 
 
+def test_columns_of_one_name_are_not_used(bring: Bring, tmp_path: Path) -> None:
+    run = bring(lambda cells, n: {**cells, "Remark": "nan", "Remark 2": f"text {n}"})
+    table = tmp_path / "labels.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("Remark 2", "Remark", 1), encoding="utf-8")
+    result = run()
+    assert result.code == 0
+    assert "2 of 13 columns have no name, or one that others have" in " ".join(result.out.split())
+
+
 def is_healthy(cells: Row) -> bool:
     return all(cells[name] == "no" for name in NAMES)
 

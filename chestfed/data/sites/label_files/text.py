@@ -254,8 +254,13 @@ def _empty_nulls(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
 
 
 def empty_nan(frame: pd.DataFrame, but: Collection[str]) -> pd.DataFrame:
-    """The frame with `nan` empty in all columns `but` those of labels, where it is a word for no answer."""
-    names = [name for name in map(str, frame) if name not in (*but, ROW, FILE) and frame[name].isin(_NULLS).any()]
+    """The frame with `nan` empty in all columns `but` those of labels, where it is a word for no answer.
+
+    Columns that share a name are left as they are: they cannot be named.
+    """
+    headers = [*map(str, frame)]
+    names = [name for name in headers if headers.count(name) == 1 and name not in (*but, ROW, FILE)]
+    names = [name for name in names if frame[name].isin(_NULLS).any()]
     return frame.assign(**{name: frame[name].mask(frame[name].isin(_NULLS), None) for name in names})
 
 

@@ -86,8 +86,10 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
             ambiguous[place] = len(files) > 1
             chosen[place] = files[0] if len(files) == 1 else chosen[place]
         else:
-            there = (folders.find(prefix + name) for prefix in prefixes)
-            chosen[place] = next((file for file in there if file is not None), chosen[place])
+            for prefix in prefixes:
+                if (file := folders.find(prefix + name)) is not None:
+                    chosen[place] = file
+                    break
         strays[place] = folders.strays(chosen[place])
     index = paths.index
     return Placed(pd.Series(chosen, index, dtype=object), pd.Series(below, index, dtype=object), strays, ambiguous)
@@ -130,6 +132,9 @@ def report_archives(file: TableRows, placed: Placed, folders: Folders) -> None:
 
 def _normalize_paths(paths: pd.Series) -> pd.Series:
     """With slashes, and without the folder `.`."""
+    text = "\n".join(paths.dropna().tolist())
+    if "\\" not in text and "./" not in text:  # as a rule, and much faster than to look at each
+        return paths
     slashed = paths.str.replace("\\", "/", regex=False)
     return slashed.str.replace(r"^(?:\./)+", "", regex=True).str.replace(r"/(?:\./)+", "/", regex=True)
 

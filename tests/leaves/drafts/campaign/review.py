@@ -266,7 +266,7 @@ def _forms(place: Place) -> Case:
 # Ages ----------------------------------------------------------------------------------------------------------------
 for _column in ("age (months)", "Alter (Monate)"):
     add("ages", f"age_{_column}", lambda old, film, n, c=_column: {c if k == "Age" else k: 12 * film.age if k == "Age" else v for k, v in old.items()},
-        [f"--set=ignore=[{_column}]"], truth={"age": lambda film: None})  # fmt: skip
+        [])  # fmt: skip
 add("ages", "age_with_note", lambda old, film, n: {**old, "Age": f"P{film.age}Y"})
 
 
