@@ -194,7 +194,7 @@ class NetworkSoak:
         places = dict(zip(self._draw.permutation(BEHIND).tolist(), filter(FAULTS.__contains__, kinds), strict=False))
         met = {name: self._proxies[name].met for name in places}
         for name, kind in places.items():
-            self._proxies[name].fault = kind  # type: ignore[assignment]
+            self._proxies[name].fault = kind
         time.sleep(float(self._draw.uniform(0, LASTING[0])))
         killed = [self._kill(kind) for kind in kinds if kind not in FAULTS]
         time.sleep(float(self._draw.uniform(*LASTING)))

@@ -351,7 +351,12 @@ def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
     """Of a study that was agreed upon: texts and lines; what is answered is always written down."""
     hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
     log, said, asked = open_log(hospital), list[str](), greeting(pipeline())
-    participant = Participant(hospital, lambda text: (said.append(text), log.info(text)))
+
+    def report(text: str) -> None:
+        said.append(text)
+        log.info(text)
+
+    participant = Participant(hospital, report)
     for _ in range(150):
         participant(Parcel({"kind": "score", "test": "study", "to": "padchest", "study": asked.values["study"]}))
         participant(asked)

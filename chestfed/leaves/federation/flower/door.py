@@ -188,9 +188,8 @@ class TimedHeaders(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """See `H11Protocol`; TLS would read on until the other side ends it too."""
-        self.transport.pause_reading()
         super().send_400_response(msg)
-        self.loop.call_later(1.0, self.transport.abort)
+        self.loop.call_soon(self.transport.abort)
 
     def _watch(self) -> None:
         """Start the time where headers have begun to come, or are the first; end it where they are complete."""
