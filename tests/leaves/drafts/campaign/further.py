@@ -55,7 +55,8 @@ for _name, _about, _codes, _book in (
      {"(1) yes": "positive", "(2) no": "negative", "(3) not assessable": "missing"}),
     ("letters_blank", "Y, N or nothing", {1: "Y", 0: "N", None: None}, {"y": "positive", "n": "negative"}),
     ("ones_and_blanks", "1 or nothing", {1: 1, 0: None}, {}),
-    ("null_texts", "1, 0, NULL and n/a", {1: "1", 0: "0", -1: "n/a", None: "NULL"}, {}),
+    ("null_texts", "1, 0, NULL and n/a", {1: "1", 0: "0", -1: "n/a", None: "NULL"},
+     {"n/a": "missing", "null": "missing"}),
     ("dash_is_open", "yes, no, and a dash for not assessed", {1: "yes", 0: "no", None: "-"}, {"-": "missing"}),
     ("numbers_and_words", "1, 0 and TRUE in one column", {1: "TRUE", 0: "0", -1: "1"}, {}),
     ("ill_and_healthy", "pathologic and healthy", {1: "pathologic", 0: "healthy"},
@@ -102,18 +103,20 @@ register("no-break spaces and line breaks in the headers", "broken_headers",
     then=[f"--label={d}={EN[d]}\n(0/1)" for d in DISEASES[:4]])  # fmt: skip
 register("comments and dates beside each label", "beside_labels", add_cells(**{
     "Edema comment": "see report", "Edema date": "2026-01-02", "Edema_severity": lambda film, n: n % 4,
-    "Atelectasis side": "left"}))  # fmt: skip
+    "Atelectasis side": "left"}), then=["--set=ignore=[Edema_severity]"])  # fmt: skip
 register("findings of the film before beside those of this", "prior_findings", add_cells(**{
-    f"{EN[d]} (prior)": lambda film, n: ("yes", "no")[n % 2] for d in DISEASES}))  # fmt: skip
+    f"{EN[d]} (prior)": lambda film, n: ("yes", "no")[n % 2] for d in DISEASES}),
+    then=[f"--set=ignore=[{', '.join(f'{EN[d]} (prior)' for d in DISEASES)}]"])  # fmt: skip
 register("Normal heart in place of cardiomegaly", "normal_heart", lambda cells, film, n: {
     {"Cardiomegaly": "Normal heart"}.get(k, k): {"yes": "no", "no": "yes"}[v] if k == "Cardiomegaly" else v
-    for k, v in cells.items()}, truth={"diseases": DISEASES[1:]})  # fmt: skip
+    for k, v in cells.items()}, truth={"diseases": DISEASES[1:]}, then=["--set=ignore=[Normal heart]"])  # fmt: skip
 register("Edema and Oedema, both the same", "twins", lambda cells, film, n: {**cells, "Oedema": cells["Edema"]},
-    then=["--label=edema=Edema"])  # fmt: skip
+    then=["--label=edema=Edema", "--set=ignore=[Oedema]"])  # fmt: skip
 register("labels of a program and of a radiologist", "auto_and_manual", lambda cells, film, n: {
     **{k: v for k, v in cells.items() if k not in NAMES}, **{f"{k}_auto": n % 2 for k in NAMES},
     **{f"{k}_manual": cells[k] for k in NAMES}}, codes=BINARY,
-    then=[f"--label={d}={EN[d]}_manual" for d in DISEASES])  # fmt: skip
+    then=[*(f"--label={d}={EN[d]}_manual" for d in DISEASES),
+          f"--set=ignore=[{', '.join(f'{name}_auto' for name in NAMES)}]"])  # fmt: skip
 
 
 def _readings(place: Place, readers: Sequence[str], agreed: str = "", **case: Any) -> Case:
@@ -145,7 +148,8 @@ def chexpert_form(place: Place) -> Case:
     place.pictures(made)
     rows = wide(made, codes={1: "1.0", 0: "0.0", -1: "-1.0", None: None})
     place.save([{**cells, "No Finding": "1.0" if n % 9 == 0 else None} for n, cells in enumerate(rows)])
-    return Case(tell_truth(made), book={"1": "positive", "0": "negative", "-1": "uncertain"})
+    book = {"1": "positive", "0": "negative", "-1": "uncertain"}
+    return Case(tell_truth(made), then=["--set=ignore=[No Finding]"], book=book)
 
 
 # Languages ----------------------------------------------------------------------------------------------------------
@@ -159,7 +163,8 @@ def _translated(place: Place, language: str, odd: Mapping[str, str], **case: Any
 for _name, _about, _language, locate_odd, _case in (
     ("french_ris", "a French export: Numéro de patient, face", "fr", {"image": "Nom du fichier",
      "patient": "Numéro de patient", "cardiomegaly": "Cardiomégalie (oui/non)", "view": "Incidence",
-     "F": "Féminin", "M": "Masculin"}, {"then": ["--label=cardiomegaly=Cardiomégalie (oui/non)"]}),
+     "F": "Féminin", "M": "Masculin"}, {"then": ["--label=cardiomegaly=Cardiomégalie (oui/non)",
+     "--column=patient=Numéro de patient"]}),
     ("german_ris", "a German export: Pat.-ID, m/w/d", "de", {"patient": "Pat.-ID", "image": "Bilddatei",
      "sex": "Geschl.", "edema": "Ödem", "pleural_effusion": "Pleuraerguß"}, {"then": ["--column=image=Bilddatei"]}),
     ("spanish_ris", "a Spanish export: Nº Historia, SI and NO", "es", {"patient": "Nº Historia", "yes": "SI",
@@ -201,7 +206,8 @@ register("views in the description of the series: CHEST PA, CHEST LAT", "series_
     book={"chest pa": "pa", "chest ap port": "ap", "chest lat": "lateral"})  # fmt: skip
 register("a column each for train, val and test, 0 and 1", "split_columns", lambda cells, film, n: {
     **{k: v for k, v in cells.items() if k != "Split"}, "train": int(film.split == "train"), "val": 0,
-    "test": int(film.split == "test")}, then=["--column=split=test"], book={"1": "test", "0": "train"})  # fmt: skip
+    "test": int(film.split == "test")}, then=["--column=split=test", "--set=ignore=[train, val]"],
+    book={"1": "test", "0": "train"})  # fmt: skip
 register("folds, of which -1 is the test set", "test_fold", lambda cells, film, n: {
     **{k: v for k, v in cells.items() if k != "Split"}, "fold": -1 if film.split == "test" else n % 3},
     then=["--column=split=fold"], book={"-1": "test", "0": "train", "1": "train", "2": "train"})  # fmt: skip
@@ -217,7 +223,7 @@ register("the year of birth in place of ages", "birth_years", lambda cells, film
     "Year of birth" if k == "Age" else k: 2026 - film.age if k == "Age" else v for k, v in cells.items()},
     roles=WITHOUT_AGE)  # fmt: skip
 register("ages in bands, 60-69", "age_bands", _put("Age", lambda film, n: f"{film.age // 10 * 10}-{film.age // 10}9"),
-    truth={"age": lambda film: None})  # fmt: skip
+    truth={"age": lambda film: None}, then=["--set=ignore=[Age]"])  # fmt: skip
 register(
     "999 for an unknown age",
     "age_999",
@@ -235,7 +241,8 @@ def ct_rows(place: Place) -> Case:
     made = make_films(doubt=False)
     place.pictures(made)
     place.save([{**cells, "Modality": "CT" if n % 4 == 0 else "CR"} for n, cells in enumerate(wide(made))])
-    return Case(tell_truth([film for n, film in enumerate(made) if n % 4]), book={"ct": "drop", "cr": "keep"})
+    kept = [film for n, film in enumerate(made) if n % 4]
+    return Case(tell_truth(kept), then=["--code=Modality:ct=drop", "--code=Modality:cr=keep"])
 
 
 # What a row is ------------------------------------------------------------------------------------------------------
@@ -335,7 +342,7 @@ def file_per_split(place: Place) -> Case:
         for split in ("train", "test"):
             place.save([cells for cells in rows if cells["Split"] == split], f"labels/{split}.csv")
 
-    return Case(tell_truth(made), "labels", repair=repair)
+    return Case(tell_truth(made), "labels", then=["--set=ignore=[file_name]"], repair=repair)
 
 
 def _repaired(name: str, about: str, text: Any, file: str = "labels.csv") -> None:
